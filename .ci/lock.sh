@@ -1,0 +1,23 @@
+#!/bin/sh
+# Writes the locks from pyproject.toml and .ci/build.in: every version with its hashes, for every platform and every
+# Python from 3.11, and no address of where they come from. Versions locked before are kept where they still fit.
+#
+#   lock.sh [--upgrade]
+set -eu
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python=.venv/bin/python
+[ -x "$python" ] || python=python3
+"$python" -m venv "$work/venv"
+"$work/venv/bin/python" -m pip --disable-pip-version-check install --quiet uv
+
+compile() {
+    "$work/venv/bin/python" -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+        --no-header --no-annotate --no-emit-index-url --no-emit-find-links "$@"
+}
+
+# The project's own requirements first; what builds it must agree with them.
+compile "$@" --extra dev-stack --extra test pyproject.toml -o .ci/requirements.lock
+compile "$@" --constraint .ci/requirements.lock .ci/build.in -o .ci/build.lock
+echo "Locked $(grep -c '==' .ci/requirements.lock) requirements and $(grep -c '==' .ci/build.lock) build tools"

@@ -1,0 +1,52 @@
+# `make run` and `make test` are all that is needed; each installs first. `make help` lists the rest.
+PORT ?= 8080
+DATA_DIR ?= .confplane
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-long bench lint format lock openapi clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "  make run PORT=8081 DATA_DIR=/tmp/other     another port, another directory for the data"
+	@echo "  make test PYTEST_ARGS='-k quotas -x'       some of the tests"
+	@echo "  make bench BENCH_ARGS='reads --rounds 9'   some of the figures"
+
+install: ## Check the machine, make .venv and install into it what the lock names
+	@sh .ci/install.sh
+
+run: ## Start everything on this machine and serve on http://127.0.0.1:8080
+	@sh .ci/install.sh --port '$(PORT)' && exec $(PYTHON) -m app dev --port '$(PORT)' --data-dir '$(DATA_DIR)'
+
+test: lint ## Run the linters, the type checker and all tests but the long ones
+	@$(PYTEST) -m "not long" $(PYTEST_ARGS)
+
+test-long: install ## Run the tests of full size, minutes each
+	@$(PYTEST) -m long $(PYTEST_ARGS)
+
+bench: install ## Print the figures of performance, each beside its reference
+	@$(PYTHON) -m tests.bench $(BENCH_ARGS)
+
+lint: install ## Run the linters and the type checker
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m mypy
+	@$(PYTHON) -c "import importlinter.cli as c; c.lint_imports_command()"
+
+format: install ## Format the code
+	@$(PYTHON) -m ruff format .
+	@$(PYTHON) -m ruff check --fix .
+
+lock: ## Write the locks anew; UPGRADE=1 takes the newest versions
+	@sh .ci/lock.sh $(if $(UPGRADE),--upgrade)
+
+openapi: install ## Write openapi/openapi.yaml from the code
+	@$(PYTHON) -m app openapi > openapi/openapi.yaml.new && mv openapi/openapi.yaml.new openapi/openapi.yaml
+
+clean: ## Remove .venv and the caches; the data in .confplane stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Pure rules of Kafka's dynamic configuration: entities, facets, filters, changes, errors. No I/O, no third party."""

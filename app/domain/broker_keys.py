@@ -1,0 +1,96 @@
+"""Names of broker configs: forms with a listener's prefix, names that stand for one another, secrets.
+
+A listener can have a value of its own under ``listener.name.<listener>.<key>``; for some keys the SASL mechanism stands
+between: ``listener.name.<listener>.<mechanism>.<key>``. Brokers write both in lower case when they look one up.
+
+Source: core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``brokerConfigSynonyms``, ``isPasswordConfig``).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final, NamedTuple
+
+from app.domain.definitions import ConfigDef, ConfigType, Prefix, broker_configs
+
+_LISTENER: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)", re.DOTALL)
+_PASSWORDS: Final = (
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.truststore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.certificates",
+    "sasl.jaas.config",
+)
+JAAS: Final = "sasl.jaas.config"
+
+
+class ListenerKey(NamedTuple):
+    """A broker config in the form for one listener."""
+
+    listener: str
+    mechanism: str | None
+    """What stands before a key that is given by SASL mechanism; None when nothing does, or for other keys."""
+    base: str
+    """The key without any prefix."""
+
+
+def listener_key(name: str) -> ListenerKey | None:
+    """Take a name with a listener's prefix apart; None for one without."""
+    match = _LISTENER.fullmatch(name)
+    if match is None:
+        return None
+    rest = match[2]
+    for key in _by_mechanism():
+        if rest.endswith(key):
+            return ListenerKey(match[1], rest.removesuffix(key).removesuffix(".") or None, key)
+    return ListenerKey(match[1], None, rest)
+
+
+def definition_of(name: str) -> ConfigDef | None:
+    """Return a broker config's definition, that of its base for a form with a prefix; None for a custom config."""
+    found = broker_configs().get(name)
+    if found is None and (parts := listener_key(name)) is not None:
+        found = broker_configs().get(parts.base)
+    return found
+
+
+def is_sensitive(name: str) -> bool:
+    """Say whether values are hidden: secrets, and custom configs, of which nobody knows what they hold."""
+    definition = definition_of(name)
+    return definition is None or definition.type is ConfigType.PASSWORD or is_password(name)
+
+
+def is_password(name: str) -> bool:
+    """Say whether brokers store the value encoded: by the end of its name, of custom configs as well."""
+    return name.endswith(_PASSWORDS)
+
+
+def is_read_only(name: str) -> bool:
+    """Say what a describe answers as ``readOnly``: true for all but the dynamic configs under their very names.
+
+    Forms with a prefix, custom configs and the rates without a static form can be set all the same.
+    """
+    definition = broker_configs().get(name)
+    return definition is None or not definition.dynamic or definition.dynamic_only
+
+
+def synonyms_of(name: str, *, listener_bases: bool = True) -> tuple[str, ...]:
+    """Return the names that stand for the same thing, the one that counts first; the name alone where there are none.
+
+    Args:
+        name: Of a broker config.
+        listener_bases: Whether the base of a form with a prefix is one of them.
+    """
+    definition = broker_configs().get(name)
+    if definition is not None:
+        return definition.group or (name,)
+    parts = listener_key(name) if listener_bases else None
+    return (name,) if parts is None else (name, parts.base)
+
+
+@cache
+def _by_mechanism() -> tuple[str, ...]:
+    return tuple(name for name, found in broker_configs().items() if found.prefix is Prefix.MECHANISM)

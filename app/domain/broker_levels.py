@@ -1,0 +1,273 @@
+"""What is in force on a broker: dynamic values for it, dynamic defaults for all, its file, Kafka's defaults.
+
+A value of a higher level takes the place of the same config below it, under any of its names: a dynamic
+``log.retention.ms`` hides a ``log.retention.hours`` in the file. A broker's file is often unknown here; a value that
+the file could decide is then assumed to be Kafka's default, and marked.
+
+Source: core/src/main/scala/kafka/server/{DynamicBrokerConfig,ConfigHelper}.scala, KIP-226.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.domain.broker_keys import definition_of, is_read_only, is_sensitive, listener_key, synonyms_of
+from app.domain.definitions import ConfigType, ConfigValueError, Scope, broker_configs, canonical, parse
+from app.domain.texts import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.definitions import ConfigDef
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_REFERENCE: Final = "${"
+PROVIDERS: Final = "config.providers"
+"""Names plug-ins that resolve references in the values beside it."""
+
+
+class ConfigSource(StrEnum):
+    """Where a value comes from, under Kafka's names; :attr:`number` is that of the RPC."""
+
+    TOPIC_CONFIG = "TOPIC_CONFIG"
+    DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
+    DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"
+    DEFAULT_CONFIG = "DEFAULT_CONFIG"
+
+    @property
+    def number(self) -> int:
+        """Kafka's number."""
+        return list(ConfigSource).index(self) + 1
+
+
+class Level(StrEnum):
+    """The two dynamic levels of broker configs."""
+
+    BROKER = "broker"
+    """One broker: ``/config/brokers/<id>``."""
+    DEFAULT = "default"
+    """All brokers: ``/config/brokers/<default>``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What is set for one broker, level by level. Secrets are in clear; those that can't be decoded are not there."""
+
+    static: Mapping[str, str] | None = None
+    """Its server.properties; None: not known."""
+    default: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    broker: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+
+    def merged(self) -> dict[str, str]:
+        """Return what is set on the whole, each config at its highest level."""
+        found = dict(self.static or {})
+        for overlay in (self.default, self.broker):
+            for name, value in overlay.items():
+                for synonym in synonyms_of(name, listener_bases=False):
+                    found.pop(synonym, None)
+                found[name] = value
+        return found
+
+    def by_source(self) -> dict[ConfigSource, Mapping[str, str]]:
+        """Return the levels in order of precedence, without Kafka's defaults."""
+        return {
+            ConfigSource.DYNAMIC_BROKER_CONFIG: self.broker,
+            ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: self.default,
+            ConfigSource.STATIC_BROKER_CONFIG: self.static or _NOTHING,
+        }
+
+    def is_assumed(self, name: str) -> bool:
+        """Say whether the file, which is unknown, could hold what decides a config."""
+        if self.static is not None:
+            return False
+        return not any(
+            name == key or name in synonyms_of(key, listener_bases=False) for key in (*self.default, *self.broker)
+        )
+
+
+class SynonymValue(NamedTuple):
+    """A value of a config, or of one that it falls back on, in force or hidden. None is a secret."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveConfig:
+    """One config as it is in force, with everything that a describe answers of it."""
+
+    name: str
+    value: str | None
+    """In the canonical form of its type; None for a secret, and where there is none."""
+    source: ConfigSource
+    synonyms: tuple[SynonymValue, ...]
+    """In order of precedence; the first one's source is the config's."""
+    read_only: bool
+    sensitive: bool
+    type: ConfigType | None
+    """None for a custom config."""
+    assumed: bool = False
+    """The broker's file is unknown and could say otherwise."""
+
+
+def effective_broker(name: str, levels: Levels) -> EffectiveConfig:
+    """Return what is in force for one broker config, whether or not it is set anywhere.
+
+    Args:
+        name: Any broker config, with or without a listener's prefix, or a custom one.
+        levels: Of the broker; dropped entries are not in them (:func:`read_level`).
+    """
+    return _effective(name, levels, levels.merged())
+
+
+def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> EffectiveConfig:
+    definition = definition_of(name)
+    exact = broker_configs().get(name)
+    sensitive = is_sensitive(name)
+    synonyms = synonyms_for(name, levels)
+    stored = merged.get(name)
+    if stored is not None:
+        value: str | None = printed(definition, stored)
+    else:
+        value = None if exact is None else exact.default
+    return EffectiveConfig(
+        name=name,
+        value=None if sensitive else value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        synonyms=synonyms,
+        read_only=is_read_only(name),
+        sensitive=sensitive,
+        type=None if definition is None else definition.type,
+        assumed=stored is None and levels.is_assumed(name),
+    )
+
+
+def describe_broker(levels: Levels) -> list[EffectiveConfig]:
+    """Return all configs of one broker, by name: every one that Kafka documents, and all that are set anywhere."""
+    names = {name for name, found in broker_configs().items() if not found.internal and not found.dynamic_only}
+    for values in levels.by_source().values():
+        names.update(values)
+    merged = levels.merged()
+    return [_effective(name, levels, merged) for name in sorted(names)]
+
+
+def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
+    """Return what is set as the default of all brokers, by name; nothing else counts there."""
+    found = []
+    for name in sorted(default):
+        definition = definition_of(name)
+        sensitive = is_sensitive(name)
+        value = None if sensitive else printed(definition, default[name])
+        synonyms = tuple(
+            SynonymValue(synonym, None if is_sensitive(synonym) else default[synonym], source)
+            for source in (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,)
+            for synonym in _from(name)
+            if synonym in default
+        )
+        found.append(
+            EffectiveConfig(
+                name=name,
+                value=value,
+                source=ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+                synonyms=synonyms,
+                read_only=is_read_only(name),
+                sensitive=sensitive,
+                type=None if definition is None else definition.type,
+            )
+        )
+    return found
+
+
+def synonyms_for(name: str, levels: Levels) -> tuple[SynonymValue, ...]:
+    """List the values of a broker config and its synonyms over all levels, from the first one of its own name on."""
+    found: list[SynonymValue] = []
+    group = synonyms_of(name)
+    sources: list[tuple[ConfigSource, Mapping[str, str]]] = list(levels.by_source().items())
+    defaults = {synonym: broker_configs()[synonym].default for synonym in group if synonym in broker_configs()}
+    sources.append(
+        (ConfigSource.DEFAULT_CONFIG, {synonym: value for synonym, value in defaults.items() if value is not None})
+    )
+    for source, values in sources:
+        found += [
+            SynonymValue(synonym, None if is_sensitive(synonym) else values[synonym], source)
+            for synonym in group
+            if synonym in values
+        ]
+    while found and found[0].name != name:
+        del found[0]
+    return tuple(found)
+
+
+def _from(name: str) -> tuple[str, ...]:
+    """Return a config's names from its own on: those before it never lead its synonyms."""
+    group = synonyms_of(name)
+    return group[group.index(name) :]
+
+
+def printed(definition: ConfigDef | None, stored: str) -> str:
+    """Return a stored value in canonical form, as it is where it is custom or does not parse."""
+    if definition is None:
+        return stored
+    try:
+        return canonical(definition, stored)
+    except ConfigValueError:
+        return stored
+
+
+def read_level(config: Mapping[str, str], level: Level) -> tuple[dict[str, str], list[str]]:
+    """Read a stored level as brokers do: entries that they leave out are left out here.
+
+    Returns:
+        The entries that count, and a warning for each that does not, without its value.
+    """
+    kept: dict[str, str] = {}
+    warnings: list[str] = []
+    for name, value in config.items():
+        reason = left_out(name, value, level, resolvable=PROVIDERS in config)
+        if reason is None:
+            kept[name] = value
+        else:
+            warnings.append(f"Brokers leave out the stored {clipped(name)}: {reason}")
+    return kept, warnings
+
+
+def left_out(name: str, value: str, level: Level, *, resolvable: bool = False) -> str | None:
+    """Say why brokers leave out an entry when they read a level; None if they don't.
+
+    Args:
+        name: Of the entry.
+        value: Never repeated.
+        level: Where it is stored.
+        resolvable: Whether the level names config providers, so that ``${...}`` stands for a value of its own.
+    """
+    exact = broker_configs().get(name)
+    if exact is not None and not exact.dynamic:
+        return "it is not dynamic"
+    if exact is not None and exact.prefix_only:
+        return "it is dynamic only with a listener's prefix"
+    if level is Level.DEFAULT and is_per_broker(name):
+        return "it can't be a default of all brokers"
+    definition = definition_of(name)
+    if definition is not None and definition.dynamic and not (resolvable and _REFERENCE in value):
+        try:
+            parse(definition, value)
+        except ConfigValueError as error:
+            return str(error)
+    return None
+
+
+def is_per_broker(name: str) -> bool:
+    """Say whether a config can't be a default of all brokers: per-broker ones, and most forms with a prefix."""
+    exact = broker_configs().get(name)
+    if exact is not None:
+        return exact.scope is Scope.PER_BROKER
+    parts = listener_key(name)
+    if parts is None:
+        return False
+    base = broker_configs().get(parts.base)
+    return base is None or not base.cluster_level_prefix

@@ -1,0 +1,306 @@
+"""Broker configs as a whole: what they come to on one broker must fit together, and be within reach of what it runs on.
+
+A rule that turns on a value of the broker's file, where that is not known, is answered with a warning, never an error.
+
+Source: core/src/main/scala/kafka/server/{DynamicBrokerConfig,KafkaConfig}.scala,
+core/src/main/scala/kafka/log/LogCleaner.scala.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from app.domain.broker_keys import listener_key
+from app.domain.definitions import ConfigValueError, broker_configs, parse
+from app.domain.errors import InvalidRequestError
+from app.domain.listeners import ADVERTISED, LISTENERS, PROTOCOL_MAP, ListenersError, read_listeners
+from app.domain.numbers import java_trim
+from app.domain.texts import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.broker_levels import Levels
+    from app.domain.config_rules import ConfigValue
+    from app.domain.listeners import Listeners
+
+_NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
+_THREADS: Final = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+_CLEANER_THREADS: Final = "log.cleaner.threads"
+_DEDUPE: Final = "log.cleaner.dedupe.buffer.size"
+_DEDUPE_PER_THREAD: Final = 1024 * 1024
+_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+_MECHANISMS: Final = "sasl.enabled.mechanisms"
+_PER_IP: Final = "max.connections.per.ip"
+_OVERRIDES: Final = "max.connections.per.ip.overrides"
+_HOST: Final = re.compile(r"[0-9a-zA-Z\-%._:]*")
+# The times that logs live by, each in order of precedence with the factor to milliseconds.
+_RETENTION: Final = (("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000))
+_ROLL: Final = (("log.roll.ms", 1), ("log.roll.hours", 3_600_000))
+_JITTER: Final = (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000))
+_LISTENER_KEYS: Final = (LISTENERS, ADVERTISED, PROTOCOL_MAP)
+_UNLIMITED: Final = -1
+_LIKE_TOTAL: Final = -2
+
+
+class _View:
+    """What is in force on one broker: values, and whether they are known."""
+
+    def __init__(self, levels: Levels) -> None:
+        self.levels = levels
+        self.merged = levels.merged()
+
+    def text(self, name: str) -> str | None:
+        """Return a value as it is set, else a listener's base, else the default."""
+        if name in self.merged:
+            return self.merged[name]
+        if (parts := listener_key(name)) is not None:
+            return self.text(parts.base)
+        definition = broker_configs().get(name)
+        return None if definition is None else definition.default
+
+    def value(self, name: str) -> ConfigValue | None:
+        """Return a parsed value; None where there is none, or it does not parse."""
+        text = self.text(name)
+        parts = listener_key(name)
+        definition = broker_configs().get(name if parts is None else parts.base)
+        if text is None or definition is None:
+            return None
+        try:
+            return parse(definition, text)
+        except ConfigValueError:
+            return None
+
+    def integer(self, name: str) -> int | None:
+        """Return a whole number; None where there is none."""
+        found = self.value(name)
+        return found if isinstance(found, int) else None
+
+    def known(self, *names: str) -> bool:
+        """Say whether no unknown file could decide any of these."""
+        return not any(
+            self.levels.is_assumed(name)
+            and ((parts := listener_key(name)) is None or self.levels.is_assumed(parts.base))
+            for name in names
+        )
+
+    def time(self, names: tuple[tuple[str, int], ...]) -> int | None:
+        """Return a time in milliseconds, given in one of several units."""
+        for name, factor in names:
+            if (found := self.integer(name)) is not None:
+                return found * factor
+        return None
+
+
+class _Check:
+    def __init__(self, before: Levels, after: Levels, pointers: Mapping[str, str]) -> None:
+        self.before = _View(before)
+        self.after = _View(after)
+        self.pointers = pointers
+        self.warnings: list[str] = []
+        self.changed = {
+            name
+            for name in self.before.merged.keys() | self.after.merged.keys()
+            if self.before.merged.get(name) != self.after.merged.get(name)
+        }
+
+    def refuse(self, text: str, *names: str) -> None:
+        """Refuse with the pointer of the first of these that was given; only warn where one of them is not known."""
+        if not self.after.known(*names):
+            self.warnings.append(f"{text}, if the broker's own file leaves Kafka's defaults; it is not known here")
+            return
+        pointer = next((self.pointers[name] for name in names if name in self.pointers), None)
+        raise InvalidRequestError(f"Invalid dynamic configuration: {text}", pointer=pointer)
+
+
+def check_merged(before: Levels, after: Levels, *, pointers: Mapping[str, str] = _NO_POINTERS) -> list[str]:
+    """Check what a change makes of one broker's configs on the whole.
+
+    Args:
+        before: What is in force now, without entries that brokers leave out.
+        after: What would be.
+        pointers: Key -> JSON pointer, for errors.
+
+    Returns:
+        Warnings, each a sentence.
+
+    Raises:
+        InvalidRequestError: They contradict each other, or are out of reach of a broker that runs on those of before.
+    """
+    check = _Check(before, after, pointers)
+    if check.changed:
+        _threads(check)
+        _times(check)
+        _cleaner(check)
+        _local_retention(check)
+        _connections(check)
+        _listeners(check)
+        _mechanisms(check)
+    return check.warnings
+
+
+def _threads(check: _Check) -> None:
+    """A pool can be resized to between half and double of what it is."""
+    names = set(_THREADS)
+    for name in check.before.merged.keys() | check.after.merged.keys():
+        parts = listener_key(name)
+        if parts is not None and parts.base == "num.network.threads":
+            names.add(name)
+    for name in sorted(names):
+        old, new = check.before.integer(name), check.after.integer(name)
+        moved = name in check.changed or ((parts := listener_key(name)) is not None and parts.base in check.changed)
+        if not moved or old is None or new is None:
+            continue
+        if name == _CLEANER_THREADS and check.after.value("log.cleaner.enable") is False:
+            continue
+        if new < 1:
+            check.refuse(f"{name} must be at least 1", name)
+        elif not (check.before.known(name) and check.after.known(name)):
+            check.warnings.append(
+                f"{clipped(name)}: brokers resize to between half and double of what they run with, which their own "
+                "file decides and is not known here; a step beyond is ignored until a restart"
+            )
+        elif not old // 2 <= new <= 2 * old:
+            check.refuse(
+                f"{clipped(name)} can be between {max(1, old // 2)} and {2 * old} next, half and double of the "
+                f"{old} that the broker runs with; go further in steps",
+                name,
+            )
+
+
+def _times(check: _Check) -> None:
+    if check.after.time(_RETENTION) == 0:
+        check.refuse("log.retention.ms must be at least 1, or -1 for no limit", "log.retention.ms")
+    roll, jitter = check.after.time(_ROLL), check.after.time(_JITTER)
+    if roll is not None and roll < 1:
+        check.refuse("log.roll.ms must be at least 1", "log.roll.ms")
+    if jitter is not None and jitter < 0:
+        check.refuse("log.roll.jitter.ms must be at least 0", "log.roll.jitter.ms")
+
+
+def _cleaner(check: _Check) -> None:
+    threads, buffer = check.after.integer(_CLEANER_THREADS), check.after.integer(_DEDUPE)
+    if threads and buffer is not None and buffer // threads <= _DEDUPE_PER_THREAD:
+        check.refuse(
+            f"{_DEDUPE} must be more than {_DEDUPE_PER_THREAD} bytes for each of the {threads} {_CLEANER_THREADS}",
+            *sorted({_DEDUPE, _CLEANER_THREADS}, key=lambda name: name not in check.changed),
+        )
+
+
+def _local_retention(check: _Check) -> None:
+    """What stays on the broker's disk is no more than what is kept at all."""
+    times = [name for name, _ in _RETENTION]
+    totals = (
+        ("log.local.retention.ms", times, check.after.time(_RETENTION)),
+        ("log.local.retention.bytes", ["log.retention.bytes"], check.after.integer("log.retention.bytes")),
+    )
+    for name, total_names, total in totals:
+        local = check.after.integer(name)
+        if not check.changed & {name, *total_names} or local is None or local == _LIKE_TOTAL:
+            continue
+        if total is None or total < 0:
+            continue
+        total_name = total_names[0]
+        if local == _UNLIMITED:
+            check.refuse(f"{name} must not be -1 while {total_name} is limited", name, total_name)
+        elif local > total:
+            check.refuse(f"{name} must be at most {total_name}, which is {total}", name, total_name)
+
+
+def _connections(check: _Check) -> None:
+    text = check.after.text(_OVERRIDES) or ""
+    overrides = [element.strip() for element in text.split(",") if element.strip()]
+    for element in overrides:
+        host, separator, count = element.rpartition(":")
+        if not separator or not _HOST.fullmatch(host.strip()) or not re.fullmatch(r"[0-9]{1,9}", java_trim(count)):
+            check.refuse(f"{_OVERRIDES} must be a list of host:count", _OVERRIDES)
+            return
+    if check.after.integer(_PER_IP) == 0 and not overrides:
+        check.refuse(f"{_PER_IP} can be 0 only where {_OVERRIDES} lists who may connect", _PER_IP, _OVERRIDES)
+
+
+def _listeners(check: _Check) -> None:
+    if not check.changed & _reconfigured():
+        return
+    if not check.after.known(LISTENERS):
+        if check.changed & set(_LISTENER_KEYS):
+            check.warnings.append(
+                "The listeners can't be checked against each other: the broker's own file is not known here"
+            )
+        return
+    try:
+        after = _listeners_of(check.after)
+    except ListenersError as error:
+        check.refuse(str(error), *error.keys)
+        return
+    try:
+        before = _listeners_of(check.before)
+    except ListenersError:
+        return
+    if not check.before.known(LISTENERS):
+        return
+    for listener in sorted(before.names & after.names):
+        if before.protocols.get(listener) != after.protocols.get(listener):
+            check.refuse(f"{PROTOCOL_MAP}: the protocol of the listener {listener} can't change", PROTOCOL_MAP)
+        fixed = [name for name in sorted(check.changed) if _is_fixed(name, listener)]
+        if fixed:
+            check.refuse(
+                f"{clipped(fixed[0])} can't change for a listener that is there, together with what all listeners "
+                "share; add a listener under a new name, or restart the broker",
+                fixed[0],
+            )
+
+
+def _listeners_of(view: _View) -> Listeners:
+    values = view.merged | {name: view.text(name) or "" for name in _LISTENER_KEYS}
+    return read_listeners(values, file_known=view.levels.static is not None)
+
+
+def _reconfigured() -> set[str]:
+    """Return the keys whose change makes a broker look at its listeners again."""
+    return {
+        name
+        for name, found in broker_configs().items()
+        if found.dynamic and (found.prefix is not None or name in {*_LISTENER_KEYS, _MECHANISM})
+    }
+
+
+def _is_fixed(name: str, listener: str) -> bool:
+    parts = listener_key(name)
+    if parts is None or parts.listener != listener.lower():
+        return False
+    definition = broker_configs().get(parts.base)
+    return definition is None or not (definition.prefix_only or definition.cluster_level_prefix)
+
+
+def _mechanisms(check: _Check) -> None:
+    """The mechanism that brokers use among themselves must be one that their listener offers."""
+    if not any(name == _MECHANISM or name.endswith(_MECHANISMS) for name in check.changed):
+        return
+    if check.after.levels.static is None:
+        check.warnings.append(
+            f"{_MECHANISM} must be one of {_MECHANISMS} where brokers use SASL among themselves; whether they do is in "
+            "their own file, which is not known here"
+        )
+        return
+    try:
+        listeners = _listeners_of(check.after)
+    except ListenersError:
+        return
+    name = listeners.inter_broker or ""
+    if not listeners.protocols.get(name, "").startswith("SASL_"):
+        return
+    own = f"listener.name.{name.lower()}.{_MECHANISMS}"
+    enabled = check.after.value(own)
+    if not isinstance(enabled, list) or check.after.value(_MECHANISM) not in enabled:
+        text = f"{_MECHANISM} must be one of the {_MECHANISMS} of the listener {name}"
+        check.refuse(text, own, _MECHANISM, _MECHANISMS)

@@ -1,0 +1,199 @@
+"""Which broker configs a cluster accepts: one level for itself, and what comes of it on each broker.
+
+:func:`validate` is what a write needs. Errors have the code of Kafka's RPC, 42 for almost everything about brokers, and
+never a value of a secret. What only a running broker could tell (whether a keystore loads, whether a class exists) is
+accepted; what depends on a file that is not known is accepted with a warning.
+
+Source: core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``validate`` and the reconfigurables).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from app.domain.broker_keys import JAAS, definition_of, is_password, listener_key
+from app.domain.broker_levels import PROVIDERS, Level, Levels, is_per_broker, left_out, read_level
+from app.domain.broker_whole import check_merged
+from app.domain.definitions import ConfigValueError, Prefix, broker_configs, parse
+from app.domain.errors import InvalidConfigError, InvalidRequestError
+from app.domain.jaas import JaasError, check_jaas
+from app.domain.texts import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
+_POSITIVE: Final = frozenset({"max.connections", "max.connection.creation.rate"})
+"""Accepted as zero by their definitions, and refused by the listeners that use them."""
+
+
+def validate(
+    after: Mapping[str, str],
+    *,
+    level: Level,
+    levels: Levels,
+    pointers: Mapping[str, str] = _NO_POINTERS,
+) -> list[str]:
+    """Check the whole map that a change would leave at one level.
+
+    Entries that were stored before and that brokers leave out when they read them are not this change's: they are left
+    where they are, count for nothing, and are warned of.
+
+    Args:
+        after: Everything that would be stored at ``level``, secrets in clear.
+        level: Which one it is.
+        levels: What is set now; its map of ``level`` is the one that ``after`` replaces. For a change of the default,
+            those of one broker: call it for each, and for ``Levels(default=...)`` where no broker is known.
+        pointers: Key -> JSON pointer, for errors.
+
+    Returns:
+        Warnings, each a sentence.
+
+    Raises:
+        InvalidRequestError: Kafka would refuse it (42), or no listener could use it.
+        InvalidConfigError: A custom secret as a default of all brokers (40).
+    """
+    before = levels.broker if level is Level.BROKER else levels.default
+    warnings = check_level(after, level=level, stored=before, pointers=pointers)
+    kept_before = _readable(levels)
+    kept, _ = read_level(after, level)
+    kept_after = replace(kept_before, **{level.value: kept})
+    return list(dict.fromkeys([*warnings, *check_merged(kept_before, kept_after, pointers=pointers)]))
+
+
+def _readable(levels: Levels) -> Levels:
+    return Levels(
+        static=levels.static,
+        default=read_level(levels.default, Level.DEFAULT)[0],
+        broker=read_level(levels.broker, Level.BROKER)[0],
+    )
+
+
+def check_level(
+    config: Mapping[str, str],
+    *,
+    level: Level,
+    stored: Mapping[str, str] = _NO_POINTERS,
+    pointers: Mapping[str, str] = _NO_POINTERS,
+) -> list[str]:
+    """Check one level for itself: names, scopes, types, ranges.
+
+    Args:
+        config: Everything at the level, secrets in clear.
+        level: Which one it is.
+        stored: What is there now; entries that are the same there are not refused.
+        pointers: Key -> JSON pointer, for errors.
+
+    Returns:
+        Warnings, each a sentence.
+
+    Raises:
+        InvalidRequestError: A key can't be set there, or its value is none.
+        InvalidConfigError: A custom secret as a default of all brokers.
+    """
+    resolvable = PROVIDERS in config
+    warnings: list[str] = []
+    new: dict[str, str] = {}
+    for name in sorted(config):
+        if stored.get(name) != config[name]:
+            new[name] = config[name]
+        elif (reason := left_out(name, config[name], level, resolvable=resolvable)) is not None:
+            warnings.append(f"Brokers leave out the stored {clipped(name)}: {reason}")
+    _check_names(new, level, pointers)
+    for name, value in new.items():
+        if resolvable and "${" in value and definition_of(name) is not None:
+            warnings.append(f"{name} refers to a config provider: brokers resolve and check it, not this service")
+        else:
+            _check_value(name, value, pointers.get(name))
+        warnings += _remarks(name)
+    return warnings
+
+
+def _check_names(new: Iterable[str], level: Level, pointers: Mapping[str, str]) -> None:
+    known = broker_configs()
+    _refuse(
+        [name for name in new if name in known and not known[name].dynamic],
+        "Cannot update these configs dynamically",
+        pointers,
+    )
+    _refuse(
+        [name for name in new if name in known and known[name].prefix_only],
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        pointers,
+    )
+    if level is not Level.DEFAULT:
+        return
+    _refuse(
+        [name for name in new if is_per_broker(name)],
+        "Cannot update these configs at default cluster level, broker id must be specified",
+        pointers,
+    )
+    for name in new:
+        if is_password(name):
+            raise InvalidConfigError(
+                f"{clipped(name)} is a secret, and secrets can be set for one broker at a time only",
+                pointer=pointers.get(name),
+            )
+
+
+def _refuse(names: list[str], what: str, pointers: Mapping[str, str]) -> None:
+    if names:
+        listed = ", ".join(clipped(name) for name in names[:20])
+        raise InvalidRequestError(f"{what}: Set({listed})", pointer=pointers.get(names[0]))
+
+
+def _check_value(name: str, value: str, pointer: str | None) -> None:
+    definition = definition_of(name)
+    if definition is None:
+        return
+    shown = name if name == definition.name else f"{clipped(name)}: {definition.name}"
+    try:
+        parsed = parse(definition, value)
+    except ConfigValueError as error:
+        text = str(error)
+        raise InvalidRequestError(
+            text if name == definition.name else f"{clipped(name)}: {text}", pointer=pointer
+        ) from None
+    if definition.name in _POSITIVE and parsed == 0:
+        raise InvalidRequestError(f"{shown} must be at least 1", pointer=pointer)
+    if definition.name == JAAS:
+        _check_jaas(name, value, pointer)
+
+
+def _check_jaas(name: str, value: str, pointer: str | None) -> None:
+    parts = listener_key(name)
+    if parts is not None and parts.mechanism is not None and parts.mechanism != parts.mechanism.lower():
+        raise InvalidRequestError(
+            f"{clipped(name)}: the mechanism before {JAAS} must be written in lower case", pointer=pointer
+        )
+    try:
+        check_jaas(value)
+    except JaasError as error:
+        raise InvalidRequestError(str(error), pointer=pointer) from None
+
+
+def _remarks(name: str) -> list[str]:
+    """Say what is accepted and yet without the effect that it seems to have."""
+    definition = definition_of(name)
+    parts = listener_key(name)
+    if definition is None:
+        return []
+    if parts is None:
+        if name == JAAS:
+            return [f"{JAAS} without a listener and mechanism before it is not read by any listener"]
+        return []
+    found = []
+    if parts.listener != parts.listener.lower():
+        found.append(f"{clipped(name)} is never read: listeners look for their names in lower case")
+    if definition.prefix is None:
+        found.append(f"{clipped(name)} is never read: {definition.name} has no form for one listener")
+    elif definition.prefix is Prefix.MECHANISM and parts.mechanism is None:
+        found.append(f"{clipped(name)} is never read: the mechanism is missing before {definition.name}")
+    elif definition.prefix_only:
+        found.append(
+            f"{clipped(name)}: a broker loads the store when it is told of the change, and keeps the old one when it "
+            "can't; a file replaced under its old name is not noticed, so give new files new names"
+        )
+    return found

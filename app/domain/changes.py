@@ -1,0 +1,108 @@
+"""Changes: the ops of an alter, how they are applied to a stored map, and what differs afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from app.domain.entities import Entity
+    from app.domain.facets import Facet, JsonValue
+
+
+class Node(NamedTuple):
+    """One entity's znode as read: immutable, and small, because a mirror holds up to a million of them.
+
+    ``items`` is flat (key, value, key, value, ...) in the order of the stored JSON.
+    """
+
+    id: str
+    """The entity id."""
+    items: tuple[str, ...]
+    version: int
+    czxid: int
+    mzxid: int
+    mtime_ms: int
+    """ZooKeeper's time of the last write, milliseconds since the epoch."""
+    defect: str | None = None
+    """Why the content can't be read or can't be written back, as the rest of "The znode <path> ..."; None when sound.
+    ``items`` is empty when it can't be read at all."""
+    extra: bytes | None = None
+    """A JSON object of foreign members next to ``config``, written back with every change; None when there are none."""
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The stored map, a new dict at each call."""
+        return dict(zip(self.items[::2], self.items[1::2], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op of an alter: set ``key`` to ``value``, or remove it. ``pointer`` names it in errors."""
+
+    key: str
+    value: JsonValue = None
+    remove: bool = False
+    pointer: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the op as the trail keeps it."""
+        return {"key": self.key, "remove": True} if self.remove else {"key": self.key, "value": self.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key's value before and after a change, as stored strings; None is absent."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+
+def encode_ops(facet: Facet, entity: Entity, ops: Sequence[Op], *, exact: bool) -> dict[str, str | None]:
+    """Validate ops on their own, before anything stored is looked at.
+
+    Returns:
+        Key -> the string to store, or None to remove it; a key named twice ends at its last op, as in Kafka.
+
+    Raises:
+        InvalidRequestError: The first op that fails.
+    """
+    encoded: dict[str, str | None] = {}
+    for op in ops:
+        if op.remove:
+            facet.check_remove(entity, op.key, pointer=op.pointer)
+            encoded[op.key] = None
+        else:
+            encoded[op.key] = facet.encode(entity, op.key, op.value, exact=exact, pointer=op.pointer)
+    return encoded
+
+
+def apply_ops(
+    facet: Facet, entity: Entity, config: Mapping[str, str], encoded: Mapping[str, str | None]
+) -> tuple[dict[str, str], list[str]]:
+    """Apply encoded ops to a stored map, and return the resulting whole map with warnings.
+
+    A removal leaves a key that is not this facet's where it is, with a warning: keys of others survive every write.
+    """
+    after = dict(config)
+    warnings: list[str] = []
+    for key, value in encoded.items():
+        if value is not None:
+            after[key] = value
+        elif facet.owns(entity, key):
+            after.pop(key, None)
+        elif key in after:
+            warnings.append(f"{key} is not a key of {facet.name} for {entity.id}; it was left as it is.")
+    return after, warnings
+
+
+def difference(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
+    """List the keys whose values differ, sorted by key."""
+    return [
+        Difference(key, before.get(key), after.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    ]

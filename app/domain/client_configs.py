@@ -1,0 +1,246 @@
+"""Dynamic client configs (KIP-649): which entities and keys there are, and how values are checked.
+
+Three keys are dynamic by the KIP: ``acks`` of producers, ``session.timeout.ms`` and ``heartbeat.interval.ms`` of
+consumers. A cluster's settings can add others of the clients' configs. Values are strings and are stored exactly as
+given; the clients parse them.
+
+Source: KIP-649; the ranges of session timeouts are the broker's ``group.min.session.timeout.ms`` and
+``group.max.session.timeout.ms`` (GroupCoordinatorConfig.java).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from app.domain.definitions import ConfigValueError, find, parse
+from app.domain.entities import EntityType
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.texts import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.entities import Entity
+    from app.domain.facets import JsonValue
+
+ACKS: Final = "acks"
+SESSION_TIMEOUT: Final = "session.timeout.ms"
+HEARTBEAT_INTERVAL: Final = "heartbeat.interval.ms"
+
+BUILT_IN_KEYS: Final = frozenset({ACKS, SESSION_TIMEOUT, HEARTBEAT_INTERVAL})
+"""The keys that are dynamic everywhere."""
+
+SUPPORTED_CONFIGS: Final = "supported.configs"
+"""What clients register; never set by an alter."""
+
+IDENTIFYING_KEYS: Final = frozenset(
+    {"bootstrap.servers", "client.id", "group.id", "group.instance.id", "transactional.id"}
+)
+"""Keys that say which client it is and where it connects: an entry can't be found before they are known."""
+
+_KINDS: Final = frozenset({(EntityType.USER,), (EntityType.USER, EntityType.CLIENT_ID)})
+_EXAMPLES: Final = {ACKS: '"all"', SESSION_TIMEOUT: '"30000"', HEARTBEAT_INTERVAL: '"3000"'}
+
+
+class ClientConfigs:
+    """The facet ``client-configs`` of one cluster. Stateless.
+
+    Args:
+        extra_keys: Keys that are dynamic besides the built-in ones (the setting ``dynamic_client_configs``).
+        min_session_timeout_ms: The brokers' ``group.min.session.timeout.ms``, milliseconds.
+        max_session_timeout_ms: The brokers' ``group.max.session.timeout.ms``, milliseconds.
+
+    Raises:
+        ValueError: An extra key is no client config, is a secret, or identifies the client; or the bounds are crossed.
+    """
+
+    name = FacetName.CLIENT_CONFIGS
+    member = "configs"
+    entity_types = frozenset({EntityType.USER, EntityType.CLIENT_ID})
+
+    def __init__(
+        self,
+        *,
+        extra_keys: frozenset[str] = frozenset(),
+        min_session_timeout_ms: int = 6_000,
+        max_session_timeout_ms: int = 1_800_000,
+    ) -> None:
+        for key in sorted(extra_keys):
+            _check_extra(key)
+        if min_session_timeout_ms > max_session_timeout_ms:
+            raise ValueError("The least session timeout is above the greatest")
+        self.keys: Final = BUILT_IN_KEYS | extra_keys
+        """All dynamic keys of this cluster."""
+        self.min_session_timeout_ms: Final = min_session_timeout_ms
+        self.max_session_timeout_ms: Final = max_session_timeout_ms
+
+    def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
+        """Refuse entities other than ``<user>`` and ``<user, client-id>``, of which each may be the default.
+
+        Raises:
+            InvalidRequestError: No user, or another type besides it.
+        """
+        if entity.types in _KINDS:
+            return
+        for kind in entity.types:
+            if kind in {EntityType.TOPIC, EntityType.BROKER}:
+                raise InvalidRequestError(f"Unhandled client config entity type: {kind}", pointer=pointer)
+        if EntityType.USER not in entity.types:
+            raise InvalidRequestError(
+                "Invalid empty client config entity: a user is needed, with or without a client-id", pointer=pointer
+            )
+        raise InvalidRequestError(
+            "Invalid client config entity combination, a user goes with a client-id or stands alone", pointer=pointer
+        )
+
+    def owns(self, entity: Entity, key: str) -> bool:
+        """Say whether a stored key is a dynamic client config."""
+        return key in self.keys and entity.types in _KINDS
+
+    def encode(self, entity: Entity, key: str, value: JsonValue, *, exact: bool, pointer: str | None = None) -> str:
+        """Validate a value and return it, unchanged.
+
+        Raises:
+            InvalidRequestError: Not a dynamic key, not a string, or refused by the key's definition or bounds.
+        """
+        del entity, exact  # the keys are the same everywhere, and strings are always exact
+        self._check_key(key, pointer)
+        if not isinstance(value, str):
+            example = _EXAMPLES.get(key) or f'"{find(key)[0].default or "value"}"'
+            raise InvalidRequestError(
+                f"The value of {key} must be a JSON string in quotes, such as {example}", pointer=pointer
+            )
+        if key == ACKS and value.strip() != value:
+            # A client would trim it; other readers of the store need not.
+            raise InvalidRequestError("acks must be one of all, -1, 0, 1, without blanks around it", pointer=pointer)
+        try:
+            # Where producer and consumer both have the key, the value must suit both: either may resolve it.
+            parsed = [parse(definition, value) for definition in find(key)]
+        except ConfigValueError as error:
+            raise InvalidRequestError(str(error), pointer=pointer) from None
+        number = parsed[0]
+        if key == SESSION_TIMEOUT and isinstance(number, int):
+            least, most = self.min_session_timeout_ms, self.max_session_timeout_ms
+            if not least <= number <= most:
+                raise InvalidRequestError(
+                    f"{key} must be at least {least} and at most {most}, the bounds that the brokers accept",
+                    pointer=pointer,
+                )
+        if key == HEARTBEAT_INTERVAL and isinstance(number, int) and number < 1:
+            # Kafka's definition has no bound, and a consumer that is given none heartbeats in a busy loop.
+            raise InvalidRequestError(f"{key} must be at least 1", pointer=pointer)
+        return value
+
+    def check_remove(self, entity: Entity, key: str, *, pointer: str | None = None) -> None:
+        """Refuse the removal of ``supported.configs``; other removals are never checked.
+
+        Raises:
+            InvalidRequestError: The key is ``supported.configs``.
+        """
+        del entity
+        if key == SUPPORTED_CONFIGS:
+            raise _supported_configs(pointer)
+
+    def decode(self, key: str, stored: str) -> str:
+        """Return the stored string as it is."""
+        del key
+        return stored
+
+    def warnings_for(self, entity: Entity) -> list[str]:
+        """Warn of entities whose entries no client resolves."""
+        defaults = [kind for kind, name in entity.components if name is None]
+        if not defaults:
+            return []
+        text = (
+            f"Clients do not resolve the default {' and the default '.join(defaults)} for client configs: "
+            "only entries of a named user, alone or with a named client-id, reach a client"
+        )
+        return [text]
+
+    def check_whole(
+        self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointer: str | None = None
+    ) -> list[str]:
+        """Check the heartbeat interval against the session timeout in the entity's own resolved pair.
+
+        A contradiction that lies in inherited values alone is not this entity's, and is only warned of; so is a stored
+        value that does not parse, which others must have written.
+
+        Raises:
+            InvalidRequestError: Both are dynamic, at least one is the entity's own, and a consumer would refuse them.
+        """
+        warnings = self.warnings_for(entity)
+        for key in sorted(after.keys() & self.keys):
+            if (problem := _problem(key, after[key])) is not None:
+                warnings.append(f"The stored value can't be used by clients: {problem}")
+        resolved = {**inherited, **after}
+        heartbeat = _integer(HEARTBEAT_INTERVAL, resolved.get(HEARTBEAT_INTERVAL))
+        session = _integer(SESSION_TIMEOUT, resolved.get(SESSION_TIMEOUT))
+        if heartbeat is None or session is None or heartbeat < session:
+            return warnings
+        text = (
+            f"{HEARTBEAT_INTERVAL} ({heartbeat}{_whose(HEARTBEAT_INTERVAL, after)}) must be below "
+            f"{SESSION_TIMEOUT} ({session}{_whose(SESSION_TIMEOUT, after)})"
+        )
+        if HEARTBEAT_INTERVAL in after or SESSION_TIMEOUT in after:
+            raise InvalidRequestError(text, pointer=pointer)
+        return [*warnings, text]
+
+    def _check_key(self, key: str, pointer: str | None) -> None:
+        if key == SUPPORTED_CONFIGS:
+            raise _supported_configs(pointer)
+        if key in self.keys:
+            return
+        dynamic = f"dynamic here are {', '.join(sorted(self.keys))}"
+        try:
+            _check_extra(key)
+        except ValueError as error:
+            raise InvalidRequestError(
+                f"Invalid configuration key {clipped(key)}: {error}; {dynamic}", pointer=pointer
+            ) from None
+        raise InvalidRequestError(
+            f"Invalid configuration key {key}: it is a client config that is not dynamic in this cluster; "
+            f"the setting dynamic_client_configs can add it; {dynamic}",
+            pointer=pointer,
+        )
+
+
+def _check_extra(key: str) -> None:
+    """Raise ValueError for a key that can't be made dynamic."""
+    definitions = find(key)
+    if not definitions:
+        raise ValueError(f"{clipped(key)} is not a config of Kafka's producer or consumer")
+    if any(definition.sensitive for definition in definitions):
+        raise ValueError(f"{key} is a secret and can't be dynamic")
+    if key in IDENTIFYING_KEYS:
+        raise ValueError(f"{key} identifies the client or its cluster and can't be dynamic")
+    if any(definition.internal for definition in definitions):
+        raise ValueError(f"{key} is internal to Kafka's clients and can't be dynamic")
+
+
+def _supported_configs(pointer: str | None) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{SUPPORTED_CONFIGS} is what clients register themselves and can't be altered; it is under registrations",
+        pointer=pointer,
+    )
+
+
+def _problem(key: str, value: str) -> str | None:
+    try:
+        for definition in find(key):
+            parse(definition, value)
+    except ConfigValueError as error:
+        return str(error)
+    return None
+
+
+def _integer(key: str, value: str | None) -> int | None:
+    """Parse one of the two timeouts; None where it is absent or can't be parsed."""
+    if value is None or _problem(key, value) is not None:
+        return None
+    parsed = parse(find(key)[0], value)
+    return parsed if isinstance(parsed, int) else None
+
+
+def _whose(key: str, after: Mapping[str, str]) -> str:
+    return "" if key in after else ", inherited from the user"

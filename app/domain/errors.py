@@ -1,0 +1,269 @@
+"""Kafka's error codes, and the service's exception tree.
+
+::
+
+    ConfplaneError
+    ├── InvalidRequestError            42  malformed, or a value that its definition refuses
+    │   ├── InvalidEntityIdError       42  an id in a URL that is not its entity's one spelling
+    │   ├── BodyTooLargeError          42  a request above the limits of size
+    │   ├── LayoutUndecidedError       42  client configs on a cluster with brokers and no chosen layout
+    │   ├── IdempotencyUnsupportedError 42 an Idempotency-Key, refused rather than ignored
+    │   └── EncoderSecretMissingError  40  a sensitive config of a broker whose encoder secret is not set
+    ├── InvalidConfigError             40  a topic or broker config that its definition, or the whole of them, refuses
+    ├── PolicyViolationError           44  refused by the cluster's policy, with the rule's name
+    ├── UnknownTopicError               3  no such topic in the cluster's metadata
+    ├── InvalidTopicError              17  a name that no topic can have
+    ├── UnsupportedVersionError        35  describe with an entity type that Kafka does not know
+    ├── UnauthenticatedError           31  no token, or one that is not valid
+    ├── ForbiddenError                 31  a principal without the right
+    ├── NotFoundError                  91  no such cluster, entity or change
+    ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
+    ├── CorruptZnodeError              -1  stored data that can't be read, with its path
+    ├── UndecodablePasswordError       -1  a stored password that none of the secrets opens
+    ├── AlreadyExistsError             92  create of what is there with other content
+    ├── PreconditionFailedError        95  the etag given is not the current one
+    ├── ConcurrentChangeError          95  others kept changing the entity until the deadline
+    ├── ThrottledError                 89  too many notifications are waiting for the brokers
+    ├── NotAttemptedError              55  an entry of an atomic batch in which another failed
+    ├── UnavailableError               13  ZooKeeper or Postgres is away, or not caught up
+    └── OutcomeUnknownError             7  submitted, and the reply was lost
+
+The domain raises; the API renders. An error knows its Kafka code and whether a retry helps, and nothing of HTTP.
+
+Source: clients/src/main/java/org/apache/kafka/common/protocol/Errors.java.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import ClassVar
+
+
+class KafkaCode(IntEnum):
+    """The Kafka protocol's error codes that this service answers with."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    STALE_CONTROLLER_EPOCH = 11
+    NETWORK_EXCEPTION = 13
+    INVALID_TOPIC_EXCEPTION = 17
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_VERSION = 35
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    OPERATION_NOT_ATTEMPTED = 55
+    THROTTLING_QUOTA_EXCEEDED = 89
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    INVALID_UPDATE_VERSION = 95
+
+
+class WriteOutcome(StrEnum):
+    """What is known of a write that was tried and did not succeed."""
+
+    NOT_APPLIED = "not_applied"
+    UNKNOWN = "unknown"
+
+
+class ConfplaneError(Exception):
+    """Base of all errors that callers may see.
+
+    Attributes:
+        code: Kafka's error code.
+        retriable: Whether the same request may succeed later.
+        detail: A sentence for a person; never holds a secret.
+        pointer: JSON pointer (RFC 6901) to the offending part of the request body, or None.
+        outcome: For writes, whether it is certain that nothing was applied.
+        retry_after_s: Seconds after which a retry makes sense, or None.
+    """
+
+    code: ClassVar[KafkaCode] = KafkaCode.UNKNOWN_SERVER_ERROR
+    retriable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        pointer: str | None = None,
+        outcome: WriteOutcome | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.pointer = pointer
+        self.outcome = outcome
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequestError(ConfplaneError):
+    """The request is malformed, or a value is refused by its definition."""
+
+    code = KafkaCode.INVALID_REQUEST
+
+
+class InvalidEntityIdError(InvalidRequestError):
+    """An id in a URL that is not the one spelling of its entity; ``canonical_id`` is that spelling, where known."""
+
+    def __init__(self, detail: str, *, canonical_id: str | None = None) -> None:
+        super().__init__(detail if canonical_id is None else f"{detail}; use {canonical_id!r}")
+        self.canonical_id = canonical_id
+
+
+class BodyTooLargeError(InvalidRequestError):
+    """The body, or the transaction it would make, is above its limit."""
+
+
+class LayoutUndecidedError(InvalidRequestError):
+    """Client configs can't be written until ``client_configs_layout`` is chosen."""
+
+
+class IdempotencyUnsupportedError(InvalidRequestError):
+    """A request carries an Idempotency-Key, which this version does not honour."""
+
+
+class EncoderSecretMissingError(InvalidRequestError):
+    """A sensitive broker config can't be encoded or decoded until the broker's encoder secret is set."""
+
+    code = KafkaCode.INVALID_CONFIG
+
+
+class InvalidConfigError(ConfplaneError):
+    """A topic config, or an op on a topic's or broker's configs, is refused. Broker values are 42, as in Kafka."""
+
+    code = KafkaCode.INVALID_CONFIG
+
+
+class PolicyViolationError(ConfplaneError):
+    """The cluster's policy refuses the change; the text names the rule."""
+
+    code = KafkaCode.POLICY_VIOLATION
+
+
+class UnknownTopicError(ConfplaneError):
+    """The cluster's metadata have no such topic."""
+
+    code = KafkaCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class InvalidTopicError(ConfplaneError):
+    """A name that no topic can have."""
+
+    code = KafkaCode.INVALID_TOPIC_EXCEPTION
+
+
+class UnsupportedVersionError(ConfplaneError):
+    """A describe names an entity type that its API does not have."""
+
+    code = KafkaCode.UNSUPPORTED_VERSION
+
+
+class UnauthenticatedError(ConfplaneError):
+    """No bearer token was given, or it is not valid."""
+
+    code = KafkaCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class ForbiddenError(ConfplaneError):
+    """The principal lacks the right to do this."""
+
+    code = KafkaCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class NotFoundError(ConfplaneError):
+    """There is no such cluster, entity or change."""
+
+    code = KafkaCode.RESOURCE_NOT_FOUND
+
+
+class StaleControllerError(ConfplaneError):
+    """The cluster has brokers but no ZooKeeper-mode controller that would accept config writes."""
+
+    code = KafkaCode.STALE_CONTROLLER_EPOCH
+
+
+class CorruptZnodeError(ConfplaneError):
+    """A stored znode can't be read, or can't be written back without losing what it holds.
+
+    Attributes:
+        path: The full path of the znode.
+    """
+
+    def __init__(self, path: str, reason: str, *, outcome: WriteOutcome | None = None) -> None:
+        super().__init__(f"The znode {path} {reason}; it is left as it is until a person mends it", outcome=outcome)
+        self.path = path
+
+
+class UndecodablePasswordError(ConfplaneError):
+    """A stored password can't be decoded: another secret, damage, or no encoded password at all.
+
+    Neither the error nor what it refers to holds the value, its password or a secret. Brokers ignore such values.
+    """
+
+
+class AlreadyExistsError(ConfplaneError):
+    """A create met the same entity with other content."""
+
+    code = KafkaCode.DUPLICATE_RESOURCE
+
+
+class PreconditionFailedError(ConfplaneError):
+    """The etag given does not match; ``etag`` is the current one, or None when nothing is there."""
+
+    code = KafkaCode.INVALID_UPDATE_VERSION
+
+    def __init__(self, detail: str, *, etag: str | None, pointer: str | None = None) -> None:
+        super().__init__(detail, pointer=pointer, outcome=WriteOutcome.NOT_APPLIED)
+        self.etag = etag
+
+
+class ConcurrentChangeError(ConfplaneError):
+    """The entity kept being changed by others until the deadline; nothing was applied."""
+
+    code = KafkaCode.INVALID_UPDATE_VERSION
+    retriable = True
+
+
+class ThrottledError(ConfplaneError):
+    """A limit of pace was met; nothing was applied."""
+
+    code = KafkaCode.THROTTLING_QUOTA_EXCEEDED
+    retriable = True
+
+
+class NotAttemptedError(ConfplaneError):
+    """An entry of an atomic batch in which another entry failed."""
+
+    code = KafkaCode.OPERATION_NOT_ATTEMPTED
+    retriable = True
+
+
+class UnavailableError(ConfplaneError):
+    """A store is away or not caught up. Recovery needs no restart."""
+
+    code = KafkaCode.NETWORK_EXCEPTION
+    retriable = True
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        outcome: WriteOutcome | None = None,
+        retry_after_s: int = 2,
+    ) -> None:
+        super().__init__(detail, outcome=outcome, retry_after_s=retry_after_s)
+
+
+class OutcomeUnknownError(ConfplaneError):
+    """The change was submitted and its reply was lost; it may be applied. ``change_id`` finds it in the trail."""
+
+    code = KafkaCode.REQUEST_TIMED_OUT
+    retriable = True
+
+    def __init__(self, detail: str, *, change_id: str) -> None:
+        super().__init__(detail, outcome=WriteOutcome.UNKNOWN)
+        self.change_id = change_id

@@ -1,0 +1,99 @@
+"""What a facet is: the keys of an entity's znode that one collection shows and changes.
+
+``client-quotas`` and ``client-configs`` share the znodes below ``/config/users``; each shows its own keys only, and a
+write through one leaves all other keys (SCRAM credentials, the other facet's, unknown ones) as they are.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.entities import Entity, EntityType
+
+JsonValue = str | int | float | bool | None
+"""A scalar as it came out of a JSON body. ``int`` and ``float`` are kept apart, so that LONGs stay exact."""
+
+
+class FacetName(StrEnum):
+    """The collections of the API."""
+
+    CLIENT_QUOTAS = "client-quotas"
+    CLIENT_CONFIGS = "client-configs"
+
+
+class Tree(StrEnum):
+    """Where an entity's znode lives. The paths below the two roots are the same."""
+
+    CONFIG = "/config"
+    CLIENT_CONFIGS = "/confplane/client-configs"
+
+
+class Facet(Protocol):
+    """One collection's rules. Stateless; the settings that some rules depend on are given at construction."""
+
+    name: FacetName
+    member: str
+    """The member that holds the map in the default view: ``quotas`` or ``configs``."""
+    entity_types: frozenset[EntityType]
+    """Types that a describe may name; others are UNSUPPORTED_VERSION there."""
+
+    def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
+        """Refuse an entity that this facet can't have.
+
+        Raises:
+            InvalidRequestError: With Kafka's text where Kafka has one.
+        """
+
+    def owns(self, entity: Entity, key: str) -> bool:
+        """Say whether a stored key of this entity belongs to this facet."""
+
+    def encode(self, entity: Entity, key: str, value: JsonValue, *, exact: bool, pointer: str | None = None) -> str:
+        """Validate one value and return the string that is stored.
+
+        Args:
+            entity: Whose key it is.
+            key: The config key.
+            value: As it came from JSON; the wrong kind is refused with the right form shown.
+            exact: True for PUT and POST, where LONG and INT must be integral; False for ``:alter``, which has Kafka's
+                tolerance of 1e-6.
+            pointer: JSON pointer for errors.
+
+        Raises:
+            InvalidRequestError: Unknown key for this entity, wrong kind, or out of range.
+        """
+
+    def check_remove(self, entity: Entity, key: str, *, pointer: str | None = None) -> None:
+        """Refuse the removal of a key that this facet must not touch (a SCRAM credential, ``supported.configs``).
+
+        Raises:
+            InvalidRequestError: With where to look instead.
+        """
+
+    def decode(self, key: str, stored: str) -> JsonValue:
+        """Return a stored value as JSON answers it: a number for quotas, the string for configs.
+
+        Raises:
+            ValueError: The stored string is not a value of this key; the caller reports the znode's path.
+        """
+
+    def check_whole(
+        self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointer: str | None = None
+    ) -> list[str]:
+        """Validate the whole resulting map of one entity.
+
+        Args:
+            entity: Whose map it is.
+            after: This facet's keys as they would be stored.
+            inherited: This facet's keys of the level below (``<user>`` for a ``<user, client-id>``), else empty.
+            pointer: JSON pointer for errors.
+
+        Returns:
+            Warnings for the caller, each a sentence.
+
+        Raises:
+            InvalidRequestError: The map contradicts itself.
+        """

@@ -1,0 +1,181 @@
+"""Entity filters of the describes: which entities a list of components selects (KIP-546, KIP-649).
+
+Source: core/src/main/scala/kafka/server/ZkAdminManager.scala (describeClientQuotas),
+clients/src/main/java/org/apache/kafka/common/requests/DescribeClientQuotasRequest.java.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from app.domain.entities import Entity, EntityType, check_name
+from app.domain.errors import InvalidRequestError, UnsupportedVersionError
+from app.domain.texts import clipped, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class MatchType(IntEnum):
+    """How a component matches a name, under Kafka's numbers."""
+
+    EXACT = 0
+    """A name equal to the given one."""
+    DEFAULT = 1
+    """The default entity."""
+    SPECIFIED = 2
+    """Any name, the default entity included."""
+
+    @classmethod
+    def parse(cls, value: object, *, pointer: str | None = None) -> MatchType:
+        """Read Kafka's number or its name in any case; ``any`` is another name of ``specified``.
+
+        Raises:
+            InvalidRequestError: Neither.
+        """
+        if isinstance(value, str) and (found := _MATCH_NAMES.get(value.lower())) is not None:
+            return found
+        if isinstance(value, int) and not isinstance(value, bool) and value in _MATCH_NUMBERS:
+            return cls(value)
+        given = f" {shown(value)}" if isinstance(value, str) else ""
+        raise InvalidRequestError(
+            f"Unknown match type{given}; it must be exact (0), default (1) or specified (2, also named any)",
+            pointer=pointer,
+        )
+
+
+_MATCH_NAMES: Final = {**{kind.name.lower(): kind for kind in MatchType}, "any": MatchType.SPECIFIED}
+_MATCH_NUMBERS: Final = frozenset(kind.value for kind in MatchType)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterComponent:
+    """One component as a request gives it; :meth:`EntityFilter.build` checks it. ``match`` counts for exact only."""
+
+    entity_type: str
+    match_type: MatchType | int | str
+    match: str | None = None
+
+
+@dataclass(frozen=True)
+class EntityFilter:
+    """A checked filter. ``components`` holds one (match type, name) per entity type that is filtered by.
+
+    The hints tell a search where it need not look; :meth:`matches` alone decides what belongs to the result.
+    """
+
+    components: dict[EntityType, tuple[MatchType, str | None]]
+    strict: bool
+    allowed: frozenset[EntityType]
+
+    @classmethod
+    def build(
+        cls, components: Sequence[FilterComponent], *, strict: bool, allowed: frozenset[EntityType]
+    ) -> EntityFilter:
+        """Check components in Kafka's order. Pointers of errors are relative to a body with ``components``.
+
+        Args:
+            components: As given.
+            strict: Whether entities with a type that is not filtered by are left out.
+            allowed: The entity types of the facet.
+
+        Raises:
+            InvalidRequestError: An unknown match type, exact without a match, a type given twice or empty, or ip
+                together with user or client-id.
+            UnsupportedVersionError: A type that this facet does not have.
+        """
+        match_types = []
+        for index, component in enumerate(components):
+            match_type = MatchType.parse(component.match_type, pointer=f"/components/{index}/matchType")
+            if match_type is MatchType.EXACT and component.match is None:
+                raise InvalidRequestError(
+                    "A component with match type exact needs a match; the default entity has match type default",
+                    pointer=f"/components/{index}/match",
+                )
+            match_types.append(match_type)
+        checked: dict[EntityType, tuple[MatchType, str | None]] = {}
+        for index, (component, match_type) in enumerate(zip(components, match_types, strict=True)):
+            kind = _checked_type(component.entity_type, checked, allowed, pointer=f"/components/{index}/entityType")
+            checked[kind] = match_type, component.match if match_type is MatchType.EXACT else None
+        if EntityType.IP in checked and len(checked) > 1:
+            raise InvalidRequestError(
+                "Invalid entity filter component combination, ip goes with neither user nor client-id",
+                pointer="/components",
+            )
+        return cls(checked, strict, allowed)
+
+    def matches(self, entity: Entity) -> bool:
+        """Say whether an entity belongs to the result."""
+        names = dict(entity.components)
+        if not self.allowed.issuperset(names) or (self.strict and len(names) != len(self.components)):
+            return False
+        for kind, (match_type, match) in self.components.items():
+            if kind not in names:
+                return False
+            if match_type is not MatchType.SPECIFIED and names[kind] != match:
+                return False
+        return True
+
+    @cached_property
+    def impossible(self) -> bool:
+        """No entity at all can match: strict without components, or an exact name that no znode can carry."""
+        if not self.components:
+            return self.strict
+        for kind, (match_type, match) in self.components.items():
+            if match_type is MatchType.EXACT and match is not None:
+                try:
+                    check_name(kind, match)
+                except InvalidRequestError:
+                    return True
+        return False
+
+    @cached_property
+    def exact_entity(self) -> Entity | None:
+        """The one entity that the result can hold, where the filter leaves no other; else None."""
+        if self.impossible or not self.components:
+            return None
+        if any(match_type is MatchType.SPECIFIED for match_type, _ in self.components.values()):
+            return None
+        kinds = frozenset(self.components)
+        # An ip stands alone, and nothing has more types than user and client-id, so strict or not is the same there.
+        if not (self.strict or len(kinds) > 1 or EntityType.IP in kinds):
+            return None
+        return Entity(tuple((kind, self.components[kind][1]) for kind in EntityType if kind in kinds))
+
+    @cached_property
+    def user_prefix(self) -> str | None:
+        """Where the user is known: what the ids of that user's client-ids start with (``user=alice,`` or ``user,``).
+
+        Besides those only the id without the comma, the user alone, can match. None where it does not help.
+        """
+        user = self.components.get(EntityType.USER)
+        if user is None or user[0] is MatchType.SPECIFIED or self.impossible:
+            return None
+        return f"{Entity(((EntityType.USER, user[1]),)).id},"
+
+    @cached_property
+    def client_id(self) -> tuple[str | None] | None:
+        """Where the client-id is known: its name (None: the default) in a one-tuple. None where it does not help."""
+        client = self.components.get(EntityType.CLIENT_ID)
+        if client is None or client[0] is MatchType.SPECIFIED or self.impossible:
+            return None
+        return (client[1],)
+
+
+def _checked_type(
+    name: str, seen: dict[EntityType, tuple[MatchType, str | None]], allowed: frozenset[EntityType], *, pointer: str
+) -> EntityType:
+    if not name:
+        raise InvalidRequestError("Unexpected empty entity type in a filter component", pointer=pointer)
+    kind = next((known for known in allowed if known.value == name), None)
+    if kind is None:
+        raise UnsupportedVersionError(
+            f"The entity type {clipped(name)} can't be described here; known are {', '.join(sorted(allowed))}",
+            pointer=pointer,
+        )
+    if kind in seen:
+        raise InvalidRequestError(f"The entity type {kind} is given by more than one filter component", pointer=pointer)
+    return kind

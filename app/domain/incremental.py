@@ -1,0 +1,149 @@
+"""IncrementalAlterConfigs: what SET, DELETE, APPEND and SUBTRACT make of a stored map.
+
+The ops are applied here; whether the result may stand is the rule of topics (:mod:`app.domain.topics`) and brokers
+(:mod:`app.domain.brokers`). Elements of lists are those between bare commas: blanks belong to them.
+
+Source: core/src/main/scala/kafka/server/ConfigAdminManager.scala (``prepareIncrementalConfigs``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from app.domain.definitions import ConfigType
+from app.domain.errors import InvalidConfigError, InvalidRequestError
+from app.domain.texts import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from app.domain.definitions import ConfigDef
+
+
+class OpType(IntEnum):
+    """Kafka's operations, under the numbers of its RPC."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOp:
+    """One operation on one key. ``value`` is not looked at by DELETE; ``pointer`` names the op in errors."""
+
+    key: str
+    type: OpType
+    value: str | None = None
+    pointer: str | None = None
+
+    def as_json(self, *, sensitive: bool) -> dict[str, Any]:
+        """Return the op as the trail keeps it, without the value of a secret."""
+        return {"key": self.key, "op": self.type.name, "value": None if sensitive else self.value}
+
+
+def op_type(given: int | str, *, pointer: str | None = None) -> OpType:
+    """Read an operation: Kafka's number or its name.
+
+    Raises:
+        InvalidRequestError: Neither.
+    """
+    try:
+        return OpType[given] if isinstance(given, str) else OpType(given)
+    except (KeyError, ValueError):
+        shown = clipped(str(given), 40)
+        names = ", ".join(f"{kind.name} ({kind.value})" for kind in OpType)
+        raise InvalidRequestError(f"Unknown operation {shown}; there are: {names}", pointer=pointer) from None
+
+
+def check_ops(ops: Sequence[ConfigOp]) -> None:
+    """Refuse ops that can't stand together or lack their value.
+
+    Raises:
+        InvalidRequestError: A key is named twice, whatever the ops, or an op other than DELETE has no value.
+    """
+    seen: set[str] = set()
+    for op in ops:
+        if op.key in seen:
+            raise InvalidRequestError(
+                f"Error due to duplicate config keys: {clipped(op.key)} is named twice", pointer=op.pointer
+            )
+        seen.add(op.key)
+    missing = [op for op in ops if op.value is None and op.type is not OpType.DELETE]
+    if missing:
+        keys = ", ".join(clipped(op.key) for op in missing[:20])
+        raise InvalidRequestError(f"Null value not supported for : {keys}", pointer=missing[0].pointer)
+
+
+def apply_incremental(
+    stored: Mapping[str, str], ops: Sequence[ConfigOp], definitions: Mapping[str, ConfigDef]
+) -> dict[str, str]:
+    """Return the whole map that ops make of a stored one; values of SET are not looked at.
+
+    APPEND and SUBTRACT start from the stored value, and where there is none from the definition's default, never from
+    what is in force. What a SUBTRACT empties stays, as an empty value.
+
+    Args:
+        stored: The map as it is, secrets in clear.
+        ops: Of one entity.
+        definitions: Of its kind: :func:`app.domain.definitions.topic_configs` or ``broker_configs``.
+
+    Raises:
+        InvalidRequestError: As :func:`check_ops`.
+        InvalidConfigError: APPEND or SUBTRACT on a key that is unknown or not a list.
+    """
+    check_ops(ops)
+    after = dict(stored)
+    for op in ops:
+        if op.type is OpType.DELETE or op.value is None:
+            after.pop(op.key, None)
+        elif op.type is OpType.SET:
+            after[op.key] = op.value
+        else:
+            definition = _list_definition(op, definitions)
+            old = _elements(after.get(op.key, definition.default or ""))
+            given = _elements(op.value)
+            after[op.key] = ",".join(_append(old, given) if op.type is OpType.APPEND else _subtract(old, given))
+    return after
+
+
+def _list_definition(op: ConfigOp, definitions: Mapping[str, ConfigDef]) -> ConfigDef:
+    definition = definitions.get(op.key)
+    if definition is None:
+        raise InvalidConfigError(f"Unknown config name: {clipped(op.key)}", pointer=op.pointer)
+    if definition.type is not ConfigType.LIST:
+        raise InvalidConfigError(
+            f"Config value {op.type.name.lower()} is not allowed for config key: {op.key}", pointer=op.pointer
+        )
+    return definition
+
+
+def _elements(text: str) -> list[str]:
+    """Split as Java does: empty elements at the end are dropped, and an empty text is one empty element."""
+    if not text:
+        return [""]
+    elements = text.split(",")
+    while elements and not elements[-1]:
+        elements.pop()
+    return elements
+
+
+def _append(old: list[str], given: list[str]) -> list[str]:
+    present = [] if old == [""] else old
+    return present + [element for element in given if element not in present]
+
+
+def _subtract(old: list[str], given: list[str]) -> list[str]:
+    """Take away each given element once."""
+    to_go = Counter(given)
+    kept = []
+    for element in old:
+        if to_go[element]:
+            to_go[element] -= 1
+        else:
+            kept.append(element)
+    return kept

@@ -1,0 +1,225 @@
+"""Which entries decide what a client gets, in order of precedence, key by key.
+
+Quotas of a client come from up to eight entries (KIP-55), client configs from up to two (KIP-649), the limit of an ip
+from two (KIP-612). The levels are listed whether or not anything is set there, each with the reason why it counts; a
+missing entry, or one without the key, leaves the key to the next level.
+
+Source: core/src/main/scala/kafka/server/ClientQuotaManager.scala.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from app.domain.entities import Entity, EntityType, split_id
+from app.domain.quotas import QUOTA_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLevel:
+    """One candidate entry for quotas."""
+
+    level: int
+    """1 to 8 as KIP-55 counts them; 1 and 2 for ips."""
+    entity_id: str
+    reason: str
+    """A sentence: why this entry counts for the entity, and behind which."""
+    shared_by: str
+    """Who draws on one and the same budget, on each broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfigLevel:
+    """One candidate entry for client configs."""
+
+    level: int
+    """1 is ``<user, client-id>``, 2 is ``<user>``."""
+    entity_id: str
+    reason: str
+    """A sentence: why this entry counts for the entity."""
+
+
+L = TypeVar("L", QuotaLevel, ClientConfigLevel)
+
+
+class Synonym(NamedTuple, Generic[L]):
+    """A value of a key at one level, in force or overridden."""
+
+    level: L
+    value: str
+    """As stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved(Generic[L]):
+    """What a key comes to."""
+
+    key: str
+    synonyms: tuple[Synonym[L], ...]
+    """Every level that sets the key, highest precedence first; never empty."""
+
+    @property
+    def value(self) -> str:
+        """The value in force, as stored."""
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> L:
+        """The level it comes from."""
+        return self.synonyms[0].level
+
+
+_PER_PAIR: Final = "all connections of this user with this client-id"
+_PER_USER: Final = "all clients of this user together"
+_PER_CLIENT: Final = "all connections with this client-id, whatever their user"
+
+
+def quota_levels(entity: Entity) -> list[QuotaLevel]:
+    """List the entries that can decide the quotas of an entity, highest precedence first.
+
+    A user, client-id or ip that is absent or the default stands for a name that has no entry of its own: levels that
+    would need its name are left out, the default ones stay.
+
+    Returns:
+        The levels that apply, numbered as KIP-55 numbers all eight; empty for topics and brokers.
+    """
+    kinds = set(entity.types)
+    if kinds == {EntityType.IP}:
+        return _ip_levels(entity.get(EntityType.IP))
+    if not kinds or not kinds <= {EntityType.USER, EntityType.CLIENT_ID}:
+        return []
+    user, client = entity.get(EntityType.USER), entity.get(EntityType.CLIENT_ID)
+    levels = []
+    for level, (user_part, client_part, shared_by) in enumerate(_LEVELS, start=1):
+        if (user_part == _NAMED and user is None) or (client_part == _NAMED and client is None):
+            continue
+        components = []
+        if user_part != _ABSENT:
+            components.append((EntityType.USER, user if user_part == _NAMED else None))
+        if client_part != _ABSENT:
+            components.append((EntityType.CLIENT_ID, client if client_part == _NAMED else None))
+        levels.append(
+            QuotaLevel(level, Entity(tuple(components)).id, _reason(level, user_part, client_part), shared_by)
+        )
+    return levels
+
+
+_NAMED: Final = "named"
+_DEFAULT: Final = "default"
+_ABSENT: Final = "absent"
+_LEVELS: Final = (
+    (_NAMED, _NAMED, _PER_PAIR),
+    (_NAMED, _DEFAULT, _PER_PAIR),
+    (_NAMED, _ABSENT, _PER_USER),
+    (_DEFAULT, _NAMED, _PER_PAIR),
+    (_DEFAULT, _DEFAULT, _PER_PAIR),
+    (_DEFAULT, _ABSENT, _PER_USER),
+    (_ABSENT, _NAMED, _PER_CLIENT),
+    (_ABSENT, _DEFAULT, _PER_CLIENT),
+)
+
+
+def _reason(level: int, user_part: str, client_part: str) -> str:
+    whom = {
+        (_NAMED, _NAMED): "exactly this user with this client-id",
+        (_NAMED, _DEFAULT): "this user with any client-id that has no entry of its own under this user",
+        (_NAMED, _ABSENT): "this user, whatever the client-id",
+        (_DEFAULT, _NAMED): "this client-id under any user that has no entry of its own for the key",
+        (_DEFAULT, _DEFAULT): "any client-id of any user that have no entries of their own for the key",
+        (_DEFAULT, _ABSENT): "any user that has no entry of its own for the key",
+        (_ABSENT, _NAMED): "this client-id, whatever the user",
+        (_ABSENT, _DEFAULT): "any client-id, whatever the user",
+    }[user_part, client_part]
+    return f"Level {level} of 8: it applies to {whom}; entries of levels with a lower number come first."
+
+
+def _ip_levels(address: str | None) -> list[QuotaLevel]:
+    shared_by = "all connections from one address, each address by itself"
+    levels = [
+        QuotaLevel(
+            2,
+            Entity(((EntityType.IP, None),)).id,
+            "Level 2 of 2: it applies to every address that has no entry of its own.",
+            shared_by,
+        )
+    ]
+    if address is not None:
+        named = Entity(((EntityType.IP, address),)).id
+        levels.insert(0, QuotaLevel(1, named, "Level 1 of 2: it applies to exactly this address.", shared_by))
+    return levels
+
+
+def resolve_quotas(
+    levels: Sequence[QuotaLevel], configs_by_id: Mapping[str, Mapping[str, str]]
+) -> dict[str, Resolved[QuotaLevel]]:
+    """Resolve quotas key by key; keys that are no quotas of such entities, like SCRAM credentials, are left out.
+
+    Args:
+        levels: Of :func:`quota_levels`.
+        configs_by_id: Entity id -> stored map; an id that is missing has no entry.
+
+    Returns:
+        Key -> what it comes to, ordered by key. A key set nowhere is unlimited and not there.
+    """
+    if not levels:
+        return {}
+    # All levels lie in one space, of ips or of users and client-ids, and all kinds of a space have the same keys.
+    space = tuple(EntityType(kind) for kind, _ in split_id(levels[0].entity_id))
+    known = {name for name, key in QUOTA_KEYS.items() if space in key.kinds}
+    return {key: found for key, found in _resolve(levels, configs_by_id).items() if key in known}
+
+
+def client_config_levels(entity: Entity) -> list[ClientConfigLevel]:
+    """List the entries that can decide the client configs of an entity: ``<user, client-id>``, then ``<user>``.
+
+    Default entities are never consulted (KIP-649): a default client-id counts as one without an entry of its own, and
+    for the default user, or without a user, there is no level at all.
+    """
+    user, client = entity.get(EntityType.USER), entity.get(EntityType.CLIENT_ID)
+    if user is None or not set(entity.types) <= {EntityType.USER, EntityType.CLIENT_ID}:
+        return []
+    levels = [
+        ClientConfigLevel(
+            2,
+            Entity(((EntityType.USER, user),)).id,
+            "Level 2 of 2: it applies to every client of this user, key by key, where the client-id's own entry does "
+            "not set the key. Default users and default client-ids are not consulted for client configs.",
+        )
+    ]
+    if client is not None:
+        levels.insert(
+            0,
+            ClientConfigLevel(
+                1,
+                Entity(((EntityType.USER, user), (EntityType.CLIENT_ID, client))).id,
+                "Level 1 of 2: it applies to exactly this user with this client-id.",
+            ),
+        )
+    return levels
+
+
+def resolve_client_configs(
+    levels: Sequence[ClientConfigLevel], configs_by_id: Mapping[str, Mapping[str, str]]
+) -> dict[str, Resolved[ClientConfigLevel]]:
+    """Resolve client configs key by key.
+
+    Args:
+        levels: Of :func:`client_config_levels`.
+        configs_by_id: Entity id -> the stored keys of the facet ``client-configs`` alone.
+
+    Returns:
+        Key -> what it comes to, ordered by key.
+    """
+    return _resolve(levels, configs_by_id)
+
+
+def _resolve(levels: Sequence[L], configs_by_id: Mapping[str, Mapping[str, str]]) -> dict[str, Resolved[L]]:
+    found: dict[str, list[Synonym[L]]] = {}
+    for level in levels:
+        for key, value in configs_by_id.get(level.entity_id, {}).items():
+            found.setdefault(key, []).append(Synonym(level, value))
+    return {key: Resolved(key, tuple(found[key])) for key in sorted(found)}

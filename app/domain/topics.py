@@ -1,0 +1,276 @@
+"""Topic configs: which a cluster accepts, and what is in force on a topic.
+
+A topic that does not set a config has what the brokers have under another name, in another unit at times: without
+``retention.ms``, ``log.retention.ms`` counts, else ``log.retention.minutes``, else ``log.retention.hours``.
+
+Source: storage/src/main/java/org/apache/kafka/storage/internals/log/LogConfig.java,
+core/src/main/scala/kafka/server/{ConfigHelper,ControllerConfigurationValidator,KafkaConfig}.scala
+(``extractLogConfigMap``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from app.domain.broker_levels import ConfigSource, EffectiveConfig, Levels, SynonymValue, printed, synonyms_for
+from app.domain.definitions import ConfigType, ConfigValueError, broker_configs, parse, topic_configs
+from app.domain.errors import InvalidConfigError, InvalidTopicError
+from app.domain.texts import clipped, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.config_rules import ConfigValue
+    from app.domain.definitions import ConfigDef
+
+MAX_NAME: Final = 249
+"""Characters in a topic's name."""
+
+_NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_NO_LIMIT: Final = -1
+_LIKE_TOTAL: Final = -2
+_LONG_MAX: Final = str(2**63 - 1)
+_REMOTE: Final = "remote.storage.enable"
+_REMOTE_OF_BROKERS: Final = "remote.log.storage.system.enable"
+_KRAFT_ONLY: Final = ("remote.log.copy.disable", "remote.log.delete.on.disable")
+_MIN_LAG: Final = "min.compaction.lag.ms"
+_MAX_LAG: Final = "max.compaction.lag.ms"
+_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+_FORMAT: Final = "message.format.version"
+_PROTOCOL: Final = "inter.broker.protocol.version"
+_BEFORE_3: Final = re.compile(r"[0-2]\.")
+
+
+def check_topic_name(name: str, *, pointer: str | None = None) -> None:
+    """Refuse what no topic can be named, as a describe does; for an alter it is just a topic that is not there.
+
+    Raises:
+        InvalidTopicError: Empty, ``.`` or ``..``, too long, or with other characters than ``a-z A-Z 0-9 . _ -``.
+    """
+    if not name:
+        raise InvalidTopicError("A topic's name is not empty", pointer=pointer)
+    if name in {".", ".."}:
+        raise InvalidTopicError(f"A topic can't be named {name!r}", pointer=pointer)
+    if len(name) > MAX_NAME:
+        raise InvalidTopicError(f"A topic's name has at most {MAX_NAME} characters, not {len(name)}", pointer=pointer)
+    if not _NAME.fullmatch(name):
+        raise InvalidTopicError(f"A topic's name is made of a-z A-Z 0-9 . _ -, unlike {shown(name)}", pointer=pointer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Default:
+    """What a topic has that does not set a config."""
+
+    value: str | None
+    assumed: bool
+
+
+def check_topic(
+    after: Mapping[str, str],
+    *,
+    stored: Mapping[str, str] = _NO_POINTERS,
+    levels: Levels | None = None,
+    pointers: Mapping[str, str] = _NO_POINTERS,
+) -> list[str]:
+    """Check the whole map that a change would leave on a topic.
+
+    Args:
+        after: Everything that would be stored.
+        stored: What is there now. Entries of it that no topic can have are left where they are, with a warning.
+        levels: Of any broker, for what the topic does not set; None: nothing is known of the brokers.
+        pointers: Key -> JSON pointer, for errors.
+
+    Returns:
+        Warnings, each a sentence.
+
+    Raises:
+        InvalidConfigError: An unknown key, a value that is none, or values that contradict each other (40).
+    """
+    warnings: list[str] = []
+    values: dict[str, str] = {}
+    for name in sorted(after):
+        try:
+            _check_value(name, after[name])
+        except ConfigValueError as error:
+            if stored.get(name) != after[name]:
+                raise InvalidConfigError(str(error), pointer=pointers.get(name)) from None
+            warnings.append(f"Brokers don't use the stored {clipped(name)}: {error}")
+        else:
+            values[name] = after[name]
+    check = _Whole(values, _Defaults(levels or Levels()), pointers)
+    check.compaction()
+    check.remote()
+    return warnings + check.warnings
+
+
+def _check_value(name: str, value: str) -> None:
+    definition = topic_configs().get(name)
+    if definition is None:
+        raise ConfigValueError(f"Unknown topic config name: {clipped(name)}")
+    parse(definition, value)
+
+
+class _Defaults:
+    """What brokers give a topic, as far as their levels are known."""
+
+    def __init__(self, levels: Levels) -> None:
+        self._levels = levels
+        self._merged = levels.merged()
+
+    def of(self, definition: ConfigDef) -> _Default:
+        """Return what a topic has that does not set this config."""
+        found = self._converted(definition)
+        value = found.value
+        if definition.name == "retention.ms" and value is not None and value.startswith("-"):
+            value = str(_NO_LIMIT)
+        elif definition.name in {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}:
+            # The older config counts as long as the newer one is at its default.
+            if value == _LONG_MAX:
+                older = self._converted(topic_configs()[_DIFFERENCE])
+                return _Default(older.value, found.assumed or older.assumed)
+        elif definition.name == _FORMAT and not _BEFORE_3.match(self._broker(_PROTOCOL) or ""):
+            value = definition.default
+        return _Default(value, found.assumed)
+
+    def broker_flag(self, name: str) -> bool | None:
+        """Return a broker config that is true or false; None where the brokers' files decide and are not known."""
+        if self._levels.is_assumed(name):
+            return None
+        return (self._broker(name) or "").strip().lower() == "true"
+
+    def _broker(self, name: str) -> str | None:
+        return self._merged.get(name, broker_configs()[name].default)
+
+    def _converted(self, definition: ConfigDef) -> _Default:
+        """Find the first broker config that is set, else the first with a default, in the unit of the topic's."""
+        if not definition.synonyms:
+            return _Default(definition.default, assumed=False)
+        candidates = [(synonym, self._merged.get(synonym.name)) for synonym in definition.synonyms]
+        candidates += [(synonym, broker_configs()[synonym.name].default) for synonym in definition.synonyms]
+        set_somewhere = any(synonym.name in self._merged for synonym in definition.synonyms)
+        for synonym, value in candidates:
+            if value is None:
+                continue
+            try:
+                parsed = parse(broker_configs()[synonym.name], value)
+            except ConfigValueError:
+                continue
+            converted = str(parsed * synonym.factor) if synonym.factor != 1 and isinstance(parsed, int) else value
+            assumed = not set_somewhere and self._levels.is_assumed(definition.synonyms[0].name)
+            return _Default(printed(definition, converted), assumed)
+        return _Default(definition.default, assumed=False)
+
+
+class _Whole:
+    """The rules that look at several configs of one topic."""
+
+    def __init__(self, values: Mapping[str, str], defaults: _Defaults, pointers: Mapping[str, str]) -> None:
+        self._values = values
+        self._defaults = defaults
+        self._pointers = pointers
+        self.warnings: list[str] = []
+
+    def compaction(self) -> None:
+        """A record can't have to wait longer than it may."""
+        least, most = self._integer(_MIN_LAG), self._integer(_MAX_LAG)
+        if least is not None and most is not None and least > most:
+            self._refuse(f"{_MIN_LAG} ({least}) must be at most {_MAX_LAG} ({most})", _MIN_LAG, _MAX_LAG)
+
+    def remote(self) -> None:
+        """Tiered storage: what it needs, and what it rules out."""
+        for name in _KRAFT_ONLY:
+            if self._value(name) is True:
+                self._refuse(f"{name} is not supported in a cluster that runs on ZooKeeper", name)
+        if self._value(_REMOTE) is not True:
+            return
+        enabled = self._defaults.broker_flag(_REMOTE_OF_BROKERS)
+        if enabled is None:
+            self.warnings.append(
+                f"{_REMOTE} needs brokers with {_REMOTE_OF_BROKERS}=true; their own files are not known here"
+            )
+        elif not enabled:
+            self._refuse(f"{_REMOTE} needs brokers with {_REMOTE_OF_BROKERS}=true", _REMOTE)
+        policy = self._value("cleanup.policy")
+        if isinstance(policy, list) and "compact" in policy:
+            self._refuse(f"{_REMOTE} is not supported for a topic that is compacted", _REMOTE, "cleanup.policy")
+        self._local("local.retention.ms", "retention.ms")
+        self._local("local.retention.bytes", "retention.bytes")
+
+    def _local(self, name: str, total_name: str) -> None:
+        local, total = self._integer(name), self._integer(total_name)
+        if local is None or total is None or total < 0 or local == _LIKE_TOTAL:
+            return
+        if local == _NO_LIMIT:
+            self._refuse(f"{name} must not be -1 while {total_name} is limited", name, total_name)
+        elif local > total:
+            self._refuse(f"{name} ({local}) must be at most {total_name} ({total})", name, total_name)
+
+    def _value(self, name: str) -> ConfigValue | None:
+        definition = topic_configs()[name]
+        text = self._values.get(name, self._defaults.of(definition).value)
+        try:
+            return None if text is None else parse(definition, text)
+        except ConfigValueError:
+            # It comes from the brokers' levels, and is not for this change to mend.
+            return None
+
+    def _integer(self, name: str) -> int | None:
+        found = self._value(name)
+        return found if isinstance(found, int) else None
+
+    def _refuse(self, text: str, *names: str) -> None:
+        """Refuse with the pointer of the first of these that was given; only warn where one of them is not known."""
+        for name in names:
+            if name not in self._values and self._defaults.of(topic_configs()[name]).assumed:
+                self.warnings.append(
+                    f"{text}, if the brokers' own files leave Kafka's defaults; they are not known here"
+                )
+                return
+        pointer = next((self._pointers[name] for name in names if name in self._pointers), None)
+        raise InvalidConfigError(text, pointer=pointer)
+
+
+def effective_topic(name: str, config: Mapping[str, str], levels: Levels) -> EffectiveConfig:
+    """Return what is in force for one config of a topic.
+
+    Args:
+        name: A topic config, or a key that is stored and known to nobody.
+        config: What the topic sets.
+        levels: Of any broker.
+    """
+    return _effective(name, config, levels, _Defaults(levels))
+
+
+def describe_topic(config: Mapping[str, str], levels: Levels) -> list[EffectiveConfig]:
+    """Return all configs of a topic, by name: every one that there is, and stored ones that nobody knows."""
+    defaults = _Defaults(levels)
+    return [_effective(name, config, levels, defaults) for name in sorted(topic_configs().keys() | config.keys())]
+
+
+def _effective(name: str, config: Mapping[str, str], levels: Levels, defaults: _Defaults) -> EffectiveConfig:
+    definition = topic_configs().get(name)
+    sensitive = definition is None or definition.type is ConfigType.PASSWORD
+    stored = config.get(name)
+    synonyms: tuple[SynonymValue, ...] = ()
+    default = _Default(None, assumed=False)
+    if stored is not None:
+        synonyms = (SynonymValue(name, None if sensitive else stored, ConfigSource.TOPIC_CONFIG),)
+    if definition is not None:
+        default = defaults.of(definition)
+        if definition.synonyms:
+            synonyms += synonyms_for(definition.synonyms[0].name, levels)
+    value = default.value if stored is None else printed(definition, stored)
+    return EffectiveConfig(
+        name=name,
+        value=None if sensitive else value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        synonyms=synonyms,
+        read_only=False,
+        sensitive=sensitive,
+        type=None if definition is None else definition.type,
+        assumed=stored is None and default.assumed,
+    )

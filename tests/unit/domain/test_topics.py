@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.broker_levels import ConfigSource, Levels
+from app.domain.definitions import topic_configs
+from app.domain.errors import InvalidConfigError, InvalidTopicError, KafkaCode
+from app.domain.topics import check_topic, check_topic_name, describe_topic, effective_topic
+
+KNOWN = Levels(static={})
+LONG_MAX = str(2**63 - 1)
+TIERED = Levels(static={"remote.log.storage.system.enable": "true"})
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "__consumer_offsets", "...", "x" * 249])
+def test_names(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "\u00fc", "a\n", "a*", "\u0661"])
+def test_no_names(name: str) -> None:
+    with pytest.raises(InvalidTopicError) as caught:
+        check_topic_name(name, pointer="/p")
+    assert (caught.value.code, caught.value.pointer) == (KafkaCode.INVALID_TOPIC_EXCEPTION, "/p")
+    assert len(caught.value.detail) < 150
+
+
+# ---------------------------------------------------------------- values
+
+# key | taken | refused | error; every topic config
+TABLE = """
+cleanup.policy | compact,delete | compact,keep | must be a list of compact, delete
+compression.gzip.level | -1 | 0 | must be at least 1, or -1
+compression.lz4.level | 1 | 0 | must be at least 1
+compression.type | uncompressed | none | must be one of
+compression.zstd.level | -131072 | 23 | must be at most 22
+delete.retention.ms | 0 | -1 | must be at least 0
+file.delete.delay.ms | 0 | -1 | must be at least 0
+flush.messages | 1 | 0 | must be at least 1
+flush.ms | 0 | -1 | must be at least 0
+follower.replication.throttled.replicas | * | *,1:1 | must be * alone
+index.interval.bytes | 0 | -1 | must be at least 0
+leader.replication.throttled.replicas | 100:0, | 1 : 0 | must be * alone
+local.retention.bytes | -2 | -3 | must be at least -2
+local.retention.ms | -1 | -3 | must be at least -2
+max.compaction.lag.ms | 1 | 0 | must be at least 1
+max.message.bytes | 0 | -1 | must be at least 0
+message.downconversion.enable | TRUE | yes | must be one of true, false
+message.format.version | 2.8 | 9.9 | must be a version of Kafka
+message.timestamp.after.max.ms | 0 | -1 | must be at least 0
+message.timestamp.before.max.ms | 0 | -1 | must be at least 0
+message.timestamp.difference.max.ms | 0 | -1 | must be at least 0
+message.timestamp.type | LogAppendTime | Log | must be one of CreateTime, LogAppendTime
+min.cleanable.dirty.ratio | 0.0 | NaN | must be at least 0
+min.compaction.lag.ms | 0 | -1 | must be at least 0
+min.insync.replicas | 1 | 0 | must be at least 1
+preallocate | false |  | must be one of true, false
+remote.log.copy.disable | false | true | not supported in a cluster that runs on ZooKeeper
+remote.log.delete.on.disable | false | true | not supported in a cluster that runs on ZooKeeper
+remote.storage.enable | false | true | needs brokers with remote.log.storage.system.enable=true
+retention.bytes | -1 | 1e9 | must be a whole number (LONG)
+retention.ms | -1 | -2 | must be at least -1
+segment.bytes | 14 | 13 | must be at least 14
+segment.index.bytes | 4 | 3 | must be at least 4
+segment.jitter.ms | 0 | -1 | must be at least 0
+segment.ms | 1 | 0 | must be at least 1
+unclean.leader.election.enable | true | 1 | must be one of true, false
+"""
+ROWS = [row.split(" | ") for row in TABLE.strip().splitlines()]
+
+
+def test_the_table_is_whole() -> None:
+    assert [row[0] for row in ROWS] == sorted(topic_configs())
+
+
+@pytest.mark.parametrize(("key", "taken", "refused", "error"), ROWS, ids=[row[0] for row in ROWS])
+def test_every_topic_config(key: str, taken: str, refused: str, error: str) -> None:
+    for value in (taken, f"\t{taken} "):
+        assert check_topic({key: value}, levels=KNOWN) == []
+    with pytest.raises(InvalidConfigError) as caught:
+        check_topic({key: refused}, levels=KNOWN, pointers={key: "/here"})
+    assert error in caught.value.detail
+    assert key in caught.value.detail
+    assert (caught.value.code, caught.value.pointer) == (KafkaCode.INVALID_CONFIG, "/here")
+
+
+@pytest.mark.parametrize("key", ["log.retention.ms", "Retention.ms", "", "x" * 500, "retention.ms "])
+def test_unknown_keys(key: str) -> None:
+    with pytest.raises(InvalidConfigError, match=r"^Unknown topic config name: ") as caught:
+        check_topic({key: "1"})
+    assert len(caught.value.detail) < 150
+
+
+def test_what_others_left_stays() -> None:
+    stored = {"foreign": "secret", "segment.ms": "0"}
+    warnings = check_topic({**stored, "retention.ms": "1"}, stored=stored)
+    assert warnings == [
+        "Brokers don't use the stored foreign: Unknown topic config name: foreign",
+        "Brokers don't use the stored segment.ms: segment.ms must be at least 1",
+    ]
+    with pytest.raises(InvalidConfigError, match="Unknown topic config name: foreign"):
+        check_topic({**stored, "foreign": "other"}, stored=stored)
+
+
+# ---------------------------------------------------------------- contradictions
+
+
+@pytest.mark.parametrize(
+    ("config", "levels", "error"),
+    [
+        ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, KNOWN, "must be at most max.compaction.lag.ms"),
+        ({"min.compaction.lag.ms": "2"}, Levels(default={"log.cleaner.max.compaction.lag.ms": "1"}), "(2) must be at"),
+        ({"max.compaction.lag.ms": "1"}, Levels(static={"log.cleaner.min.compaction.lag.ms": "2"}), "lag.ms (1)"),
+        ({"remote.storage.enable": "true"}, KNOWN, "needs brokers with"),
+        ({"remote.storage.enable": "true", "cleanup.policy": "delete,compact"}, TIERED, "that is compacted"),
+        ({"remote.storage.enable": "true", "local.retention.ms": "-1"}, TIERED, "must not be -1 while retention.ms"),
+        ({"remote.storage.enable": "true", "local.retention.ms": "604800001"}, TIERED, "(604800000)"),
+        ({"remote.storage.enable": "true", "local.retention.ms": "2", "retention.ms": "1"}, TIERED, "retention.ms (1)"),
+        ({"remote.storage.enable": "true", "local.retention.bytes": "2", "retention.bytes": "1"}, TIERED, "bytes (1)"),
+        ({"remote.storage.enable": "true", "local.retention.bytes": "-1", "retention.bytes": "1"}, TIERED, "not be -1"),
+        ({"remote.storage.enable": "true", "retention.bytes": "0", "local.retention.bytes": "1"}, TIERED, "bytes (0)"),
+    ],
+)
+def test_contradictions(config: dict[str, str], levels: Levels, error: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        check_topic(config, levels=levels, pointers=dict.fromkeys(config, "/here"))
+    assert error in caught.value.detail
+    assert caught.value.pointer == "/here"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"remote.storage.enable": "true"},
+        {"remote.storage.enable": "true", "local.retention.ms": "604800000"},
+        {"remote.storage.enable": "true", "local.retention.ms": "-1", "retention.ms": "-1"},
+        {"remote.storage.enable": "true", "local.retention.bytes": "-1"},
+        {"remote.storage.enable": "true", "local.retention.bytes": "-2", "retention.bytes": "1"},
+        {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"},
+    ],
+)
+def test_what_fits(config: dict[str, str]) -> None:
+    assert check_topic(config, levels=TIERED) == []
+
+
+def test_without_tiered_storage_local_retention_is_not_looked_at() -> None:
+    assert check_topic({"local.retention.ms": "5", "retention.ms": "1"}, levels=KNOWN) == []
+
+
+def test_brokers_that_nobody_knows() -> None:
+    (warning,) = check_topic({"remote.storage.enable": "true"})
+    assert "not known here" in warning
+    enabled, local = check_topic({"remote.storage.enable": "true", "local.retention.ms": "604800001"})
+    assert enabled == warning
+    assert local.startswith("local.retention.ms (604800001) must be at most retention.ms (604800000), if the brokers'")
+    with pytest.raises(InvalidConfigError, match="is compacted"):
+        check_topic({"remote.storage.enable": "true", "cleanup.policy": "compact"})
+
+
+@given(st.dictionaries(st.sampled_from([*topic_configs(), "x"]), st.text() | st.integers().map(str)))
+def test_one_error_ever(config: dict[str, str]) -> None:
+    for levels in (None, KNOWN, TIERED):
+        try:
+            check_topic(config, levels=levels)
+        except InvalidConfigError as error:
+            assert any(key in error.detail for key in config)
+
+
+# ---------------------------------------------------------------- what is in force
+
+
+def retention(config: dict[str, str], levels: Levels) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:
+    found = effective_topic("retention.ms", config, levels)
+    return found.value, found.source.number, [(name, value, source.number) for name, value, source in found.synonyms]
+
+
+def test_retention_with_values_at_all_levels() -> None:
+    levels = Levels(
+        static={"log.retention.ms": "4", "log.retention.minutes": "3", "log.retention.hours": "2"},
+        default={"log.retention.ms": "5"},
+        broker={"log.retention.ms": "6"},
+    )
+    below = [
+        ("log.retention.ms", "6", 2),
+        ("log.retention.ms", "5", 3),
+        ("log.retention.ms", "4", 4),
+        ("log.retention.minutes", "3", 4),
+        ("log.retention.hours", "2", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+    assert retention({"retention.ms": "7"}, levels) == ("7", 1, [("retention.ms", "7", 1), *below])
+    assert retention({}, levels) == ("6", 2, below)
+    assert retention({}, Levels(levels.static, levels.default)) == ("5", 3, below[1:])
+    assert retention({}, Levels(levels.static)) == ("4", 4, below[2:])
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        (Levels(static={"log.retention.hours": "2"}), ("7200000", 5, [])),
+        (Levels(static={"log.retention.minutes": "3", "log.retention.hours": "2"}), ("180000", 5, [])),
+        (Levels(static={}), ("604800000", 5, [])),
+        (Levels(static={"log.retention.hours": "-7"}), ("-1", 5, [])),
+        (
+            Levels(static={"log.retention.hours": "2"}, default={"log.retention.ms": "1"}),
+            (
+                "1",
+                3,
+                [("log.retention.ms", "1", 3), ("log.retention.hours", "2", 4), ("log.retention.hours", "168", 5)],
+            ),
+        ),
+    ],
+)
+def test_units(levels: Levels, expected: tuple[str, int, list[tuple[str, str, int]]]) -> None:
+    assert retention({}, levels) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "static", "value"),
+    [
+        ("segment.ms", {"log.roll.hours": "2"}, "7200000"),
+        ("segment.ms", {"log.roll.hours": "2", "log.roll.ms": "5"}, "5"),
+        ("segment.jitter.ms", {"log.roll.jitter.hours": "1"}, "3600000"),
+        ("segment.jitter.ms", {}, "0"),
+        ("flush.ms", {"log.flush.scheduler.interval.ms": "9"}, "9"),
+        ("flush.ms", {}, LONG_MAX),
+        ("message.timestamp.before.max.ms", {"log.message.timestamp.difference.max.ms": "9"}, "9"),
+        ("message.timestamp.after.max.ms", {"log.message.timestamp.difference.max.ms": "9"}, "9"),
+        (
+            "message.timestamp.after.max.ms",
+            {"log.message.timestamp.difference.max.ms": "9", "log.message.timestamp.after.max.ms": "8"},
+            "8",
+        ),
+        ("message.format.version", {"log.message.format.version": "2.0"}, "3.0-IV1"),
+        (
+            "message.format.version",
+            {"log.message.format.version": "2.0", "inter.broker.protocol.version": "2.8"},
+            "2.0",
+        ),
+        ("max.message.bytes", {"message.max.bytes": "77"}, "77"),
+        ("preallocate", {"log.preallocate": "TRUE"}, "true"),
+        ("segment.bytes", {"log.segment.bytes": "not a number"}, "1073741824"),
+        ("remote.storage.enable", {}, "false"),
+    ],
+)
+def test_what_brokers_give(name: str, static: dict[str, str], value: str) -> None:
+    assert effective_topic(name, {}, Levels(static=static)).value == value
+
+
+def test_describe() -> None:
+    found = {item.name: item for item in describe_topic({"segment.bytes": " 77 ", "foreign": "planted"}, KNOWN)}
+    assert list(found) == sorted([*topic_configs(), "foreign"])
+    assert (found["segment.bytes"].value, found["segment.bytes"].source) == ("77", ConfigSource.TOPIC_CONFIG)
+    foreign = found["foreign"]
+    assert (foreign.sensitive, foreign.value, foreign.type, foreign.source) == (
+        True, None, None, ConfigSource.TOPIC_CONFIG,
+    )  # fmt: skip
+    assert "planted" not in repr(found)
+    assert not any(item.read_only for item in found.values())
+    for name, definition in topic_configs().items():
+        if name != "segment.bytes":
+            assert found[name].value == definition.default, name
+
+
+def test_what_unknown_files_could_say() -> None:
+    assert effective_topic("retention.ms", {}, Levels()).assumed
+    assert not effective_topic("retention.ms", {"retention.ms": "1"}, Levels()).assumed
+    assert not effective_topic("retention.ms", {}, Levels(default={"log.retention.ms": "1"})).assumed
+    assert not effective_topic("retention.ms", {}, KNOWN).assumed
+    assert not effective_topic("remote.storage.enable", {}, Levels()).assumed

@@ -1,0 +1,275 @@
+"""Kafka's encoding of passwords in ZooKeeper: sensitive broker configs, encrypted under a broker's secret.
+
+A stored password is a list of ``name:value`` pairs that carries everything but the secret: how the key is derived
+(PBKDF2, with its salt and iterations), how the password is encrypted, and its length, by which a wrong secret shows.
+A value is decoded by what it says of itself, so the parameters may change while older values remain.
+
+One thing does depend on a broker's own settings: a broker set to a GCM cipher reads no other values, and a broker set
+to any other cipher reads none of GCM (:meth:`PasswordEncoder.readable`).
+
+Source: server-common/src/main/java/org/apache/kafka/security/EncryptingPasswordEncoder.java, its CipherParamsEncoders,
+and server-common/src/main/java/org/apache/kafka/server/util/Csv.java.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from cryptography.exceptions import InvalidTag
+
+from app.crypto.ciphers import HASHES, SCHEMES, TAG_BITS, BlockScheme, GcmScheme
+from app.domain.errors import InvalidRequestError, UndecodablePasswordError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT_KEY_FACTORY: Final = "PBKDF2WithHmacSHA512"
+MIN_ITERATIONS: Final = 1024
+"""Kafka's bound for ``password.encoder.iterations``."""
+MAX_ITERATIONS: Final = 2_000_000
+"""Of what is encoded or decoded here: a stored number must not be able to occupy a thread for long."""
+
+_SALT_BYTES: Final = 256
+_MAX_STORED: Final = 1_048_576
+"""No znode is larger, so no stored password is."""
+_CACHED_KEYS: Final = 4096
+"""Derived keys per secret: a few MB, and more passwords than a cluster's brokers usually have under one secret."""
+_SEPARATOR: Final = re.compile(r"\s*,\s*", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""What Java's ``trim`` takes off."""
+_SCHEMES_FOLDED: Final = {name.upper(): scheme for name, scheme in SCHEMES.items()}
+_HASHES_FOLDED: Final = {name.upper(): name_of_hash for name, name_of_hash in HASHES.items()}
+
+_NO_FORMAT: Final = "it does not have the form of an encoded password"
+_NOT_SUPPORTED: Final = "its cipher, key factory, key length or iterations are not supported"
+_NOT_OPENED: Final = "the secret does not open it, or it was altered"
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderParameters:
+    """How new values are encoded: a broker's ``password.encoder.*`` settings, with Kafka's defaults.
+
+    Raises:
+        ValueError: A name is not known, the key length is none of the cipher's, or the iterations are out of bounds.
+    """
+
+    key_factory: str = DEFAULT_KEY_FACTORY
+    cipher: str = "AES/CBC/PKCS5Padding"
+    key_length: int = 128
+    """Bits."""
+    iterations: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.key_factory not in HASHES:
+            raise ValueError(f"The key factory algorithm is none of {', '.join(HASHES)}")
+        if self.cipher not in SCHEMES:
+            raise ValueError(f"The cipher algorithm is none of {', '.join(SCHEMES)}")
+        lengths = [size * 8 for size in sorted(SCHEMES[self.cipher].key_sizes)]
+        if self.key_length not in lengths:
+            raise ValueError(f"A key length of {self.key_length} does not fit {self.cipher}, which has {lengths}")
+        if not MIN_ITERATIONS <= self.iterations <= MAX_ITERATIONS:
+            raise ValueError(f"The iterations are not within {MIN_ITERATIONS} and {MAX_ITERATIONS}")
+
+
+class PasswordEncoder:
+    """Encodes and decodes under one secret.
+
+    Each new value, and the first decoding of each stored one, derives a key: milliseconds of CPU at Kafka's default of
+    4096 iterations, in proportion to them. Call it in a worker thread; it is safe to share. Derived keys are kept in
+    memory, the passwords are not.
+
+    No representation of it shows the secret, and it can't be pickled.
+    """
+
+    __slots__ = ("_derive", "_random", "parameters")
+
+    def __init__(
+        self,
+        secret: str,
+        parameters: EncoderParameters | None = None,
+        *,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """Take a secret.
+
+        Args:
+            secret: Not empty; Java's strings of it and of Python agree in all but unpaired surrogates.
+            parameters: Of new values; Kafka's defaults where None.
+            random: Returns so many random bytes; called for the salt, then for the initialization vector.
+
+        Raises:
+            ValueError: The secret is empty or not Unicode text.
+        """
+        encoded = _utf8(secret)
+        if not encoded:
+            raise ValueError("The secret is empty or holds unpaired surrogates")
+        self.parameters = parameters or EncoderParameters()
+        self._random = random
+        self._derive = _deriver(encoded)
+
+    def encode(self, password: str) -> str:
+        """Return the stored form of a password, another one at each call.
+
+        Raises:
+            InvalidRequestError: It holds unpaired surrogates, which Kafka would store as question marks.
+        """
+        plain = _utf8(password)
+        if plain is None:
+            raise InvalidRequestError("The value holds unpaired surrogates, which no encoding can keep")
+        parameters = self.parameters
+        scheme = SCHEMES[parameters.cipher]
+        salt = self._random(_SALT_BYTES)
+        iv = self._random(scheme.iv_size)
+        key = self._derive(HASHES[parameters.key_factory], salt, parameters.iterations, parameters.key_length // 8)
+        fields = {
+            "initializationVector": _base64(iv),
+            "keyLength": parameters.key_length,
+            "salt": _base64(salt),
+            "keyFactoryAlgorithm": parameters.key_factory,
+            "cipherAlgorithm": parameters.cipher,
+            **({"authenticationTagLength": scheme.tag_bits} if isinstance(scheme, GcmScheme) else {}),
+            "iterations": parameters.iterations,
+            "passwordLength": _utf16_units(password),
+            "encryptedPassword": _base64(scheme.seal(key, iv, plain)),
+        }
+        return ",".join(f"{name}:{value}" for name, value in fields.items())
+
+    def decode(self, stored: str) -> str:
+        """Return the password of a stored value.
+
+        Values of ciphers without a tag (all but GCM) that were altered, or encoded under another secret, are refused by
+        their padding, their length and their UTF-8: a chance of less than one in a million goes unnoticed. Bits that
+        are flipped in the initialization vector, or anywhere under CFB and OFB, may go unnoticed too, as in Kafka.
+
+        Raises:
+            UndecodablePasswordError: It can't be decoded; the error and what it refers to hold nothing of the value.
+        """
+        try:
+            return self._open(stored)
+        except _RefusedError as refused:
+            reason = refused.args[0]
+        # Outside of the handler: what was caught may refer to the value, and must not hang on to what is raised.
+        raise UndecodablePasswordError(f"The stored password can't be decoded: {reason}")
+
+    def readable(self, stored: str) -> bool:
+        """Say whether a broker set to these parameters can read a value of that cipher at all, whatever its secret."""
+        try:
+            scheme, _ = _scheme_of(_fields(stored))
+        except _RefusedError:
+            return False
+        return isinstance(scheme, GcmScheme) == isinstance(SCHEMES[self.parameters.cipher], GcmScheme)
+
+    def _open(self, stored: str) -> str:
+        fields = _fields(stored)
+        scheme, name_of_hash = _scheme_of(fields)
+        key_length, iterations = _number(fields, "keyLength"), _number(fields, "iterations")
+        length = _number(fields, "passwordLength")
+        salt, iv, sealed = (_binary(fields, name) for name in ("salt", "initializationVector", "encryptedPassword"))
+        if not salt or iterations < 1 or length < 0:
+            _refuse(_NO_FORMAT)
+        if iterations > MAX_ITERATIONS or key_length // 8 not in scheme.key_sizes:
+            _refuse(_NOT_SUPPORTED)
+        key = self._derive(name_of_hash, salt, iterations, key_length // 8)
+        try:
+            if isinstance(scheme, BlockScheme):
+                plain = scheme.open(key, iv, sealed)
+            else:
+                tag_bits = _number(fields, "authenticationTagLength")
+                plain = scheme.open(key, iv, sealed, tag_bits) if tag_bits in TAG_BITS else _refuse(_NOT_SUPPORTED)
+            password = plain.decode()
+        except (ValueError, InvalidTag):
+            _refuse(_NOT_OPENED)
+        # Strict UTF-8 where Kafka is lenient: Kafka never writes anything else, so it is a wrong secret's doing.
+        return password if _utf16_units(password) == length else _refuse(_NOT_OPENED)
+
+    def __repr__(self) -> str:
+        return f"PasswordEncoder({self.parameters})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A PasswordEncoder holds a secret and can't be pickled")
+
+
+class _RefusedError(Exception):
+    """A stored value can't be decoded; its only argument is one of the reasons above."""
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise _RefusedError(reason)
+
+
+def _deriver(secret: bytes) -> Callable[[str, bytes, int, int], bytes]:
+    # A closure, since the representation of a partial or a bound method would show what it holds.
+    @lru_cache(maxsize=_CACHED_KEYS)
+    def derive(name_of_hash: str, salt: bytes, iterations: int, size: int) -> bytes:
+        return hashlib.pbkdf2_hmac(name_of_hash, secret, salt, iterations, size)
+
+    return derive
+
+
+def _fields(stored: str) -> dict[str, str]:
+    """Read the pairs as Kafka does: parted at commas, each at its last colon, empty ones at the end left out."""
+    if len(stored) > _MAX_STORED:
+        _refuse(_NO_FORMAT)
+    pairs = _SEPARATOR.split(stored)
+    while pairs and not pairs[-1]:
+        pairs.pop()
+    fields = {}
+    for pair in pairs:
+        name, colon, value = pair.rpartition(":")
+        if not colon:
+            _refuse(_NO_FORMAT)
+        fields[name.strip(JAVA_BLANKS)] = value.strip(JAVA_BLANKS)
+    return fields
+
+
+def _scheme_of(fields: dict[str, str]) -> tuple[BlockScheme | GcmScheme, str]:
+    """Return the cipher and the hash; Java takes the names in any case, and a missing key factory for the default."""
+    cipher = fields.get("cipherAlgorithm")
+    if cipher is None:
+        _refuse(_NO_FORMAT)
+    scheme = _SCHEMES_FOLDED.get(cipher.upper())
+    name_of_hash = _HASHES_FOLDED.get(fields.get("keyFactoryAlgorithm", DEFAULT_KEY_FACTORY).upper())
+    if scheme is None or name_of_hash is None:
+        _refuse(_NOT_SUPPORTED)
+    return scheme, name_of_hash
+
+
+def _number(fields: dict[str, str], name: str) -> int:
+    text = fields.get(name, "")
+    return int(text) if _NUMBER.fullmatch(text) else _refuse(_NO_FORMAT)
+
+
+def _binary(fields: dict[str, str], name: str) -> bytes:
+    text = fields.get(name)
+    if text is None:
+        _refuse(_NO_FORMAT)
+    # Java's decoder takes a text without any padding too.
+    padding = "" if "=" in text else "=" * (-len(text) % 4)
+    try:
+        return b64decode(text + padding, validate=True)
+    except ValueError:
+        _refuse(_NO_FORMAT)
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _utf8(text: str) -> bytes | None:
+    """Return None for unpaired surrogates; the exception that Python raises for them would hold the whole text."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return None
+
+
+def _utf16_units(text: str) -> int:
+    """Return the length that Java gives a string."""
+    return len(text) + sum(char > "\uffff" for char in text)

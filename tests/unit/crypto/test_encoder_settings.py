@@ -1,0 +1,54 @@
+"""The settings of the encoders, as the service, the ciphers and the chart know them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+from app.crypto.ciphers import HASHES, SCHEMES
+from app.crypto.password_encoder import MAX_ITERATIONS, MIN_ITERATIONS
+from app.settings import BrokerEncoderSettings, ClusterSettings, PasswordEncoderSettings
+
+CHART = Path(__file__).parents[3] / "deploy" / "helm" / "confplane"
+
+
+def choices(name: str) -> set[str]:
+    literal, _ = get_args(BrokerEncoderSettings.model_fields[name].annotation)
+    return set(get_args(literal))
+
+
+def test_the_settings_offer_what_there_is() -> None:
+    assert choices("cipher_algorithm") == set(SCHEMES)
+    assert choices("keyfactory_algorithm") == set(HASHES)
+    bounds = BrokerEncoderSettings.model_json_schema()["properties"]["iterations"]["anyOf"][0]
+    assert (bounds["minimum"], bounds["maximum"]) == (MIN_ITERATIONS, MAX_ITERATIONS)
+
+
+def test_the_chart_s_schema_has_the_same_settings_at_both_levels() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    (cluster,) = schema["properties"]["settings"]["properties"]["clusters"]["patternProperties"].values()
+    shared = dict(cluster["properties"]["password_encoder"]["properties"])
+    (broker,) = shared.pop("brokers")["patternProperties"].values()
+    assert shared == broker["properties"]
+    theirs = BrokerEncoderSettings.model_json_schema()["properties"]
+    assert set(shared) == set(theirs)
+    for name, mine in shared.items():
+        kinds = {option.pop("type"): option for option in theirs[name]["anyOf"]}
+        assert set(mine.pop("type")) == set(kinds), name
+        (said,) = (option for kind, option in kinds.items() if kind != "null")
+        said.pop("format", None)
+        if "enum" in said:
+            said["enum"] = [*said["enum"], None]
+        assert mine == said, name
+
+
+def test_brokers_are_named_by_number_as_a_settings_file_or_the_chart_writes_them() -> None:
+    for number in (3, "3"):
+        given: dict[str, Any] = {"secret_file": "/a", "brokers": {number: {"secret_file": "/b"}}}
+        cluster = ClusterSettings.model_validate({"zookeeper": "zk:2181", "password_encoder": given})
+        encoder = cluster.password_encoder
+        assert isinstance(encoder, PasswordEncoderSettings)
+        assert encoder.for_broker(3).secret_file == Path("/b")
+        assert encoder.for_broker(4).secret_file == Path("/a")
+    assert ClusterSettings(zookeeper="zk:2181").password_encoder is None

@@ -1,0 +1,1 @@
+"""Embedded ZooKeeper and Postgres for ``confplane dev`` and the tests: the real servers, from installed wheels."""

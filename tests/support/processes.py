@@ -1,0 +1,105 @@
+"""Runs the project's own programs as processes, reads what they say, and sees to it that none of them stays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ROOT = Path(__file__).parents[2]
+
+
+class Program:
+    """A started program whose output is read as it comes."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    @property
+    def output(self) -> str:
+        """All that was read so far."""
+        return "\n".join(self.lines)
+
+    def read_until(self, text: str, seconds: float = 120) -> str:
+        """Read on to the line that has ``text`` in it and return that line."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                line = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no {text!r} within {seconds} s:\n{self.output}") from None
+            if line is None:
+                raise AssertionError(f"ended without {text!r}, exit code {self.process.wait()}:\n{self.output}")
+            self.lines.append(line)
+            if text in line:
+                return line
+
+    def wait(self, seconds: float = 60) -> int:
+        """Read to the end and return the exit code."""
+        code = self.process.wait(seconds)
+        self._reader.join(seconds)
+        while (line := self._queue.get(timeout=seconds)) is not None:
+            self.lines.append(line)
+        return code
+
+    def children(self) -> list[psutil.Process]:
+        """Return everything that it started and that is still its descendant."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@contextlib.contextmanager
+def program(
+    arguments: Sequence[str | Path], *, environment: Mapping[str, str] | None = None, cwd: Path = ROOT
+) -> Iterator[Program]:
+    """Run a program of this Python in a process group of its own; at the end kill it and all that descends from it."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})},
+        start_new_session=True,
+    )
+    running = Program(process)
+    try:
+        yield running
+    finally:
+        if process.poll() is None:
+            started = running.children()
+            process.send_signal(signal.SIGKILL)
+            for child in started:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            process.wait()
+        running._reader.join(10)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def wait_gone(processes: Sequence[psutil.Process], seconds: float = 30) -> None:
+    """Wait until none of the processes is left."""
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    assert not alive, f"still there: {[process.cmdline() for process in alive]}"

@@ -1,0 +1,110 @@
+"""The servers that tests run against, and what is made on them for one test.
+
+``python -m tests.support.servers DIRECTORY`` keeps a pair running and prints the two variables that make later pytest
+runs use it instead of starting their own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kazoo.client import KazooClient
+
+from app.devstack.postgres import OWNER, SERVICE, Postgres
+from app.devstack.zookeeper import ZooKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ZOOKEEPER_VARIABLE = "CONFPLANE_TEST_ZOOKEEPER"
+"""``host:port`` of a running ZooKeeper."""
+POSTGRES_VARIABLE = "CONFPLANE_TEST_POSTGRES"
+"""The data directory of a running :class:`Postgres`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A fresh, empty database."""
+
+    name: str
+    owner_dsn: str
+    service_dsn: str
+
+
+def run_zookeeper(directory: Path) -> Iterator[ZooKeeper]:
+    """Yield a running ZooKeeper: the one named in the environment, else one of its own."""
+    named = os.environ.get(ZOOKEEPER_VARIABLE)
+    server = ZooKeeper(directory, port=int(named.rpartition(":")[2]) if named else None, durable=False)
+    if named:
+        yield server
+        return
+    with server:
+        yield server
+
+
+def run_postgres(directory: Path) -> Iterator[Postgres]:
+    """Yield a running Postgres: the one named in the environment, else one of its own."""
+    named = os.environ.get(POSTGRES_VARIABLE)
+    if named:
+        # The fourth line of postmaster.pid is the port.
+        port = int((Path(named) / "data" / "postmaster.pid").read_text().splitlines()[3])
+        server = Postgres(Path(named), port=port, durable=False)
+        server._load_passwords()
+        yield server
+        return
+    with Postgres(directory, durable=False) as server:
+        yield server
+
+
+def make_chroot(hosts: str) -> str:
+    """Create a chroot node of its own and return the connect string that ends with it."""
+    name = f"chroot-{uuid.uuid4().hex}"
+    client = KazooClient(hosts=hosts)
+    client.start()
+    try:
+        client.create(f"/{name}")
+    finally:
+        client.stop()
+        client.close()
+    return f"{hosts}/{name}"
+
+
+def raw_client(connect_string: str) -> Iterator[KazooClient]:
+    """Yield a kazoo client rooted at the connect string's chroot."""
+    client = KazooClient(hosts=connect_string)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def make_database(server: Postgres) -> Database:
+    """Create a database with a name of its own."""
+    name = f"test_{uuid.uuid4().hex}"
+    server.create_database(name)
+    return Database(name, server.dsn(OWNER, name), server.dsn(SERVICE, name))
+
+
+def main(directory: Path) -> None:
+    """Keep a pair of servers running until told to stop."""
+    with (
+        ZooKeeper(directory / "zookeeper", durable=False) as zookeeper,
+        Postgres(directory / "postgres", durable=False),
+    ):
+        sys.stdout.write(f"export {ZOOKEEPER_VARIABLE}={zookeeper.hosts}\n")
+        sys.stdout.write(f"export {POSTGRES_VARIABLE}='{directory.absolute() / 'postgres'}'\n")
+        sys.stdout.flush()
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    main(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Use cases over ports: describe, alter, deliver, history."""

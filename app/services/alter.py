@@ -1,0 +1,427 @@
+"""Alter: from an edit to a committed znode with its trail.
+
+The order is what makes config and trail agree (docs/architecture.md, "One write")::
+
+    encode ── plan ── admission ── intent (Postgres) ── transaction (ZooKeeper) ── outcome (Postgres) ── answer
+               ▲                                              │
+               └───────────── conflict: read again ───────────┘
+
+ZooKeeper's transaction is the commit point. No intent, no transaction; no answer "applied" without the transaction; a
+lost reply is never followed by another attempt, because the first may still be applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from uuid_utils.compat import uuid7
+
+from app.domain.errors import (
+    ConcurrentChangeError,
+    ConfplaneError,
+    InvalidRequestError,
+    NotAttemptedError,
+    OutcomeUnknownError,
+    UnavailableError,
+    WriteOutcome,
+)
+from app.services import edits as planning
+from app.services.edits import Edit, EditResult, Plan
+from app.services.ports import Committed, Conflict, Intent, Outcome, SessionEnded, Transaction, full_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from app.domain.changes import Node
+    from app.services.clusters import Caller, Collection
+    from app.services.ports import AuditLog
+
+_Prepared = tuple[Edit, dict[str, str | None]]
+"""An edit with its encoded ops."""
+
+_CONCURRENCY = 256
+"""Changes of one request under way at once: enough to fill ZooKeeper's pipeline, and bounded."""
+
+
+class _Queues:
+    """Writes of this process to one entity wait for each other here instead of in conflicts."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def turn(self, keys: Sequence[str], deadline: float) -> _Turn:
+        """Return a context in which nobody else of this process writes to these entities.
+
+        Raises:
+            ConcurrentChangeError: On entering, when the turn did not come by the deadline.
+        """
+        # In one order, so that batches can't wait for each other in a ring.
+        return _Turn(self.waiting, sorted(keys) if len(keys) > 1 else keys, deadline)
+
+
+class _Turn:
+    """One change's turn at the entities that it writes."""
+
+    def __init__(self, waiting: dict[str, tuple[asyncio.Lock, int]], keys: Sequence[str], deadline: float) -> None:
+        self._waiting = waiting
+        self._keys = keys
+        self._deadline = deadline
+        self._held: list[tuple[str, asyncio.Lock]] = []
+
+    async def __aenter__(self) -> None:
+        for key in self._keys:
+            lock, users = self._waiting.get(key) or (asyncio.Lock(), 0)
+            self._waiting[key] = (lock, users + 1)
+            try:
+                await self._acquire(lock)
+            except BaseException:
+                self._leave(key)
+                self._release()
+                raise
+            self._held.append((key, lock))
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
+    async def _acquire(self, lock: asyncio.Lock) -> None:
+        if not lock.locked():
+            await lock.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._deadline - time.monotonic()):
+                await lock.acquire()
+        except TimeoutError:
+            raise ConcurrentChangeError(
+                "Other writes to the same entity took until the deadline; nothing was applied, try again",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=1,
+            ) from None
+
+    def _release(self) -> None:
+        for key, lock in self._held:
+            lock.release()
+            self._leave(key)
+
+    def _leave(self, key: str) -> None:
+        lock, users = self._waiting[key]
+        if users == 1:
+            del self._waiting[key]
+        else:
+            self._waiting[key] = (lock, users - 1)
+
+
+class AlterService:
+    """Runs edits. One instance serves all clusters of a process."""
+
+    def __init__(self, audit: AuditLog) -> None:
+        self._audit = audit
+        self._queues = _Queues()
+        self._running: set[asyncio.Task[list[EditResult]]] = set()
+
+    async def alter(
+        self,
+        collection: Collection,
+        edits: Sequence[Edit | EditResult],
+        caller: Caller,
+        *,
+        validate_only: bool = False,
+        atomic: bool = False,
+    ) -> list[EditResult]:
+        """Run edits and return one result each, in order.
+
+        Args:
+            collection: The facet of a cluster that is altered.
+            edits: The edits; one that could not even be formed stands as its failed result.
+            caller: Who asks.
+            validate_only: Go the same way up to the write, and answer what it would have done.
+            atomic: All in one transaction, one change, one revision; when one fails, the others are not attempted.
+
+        Each result carries its own error. An entity named twice fails in every place it is named.
+        """
+        repeated = _repeated(edits) if len(edits) > 1 else frozenset()
+        prepared = [self._prepare(collection, edit, repeated) for edit in edits]
+        if atomic:
+            return await self._atomic(collection, prepared, caller, validate_only=validate_only)
+        if len(prepared) == 1 and not isinstance(prepared[0], EditResult):
+            return await self._shielded(collection, [prepared[0]], caller, validate_only=validate_only)
+        slots = asyncio.Semaphore(_CONCURRENCY)
+
+        async def one(item: _Prepared | EditResult) -> EditResult:
+            if isinstance(item, EditResult):
+                return item
+            async with slots:
+                return (await self._shielded(collection, [item], caller, validate_only=validate_only))[0]
+
+        return list(await asyncio.gather(*(one(item) for item in prepared)))
+
+    def _prepare(
+        self, collection: Collection, edit: Edit | EditResult, repeated: frozenset[str]
+    ) -> _Prepared | EditResult:
+        """Check what can be checked before anything stored is looked at."""
+        if isinstance(edit, EditResult):
+            return edit
+        try:
+            if edit.entity.id in repeated:
+                raise InvalidRequestError(
+                    f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer
+                )
+            collection.check_layout()
+            return edit, planning.encode(collection, edit)
+        except ConfplaneError as error:
+            return EditResult(edit, error)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for changes under way, so that a stop leaves no intent without its outcome."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
+
+    async def _atomic(
+        self,
+        collection: Collection,
+        prepared: Sequence[_Prepared | EditResult],
+        caller: Caller,
+        *,
+        validate_only: bool,
+    ) -> list[EditResult]:
+        items = [item for item in prepared if not isinstance(item, EditResult)]
+        if len(items) == len(prepared):
+            return await self._shielded(collection, items, caller, validate_only=validate_only) if items else []
+        return [
+            item if isinstance(item, EditResult) and item.error else EditResult(_edit(item), _not_attempted())
+            for item in prepared
+        ]
+
+    async def _shielded(
+        self,
+        collection: Collection,
+        items: Sequence[_Prepared],
+        caller: Caller,
+        *,
+        validate_only: bool,
+    ) -> list[EditResult]:
+        """Run one change in a task of its own: a caller that goes away can't cut it between intent and outcome."""
+        task = asyncio.create_task(self._change(collection, items, caller, validate_only=validate_only))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _change(
+        self,
+        collection: Collection,
+        items: Sequence[_Prepared],
+        caller: Caller,
+        *,
+        validate_only: bool,
+    ) -> list[EditResult]:
+        cluster = collection.store.name
+        keys = [f"{cluster}{full_path(collection.tree, edit.entity)}" for edit, _ in items]
+        try:
+            async with self._queues.turn(keys, caller.deadline):
+                return await _Change(self._audit, collection, items, caller, validate_only=validate_only).run()
+        except ConfplaneError as error:
+            return [EditResult(edit, error) for edit, _ in items]
+
+
+class _Change:
+    """One change through its attempts."""
+
+    def __init__(
+        self,
+        audit: AuditLog,
+        collection: Collection,
+        items: Sequence[_Prepared],
+        caller: Caller,
+        *,
+        validate_only: bool,
+    ) -> None:
+        self._audit = audit
+        self._collection = collection
+        self._store = collection.store
+        self._items = items
+        self._caller = caller
+        self._validate_only = validate_only
+        self._id: UUID = uuid7()
+        self._attempt = 0
+
+    async def run(self) -> list[EditResult]:
+        """Try until committed, refused for good, or out of time."""
+        try:
+            return await self._attempts()
+        except OutcomeUnknownError:
+            raise  # its intent stays open until someone settles it
+        except ConfplaneError as error:
+            # Every attempt that was submitted has been refused by ZooKeeper, and the last was not submitted at all.
+            error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
+            await self._reject(error)
+            raise
+
+    async def _attempts(self) -> list[EditResult]:
+        tree = self._collection.tree
+        nodes = [self._store.get(tree, edit.entity.id) for edit, _ in self._items]
+        while (results := await self._try(nodes)) is None:
+            if time.monotonic() >= self._caller.deadline:
+                raise ConcurrentChangeError(
+                    "Others kept changing the same entity until the deadline; nothing was applied, try again",
+                    retry_after_s=1,
+                )
+            nodes = await asyncio.gather(
+                *(self._store.read(tree, edit.entity, self._caller.deadline) for edit, _ in self._items)
+            )
+        return results
+
+    async def _try(self, nodes: Sequence[Node | None]) -> list[EditResult] | None:
+        """Make one attempt; None means that something was not as read and the next may be made."""
+        writer = self._store.writer()
+        plans, failed = self._plan(nodes)
+        if failed is not None or not any(item.diff for item in plans):
+            return await self._end_unchanged(writer, nodes, plans, failed)
+        changed = [item for item in plans if item.diff]
+        writes = tuple(item.write(self._collection) for item in changed)
+        await self._store.check_admission(writes, self._caller.deadline)
+        if self._validate_only:
+            return [_result(item, None, item.node, None) for item in plans]
+        caller = self._caller
+        intent = Intent(
+            change_id=self._id,
+            attempt=self._attempt + 1,
+            cluster=self._store.name,
+            writer=writer,
+            principal=caller.principal,
+            source=caller.source,
+            request_id=caller.request_id,
+            reason=caller.reason,
+            ticket=caller.ticket,
+            entities=tuple(item.intent(self._collection) for item in changed),
+        )
+        # Where this fails nothing is submitted. Its row may be there all the same, and is then settled as aborted.
+        await self._audit.intend([intent])
+        self._attempt = intent.attempt
+        transaction = Transaction(self._id, self._attempt, writer, writes, caller.principal, caller.request_id)
+        result = await self._store.commit(transaction, caller.deadline)
+        if isinstance(result, Conflict):
+            return None
+        if isinstance(result, SessionEnded):
+            raise UnavailableError(
+                f"ZooKeeper refused the write: {result.reason}; nothing was applied, try again", retry_after_s=1
+            )
+        if not isinstance(result, Committed):
+            raise OutcomeUnknownError(
+                "The write was sent to ZooKeeper and its reply was lost: it may or may not be applied. "
+                f"Read the entity, or look at change {self._id} in the audit trail, before you try again",
+                change_id=str(self._id),
+            )
+        return await self._committed(result, plans, changed)
+
+    def _plan(self, nodes: Sequence[Node | None]) -> tuple[list[Plan], tuple[int, ConfplaneError] | None]:
+        plans: list[Plan] = []
+        planned: dict[str, Mapping[str, str]] = {}
+        for index, ((edit, encoded), node) in enumerate(zip(self._items, nodes, strict=True)):
+            try:
+                item = planning.plan(self._collection, edit, encoded, node, planned=planned)
+            except ConfplaneError as error:
+                return plans, (index, error)
+            planned[edit.entity.id] = item.after
+            plans.append(item)
+        return plans, None
+
+    async def _end_unchanged(
+        self,
+        writer: str,
+        nodes: Sequence[Node | None],
+        plans: Sequence[Plan],
+        failed: tuple[int, ConfplaneError] | None,
+    ) -> list[EditResult] | None:
+        """End without a change, once ZooKeeper has confirmed the state that led to it."""
+        expectations = [
+            (self._collection.tree, edit.entity, None if node is None else node.version)
+            for (edit, _), node in zip(self._items, nodes, strict=True)
+        ]
+        if failed is not None:
+            expectations = expectations[: failed[0] + 1]
+        revision = await self._store.confirm(writer, expectations, self._caller.deadline)
+        if revision is None:
+            return None
+        if failed is None:
+            if self._attempt:
+                await self._reject(None)
+            return [_result(item, None, item.node, item.node.mzxid if item.node else revision) for item in plans]
+        index, error = failed
+        error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
+        await self._reject(error)
+        return [
+            EditResult(edit, error if position == index else _not_attempted())
+            for position, (edit, _) in enumerate(self._items)
+        ]
+
+    async def _committed(self, result: Committed, plans: Sequence[Plan], changed: Sequence[Plan]) -> list[EditResult]:
+        after = {node.id: node for node in result.nodes}
+        versions = {
+            full_path(self._collection.tree, item.edit.entity): after[item.edit.entity.id].version for item in changed
+        }
+        outcome = Outcome(
+            self._id,
+            self._attempt,
+            self._store.name,
+            committed=True,
+            revision=result.revision,
+            time_ms=result.time_ms,
+            versions=versions,
+        )
+        if await self._audit.conclude([outcome]):
+            self._store.release_marker(self._id)
+        return [
+            _result(item, str(self._id), after[item.edit.entity.id], result.revision)
+            if item.diff
+            else _result(item, None, item.node, item.node.mzxid if item.node else result.revision)
+            for item in plans
+        ]
+
+    async def _reject(self, error: ConfplaneError | None) -> None:
+        """Close a change that has intents and, for certain, no effect."""
+        if not self._attempt:
+            return
+        await self._audit.conclude(
+            [
+                Outcome(
+                    self._id,
+                    self._attempt,
+                    self._store.name,
+                    committed=False,
+                    error_code=0 if error is None else int(error.code),
+                    error="The entity already was as asked" if error is None else error.detail,
+                )
+            ]
+        )
+
+
+def _result(item: Plan, change_id: str | None, node: Node | None, revision: int | None) -> EditResult:
+    return EditResult(
+        item.edit,
+        change_id=change_id,
+        revision=revision,
+        diff=item.diff,
+        warnings=item.warnings,
+        node=node,
+        created=item.created,
+        after=item.after,
+    )
+
+
+def _not_attempted() -> NotAttemptedError:
+    return NotAttemptedError(
+        "Another entry of this atomic batch failed; nothing was applied", outcome=WriteOutcome.NOT_APPLIED
+    )
+
+
+def _edit(item: _Prepared | EditResult) -> Edit:
+    return item.edit if isinstance(item, EditResult) else item[0]
+
+
+def _repeated(edits: Sequence[Edit | EditResult]) -> frozenset[str]:
+    """Return the ids of the entities that are named more than once."""
+    named = Counter(edit.entity.id for edit in edits if isinstance(edit, Edit))
+    return frozenset(name for name, times in named.items() if times > 1)

@@ -1,0 +1,421 @@
+"""Describe: reads of the mirror. Nothing here waits for ZooKeeper or Postgres.
+
+A scan takes one moment of the mirror and then works through it in slices, so that a describe of a million entities
+leaves the event loop to others in between and still answers one consistent state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from app.domain.entities import Entity, EntityType, split_id
+from app.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
+from app.domain.facets import FacetName
+from app.domain.filters import MatchType
+from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
+from app.services.etags import etag_of
+from app.services.ports import Registration, full_path
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.domain.facets import JsonValue
+    from app.domain.filters import EntityFilter
+    from app.domain.resolution import Resolved
+    from app.services.clusters import Collection
+    from app.services.ports import RegistrationLog
+
+SLICE = 500
+"""Nodes looked at between two chances for other requests: about a millisecond."""
+_MAX_CONFIG_NAME = 249
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedEntry:
+    """One entity of a describe's answer."""
+
+    id: str
+    declared: Mapping[str, JsonValue]
+    compatibility: Sequence[Registration] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A describe's answer. ``skipped`` holds the paths of znodes that can't be read."""
+
+    entries: list[DescribedEntry] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationRequest:
+    """What a client says of itself along with a describe."""
+
+    supported_configs: tuple[str, ...]
+    software_name: str | None
+    software_version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """Filters of a list; None means any. In ``names`` the name None is the default entity."""
+
+    id: str | None = None
+    names: Mapping[str, str | None] = field(default_factory=dict)
+    key: str | None = None
+    kind: tuple[str, ...] | None = None
+    page_size: int = 100
+    page_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list, ordered by id."""
+
+    items: list[tuple[Node, dict[str, JsonValue]]]
+    next_page_token: str | None
+    skipped: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level that was looked at for effective values."""
+
+    level: int
+    entity_id: str
+    reason: str
+    shared_by: str | None
+    declared: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSynonym:
+    """A level's value of one key."""
+
+    source: str
+    level: int
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveValue:
+    """One key's value in force, and every level that sets it, the winner first."""
+
+    key: str
+    value: JsonValue
+    source: str
+    synonyms: list[EffectiveSynonym]
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The values in force for an entity. A key that no level sets is not there: for quotas that is "unlimited"."""
+
+    entity: Entity
+    values: list[EffectiveValue]
+    levels: list[Level]
+    warnings: list[str]
+
+
+class DescribeService:
+    """Reads. One instance serves all clusters of a process."""
+
+    def __init__(self, registrations: RegistrationLog) -> None:
+        self._registrations = registrations
+
+    # ------------------------------------------------------------ single entities
+
+    def node(self, collection: Collection, entity_id: str) -> Node:
+        """Return the node of an entity by its canonical id.
+
+        Raises:
+            InvalidRequestError: The facet has no such entities.
+            NotFoundError: There is none.
+        """
+        node = collection.store.get(collection.tree, entity_id)
+        if node is None:
+            entity = _entity(entity_id)
+            collection.facet.check_entity(entity)
+            raise _nothing(collection, entity)
+        return node
+
+    def content(self, collection: Collection, node: Node) -> tuple[dict[str, JsonValue], str]:
+        """Return what a node declares in a facet, and the ETag of that.
+
+        Raises:
+            InvalidRequestError: The facet has no such entities.
+            NotFoundError: It declares nothing in this facet.
+            CorruptZnodeError: It can't be read.
+        """
+        entity = _entity(node.id)
+        declared = self._declared(collection, entity, node)
+        etag = etag_of(declared)
+        if etag is None:
+            collection.facet.check_entity(entity)
+            raise _nothing(collection, entity)
+        return declared, etag
+
+    def effective(self, collection: Collection, entity: Entity) -> tuple[Effective, str]:
+        """Return the values in force for an entity, with every level that was looked at, and an ETag of the values.
+
+        Raises:
+            InvalidRequestError: The facet has no such entities.
+            CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
+        """
+        collection.facet.check_entity(entity)
+        decode = collection.facet.decode
+        stored: dict[str, dict[str, str]] = {}
+        levels: list[Level] = []
+        found: Mapping[str, Resolved[Any]]
+        if collection.name is FacetName.CLIENT_QUOTAS:
+            quotas = quota_levels(entity)
+            for quota in quotas:
+                stored[quota.entity_id], declared = self._at(collection, quota.entity_id)
+                levels.append(Level(quota.level, quota.entity_id, quota.reason, quota.shared_by, declared))
+            found = resolve_quotas(quotas, stored)
+        else:
+            configs = client_config_levels(entity)
+            for config in configs:
+                stored[config.entity_id], declared = self._at(collection, config.entity_id)
+                levels.append(Level(config.level, config.entity_id, config.reason, None, declared))
+            found = resolve_client_configs(configs, stored)
+        values = [
+            EffectiveValue(
+                key,
+                decode(key, resolved.value),
+                resolved.source.entity_id,
+                [
+                    EffectiveSynonym(level.entity_id, level.level, decode(key, value))
+                    for level, value in resolved.synonyms
+                ],
+            )
+            for key, resolved in found.items()
+        ]
+        warnings = collection.facet.check_whole(entity, {}, inherited={})
+        state: dict[str, JsonValue] = {
+            f"{level.level} {key}": value for level in levels for key, value in level.declared.items()
+        }
+        return Effective(entity, values, levels, warnings), etag_of(state) or '"none"'
+
+    # ------------------------------------------------------------ filters
+
+    async def describe(self, collection: Collection, wanted: EntityFilter) -> Described:
+        """Return the entities that a filter selects, with what they declare, ordered by id."""
+        described = Described()
+        if wanted.impossible:
+            return described
+        with_compatibility = collection.name is FacetName.CLIENT_CONFIGS
+        cluster = collection.store.name
+        for position, node in enumerate(self._search(collection, wanted)):
+            if position % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            entity = _entity(node.id)
+            if not wanted.matches(entity):
+                continue
+            try:
+                declared = self._declared(collection, entity, node)
+            except CorruptZnodeError as error:
+                described.skipped.append(error.path)
+                continue
+            known = self._registrations.compatibility(cluster, node.id) if with_compatibility else ()
+            if declared:
+                described.entries.append(DescribedEntry(node.id, declared, known))
+        if with_compatibility:
+            await self._add_registered(collection, wanted, described)
+        return described
+
+    def resolve(self, collection: Collection, wanted: EntityFilter) -> Described:
+        """Return the one set of client configs in force for an exact user and an exact or absent client-id.
+
+        Raises:
+            InvalidRequestError: The filter is another.
+            CorruptZnodeError: A znode that decides can't be read.
+        """
+        entity = _exact_client(wanted, "resolveEntity")
+        effective, _ = self.effective(collection, entity)
+        return Described([DescribedEntry(entity.id, {item.key: item.value for item in effective.values})])
+
+    def register(self, collection: Collection, wanted: EntityFilter, request: RegistrationRequest) -> None:
+        """Take the registration that came with a describe. It never delays the answer.
+
+        Raises:
+            InvalidRequestError: The filter has no exact user, the software is not named, or a config name is none.
+        """
+        entity = _exact_client(wanted, "supportedConfigs")
+        if request.software_name is None or request.software_version is None:
+            raise InvalidRequestError(
+                "supportedConfigs needs clientInformation with softwareName and softwareVersion",
+                pointer="/clientInformation",
+            )
+        for index, name in enumerate(request.supported_configs):
+            if not name or len(name) > _MAX_CONFIG_NAME:
+                raise InvalidRequestError("A supported config has no name", pointer=f"/supportedConfigs/{index}")
+        self._registrations.record(
+            Registration(
+                collection.store.name,
+                entity.id,
+                request.software_name,
+                request.software_version,
+                tuple(sorted(set(request.supported_configs))),
+            )
+        )
+
+    # ------------------------------------------------------------ lists
+
+    async def page(self, collection: Collection, query: ListQuery) -> Page:
+        """Return one page of a facet's entities.
+
+        Raises:
+            InvalidRequestError: The page token is not one of ours.
+            InvalidEntityIdError: ``id`` is no entity id.
+        """
+        after = None if query.page_token is None else _decode_token(query.page_token)
+        items: list[tuple[Node, dict[str, JsonValue]]] = []
+        skipped: list[str] = []
+        async for node in self._candidates(collection, query, after):
+            entity = _entity(node.id)
+            if not _selected(entity, query):
+                continue
+            try:
+                declared = self._declared(collection, entity, node)
+            except CorruptZnodeError as error:
+                skipped.append(error.path)
+                continue
+            if not declared or (query.key is not None and query.key not in declared):
+                continue
+            if len(items) == query.page_size:
+                return Page(items, _encode_token(items[-1][0].id), skipped)
+            items.append((node, declared))
+        return Page(items, None, skipped)
+
+    # ------------------------------------------------------------ inside
+
+    def _declared(self, collection: Collection, entity: Entity, node: Node | None) -> dict[str, JsonValue]:
+        if node is not None and node.defect is not None and not node.items:
+            raise CorruptZnodeError(full_path(collection.tree, entity), node.defect)
+        try:
+            return collection.declared(entity, node)
+        except ValueError as error:
+            raise CorruptZnodeError(
+                full_path(collection.tree, entity), f"holds a value that can't be read: {error}"
+            ) from None
+
+    def _at(self, collection: Collection, entity_id: str) -> tuple[dict[str, str], dict[str, JsonValue]]:
+        """Return what an entity declares in a facet, as stored and as JSON answers it."""
+        entity = _entity(entity_id)
+        node = collection.store.get(collection.tree, entity_id)
+        declared = self._declared(collection, entity, node)
+        return {} if node is None else collection.own(entity, node.config), declared
+
+    def _search(self, collection: Collection, wanted: EntityFilter) -> Iterable[Node]:
+        """Return a moment's nodes among which the filter's are, ordered by id; the fewest that an index can tell."""
+        store, tree, facet = collection.store, collection.tree, collection.name.value
+        if wanted.exact_entity is not None:
+            node = store.get(tree, wanted.exact_entity.id)
+            return [] if node is None else [node]
+        if wanted.user_prefix is not None:
+            alone = store.get(tree, wanted.user_prefix.removesuffix(","))
+            return [*([] if alone is None else [alone]), *store.with_keys(tree, facet, prefix=wanted.user_prefix)]
+        if wanted.client_id is not None:
+            return store.with_client_id(tree, facet, wanted.client_id[0])
+        prefix = EntityType.IP.value if EntityType.IP in wanted.components else ""
+        return list(store.with_keys(tree, facet, prefix=prefix))
+
+    async def _candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
+        """Yield the nodes behind ``after`` among which a list's are, ordered by id, in slices of a moment each."""
+        store, tree, facet = collection.store, collection.tree, collection.name.value
+        prefix = ""
+        if query.id is not None or "user" in query.names:
+            alone = Entity.from_id(query.id).id if query.id is not None else _single(query.names["user"])
+            node = store.get(tree, alone)
+            if node is not None and (after is None or node.id > after):
+                yield node
+            if query.id is not None:
+                return
+            prefix = f"{alone},"
+        elif "client-id" in query.names:
+            for node in store.with_client_id(tree, facet, query.names["client-id"]):
+                if after is None or node.id > after:
+                    yield node
+            return
+        while nodes := list(islice(store.with_keys(tree, facet, after=after, prefix=prefix), SLICE)):
+            for node in nodes:
+                yield node
+            after = nodes[-1].id
+            await asyncio.sleep(0)
+
+    async def _add_registered(self, collection: Collection, wanted: EntityFilter, described: Described) -> None:
+        """Add entities that clients registered for but that declare nothing: KIP-649 keeps both in one place."""
+        cluster = collection.store.name
+        present = {entry.id for entry in described.entries}
+        if wanted.exact_entity is not None:
+            candidates: Iterable[str] = [wanted.exact_entity.id]
+        else:
+            candidates = list(self._registrations.registered(cluster))
+        added = False
+        for position, entity_id in enumerate(candidates):
+            if position % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if entity_id in present or not wanted.matches(_entity(entity_id)):
+                continue
+            known = self._registrations.compatibility(cluster, entity_id)
+            if known:
+                described.entries.append(DescribedEntry(entity_id, {}, known))
+                added = True
+        if added:
+            described.entries.sort(key=lambda entry: entry.id)
+
+
+def _nothing(collection: Collection, entity: Entity) -> NotFoundError:
+    return NotFoundError(f"{entity.id} has no {collection.name}")
+
+
+_TYPES = {kind.value: kind for kind in EntityType}
+
+
+def _entity(entity_id: str) -> Entity:
+    """Return the entity of an id that is known to be canonical."""
+    return Entity(tuple((_TYPES[kind], name) for kind, name in split_id(entity_id)))
+
+
+def _single(user: str | None) -> str:
+    return Entity(((EntityType.USER, user),)).id
+
+
+def _exact_client(wanted: EntityFilter, why: str) -> Entity:
+    """Return the client that a filter names: an exact user, and an exact client-id or none."""
+    user = wanted.components.get(EntityType.USER)
+    client = wanted.components.get(EntityType.CLIENT_ID)
+    sound = user is not None and user[0] is MatchType.EXACT and (client is None or client[0] is MatchType.EXACT)
+    if not sound or wanted.impossible or len(wanted.components) > 2:  # noqa: PLR2004 - user and client-id
+        raise InvalidRequestError(
+            f"{why} needs a component with an exact user, and an exact client-id or none", pointer="/components"
+        )
+    return Entity(tuple((kind, wanted.components[kind][1]) for kind in EntityType if kind in wanted.components))
+
+
+def _selected(entity: Entity, query: ListQuery) -> bool:
+    names = dict(entity.components)
+    if query.kind is not None and tuple(kind.value for kind in entity.types) != query.kind:
+        return False
+    return all((kind := _TYPES[name]) in names and names[kind] == wanted for name, wanted in query.names.items())
+
+
+def _encode_token(entity_id: str) -> str:
+    return base64.urlsafe_b64encode(entity_id.encode()).decode().rstrip("=")
+
+
+def _decode_token(token: str) -> str:
+    try:
+        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
+        if _encode_token(Entity.from_id(text).id) == token:
+            return text
+    except (binascii.Error, ValueError, InvalidRequestError):
+        pass
+    raise InvalidRequestError("pageToken is not one that this API gave", pointer="pageToken")

@@ -1,0 +1,439 @@
+"""What the use cases need of the outside world. ``app.store`` and ``app.audit`` implement these.
+
+A :class:`ClusterStore` is one cluster's ZooKeeper. Its reads are of the mirror: synchronous and free of I/O. What goes
+to ZooKeeper is ``async``, takes a deadline on ``time.monotonic()``'s clock, and raises ``UnavailableError`` when there
+is no live session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from app.domain.changes import Node, Op
+    from app.domain.entities import Entity
+    from app.domain.facets import Tree
+
+
+# ---------------------------------------------------------------- ZooKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class EntityWrite:
+    """One config node of a transaction: set at the version read, or created where ``expected`` is None (absent)."""
+
+    tree: Tree
+    entity: Entity
+    expected: int | None
+    config: dict[str, str]
+    extra: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One attempt to commit a change (docs/architecture.md, "One write")."""
+
+    change_id: UUID
+    attempt: int
+    writer: str
+    """The writer node named in this attempt's intent, never "the current one"."""
+    writes: tuple[EntityWrite, ...]
+    principal: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """ZooKeeper applied the transaction. ``versions`` and ``nodes`` are in the order of the writes."""
+
+    revision: int
+    """The transaction's zxid."""
+    time_ms: int
+    """ZooKeeper's time of it, milliseconds since the epoch."""
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """ZooKeeper refused it because something was not as read; nothing was applied, a new attempt may be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """ZooKeeper refused it: the writer counts as gone, or the marker stands. This change can't commit any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It was submitted and no reply came: applied, or not, or yet to be. Never followed by a new attempt."""
+
+
+CommitResult = Committed | Conflict | SessionEnded | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """A cluster's state as readiness and headers show it."""
+
+    connected: bool
+    loaded: bool
+    """The mirror holds a full copy, possibly a stale one."""
+    revision: int
+    """Highest R with every notification of czxid <= R applied."""
+    stale_ms: int | None
+    """Milliseconds since the mirror could last be current; None while it is."""
+    brokers_registered: bool
+    notifications: int
+    warnings: tuple[str, ...] = ()
+    """Findings an operator should know: stray children of /config/changes, undecodable nodes."""
+
+
+class ClusterStore(Protocol):
+    """One cluster's configs."""
+
+    name: str
+
+    # -- the mirror
+
+    def status(self) -> StoreStatus:
+        """Return the current state."""
+
+    def freshness(self) -> tuple[int, int | None] | None:
+        """Return (revision, staleness in ms or None) of :meth:`status` alone; None before the mirror was loaded.
+
+        Every answer asks for it, so it costs next to nothing.
+        """
+
+    def get(self, tree: Tree, entity_id: str) -> Node | None:
+        """Return an entity's node from the mirror.
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+
+    def with_keys(self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "") -> Iterator[Node]:
+        """Iterate over the nodes that hold at least one key of a facet (or can't be read), ordered by id.
+
+        Args:
+            tree: Which tree.
+            facet: The facet's name.
+            after: Start behind this id.
+            prefix: Only ids that start so. ``user=alice,`` are all of alice's client-ids.
+
+        The iteration sees one moment of the mirror as long as the caller does not await within it.
+        """
+
+    def with_client_id(self, tree: Tree, facet: str, client_id: str | None) -> list[Node]:
+        """Return the nodes of entities whose client-id component has this name (None: the default), ordered by id."""
+
+    # -- ZooKeeper itself
+
+    async def catch_up(self, deadline: float) -> int:
+        """Bring the mirror to at least the moment of the call (``consistency=strong``) and return its revision."""
+
+    async def wait_for(self, revision: int, deadline: float) -> None:
+        """Wait until the mirror is at ``revision``.
+
+        Raises:
+            UnavailableError: It was not reached by the deadline.
+        """
+
+    def writer(self) -> str:
+        """Return the name of the current session's writer node.
+
+        Raises:
+            UnavailableError: No live session; ``outcome`` is not_applied.
+        """
+
+    async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
+        """Read one node from ZooKeeper, behind all writes committed before the call."""
+
+    async def confirm(
+        self, writer: str, expectations: Sequence[tuple[Tree, Entity, int | None]], deadline: float
+    ) -> int | None:
+        """Prove that nodes still are at the versions read (None: absent), by a write to the writer node.
+
+        Returns:
+            The revision at which they were, or None when one was not.
+        """
+
+    async def check_admission(self, writes: Sequence[EntityWrite], deadline: float) -> None:
+        """Refuse writes that may not be tried now, before their intent.
+
+        Raises:
+            BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``.
+            ThrottledError: It would bring the notifications above ``notifications.max`` while brokers are registered.
+            StaleControllerError: Brokers are registered and there is no ZooKeeper-mode controller.
+        """
+
+    async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
+        """Run the transaction. Applied nodes are in the mirror when it returns.
+
+        Raises:
+            UnavailableError: Nothing was submitted, for certain.
+        """
+
+    def release_marker(self, change_id: UUID) -> None:
+        """Let the marker of a change go, some time after its outcome became durable."""
+
+
+# ---------------------------------------------------------------- Postgres
+
+
+@dataclass(frozen=True, slots=True)
+class IntentEntity:
+    """One entity of an intent: what was read, what was asked, what will be stored. Secrets are redacted to None."""
+
+    entity_id: str
+    facet: str
+    path: str
+    version_read: int | None
+    czxid_read: int | None
+    keys: tuple[str, ...]
+    """The keys whose values differ."""
+    ops: tuple[dict[str, Any], ...]
+    before: dict[str, str | None]
+    after: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One attempt, durable before its transaction is submitted."""
+
+    change_id: UUID
+    attempt: int
+    cluster: str
+    writer: str
+    principal: str
+    source: str
+    """The caller's address."""
+    request_id: str
+    reason: str | None
+    ticket: str | None
+    entities: tuple[IntentEntity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a change ended. The first outcome of a change stands."""
+
+    change_id: UUID
+    attempt: int
+    cluster: str
+    committed: bool
+    revision: int | None = None
+    time_ms: int | None = None
+    versions: dict[str, int] = field(default_factory=dict)
+    """Full znode path -> version."""
+    error_code: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """A search of the trail; None means any. Newest first."""
+
+    cluster: str
+    entity_id: str | None = None
+    key: str | None = None
+    principal: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    outcome: str | None = None
+    """``committed``, ``rejected`` or ``open`` (no outcome yet)."""
+    page_size: int = 100
+    before: UUID | None = None
+    """Cursor: only changes older than this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """A change as the trail tells it: its last attempt and, when known, its outcome."""
+
+    intent: Intent
+    created_at: datetime
+    outcome: Outcome | None
+    recorded_at: datetime | None
+
+
+class AuditLog(Protocol):
+    """The trail."""
+
+    async def intend(self, intents: Sequence[Intent]) -> None:
+        """Make intents durable. Rows of concurrent calls share a commit.
+
+        Raises:
+            UnavailableError: Postgres did not confirm them; ``outcome`` is not_applied.
+        """
+
+    async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+        """Make outcomes durable; False when Postgres could not confirm now (they are kept and sent again)."""
+
+    async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
+        """Return one page and the cursor of the next, or None.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+    async def get(self, cluster: str, change_id: UUID) -> AuditRecord | None:
+        """Return one change.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+    async def check(self) -> list[str]:
+        """Return warnings about the database (migrations missing, synchronous_commit off, ownership of tables).
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Which configs a client software said it supports, for one ``<user, client-id>`` or ``<user>`` (KIP-649)."""
+
+    cluster: str
+    entity_id: str
+    software_name: str
+    software_version: str
+    supported_configs: tuple[str, ...]
+    """Sorted, without repeats."""
+
+
+class RegistrationLog(Protocol):
+    """Registrations: append-only in Postgres, deduplicated and answered from memory."""
+
+    def record(self, registration: Registration) -> None:
+        """Take a registration; never waits, never fails. Written in the background unless already known."""
+
+    def registered(self, cluster: str) -> Collection[str]:
+        """Return the ids of the entities that have registrations, from memory, in no order."""
+
+    def compatibility(self, cluster: str, entity_id: str) -> list[Registration]:
+        """Return what is known of one entity, from memory, ordered by software name and version."""
+
+    async def search(
+        self, cluster: str, *, entity_id: str | None, page_size: int, after: str | None
+    ) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
+        """Return a page of (registration, first seen, last seen) ordered by entity id, and the next cursor.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+    async def clear(self, cluster: str, *, entity_id: str | None, principal: str, request_id: str) -> int:
+        """Append the clearing of an entity's registrations (None: all of the cluster); return how many it hid.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+
+# ---------------------------------------------------------------- sensitive configs
+
+
+class Cipher(Protocol):
+    """Sensitive broker configs of one cluster, as its brokers store them.
+
+    All of it takes milliseconds of CPU, in proportion to the iterations that a value was encoded with: call it in a
+    worker thread, never on the event loop. No error that it raises holds a value.
+    """
+
+    def encode(self, broker_id: int, key: str, plain: str) -> str:
+        """Return what is stored for a plain value, under the broker's current secret; another text at each call.
+
+        Raises:
+            EncoderSecretMissingError: The broker has no secret; the message says which setting to set.
+            InvalidRequestError: The value is not Unicode text.
+        """
+
+    def decode(self, broker_id: int, key: str, stored: str) -> str:
+        """Return the plain value, whichever of the broker's secrets (current, old) it is under.
+
+        Raises:
+            EncoderSecretMissingError: The broker has no secret.
+            UndecodablePasswordError: Neither secret opens it. Brokers ignore such a value.
+        """
+
+    def matches(self, broker_id: int, key: str, stored: str, plain: str) -> bool:
+        """Say whether a stored value is this plain one, compared in constant time; raises what ``decode`` does."""
+
+    def fingerprint(self, broker_id: int | None, key: str, plain: str) -> str | None:
+        """Return a keyed fingerprint of a plain value: the same however often it is encoded anew under a secret.
+
+        Args:
+            broker_id: Whose secret is the key; None for the cluster-wide default, which has the cluster's.
+            key: The config key, which goes into it.
+            plain: The value.
+
+        Returns:
+            16 hex digits, or None where there is no secret.
+        """
+
+
+class ValueChange(StrEnum):
+    """What happened to one config."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+    REENCODED = "reencoded"
+    """A sensitive value that is stored in another form and is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedDifference:
+    """One key of a difference as it may be shown: sensitive ones have fingerprints in the place of values.
+
+    A fingerprint is None where there is no value, or it can't be known: no secret, or none that opens it.
+    """
+
+    key: str
+    change: ValueChange
+    sensitive: bool = False
+    before: str | None = None
+    after: str | None = None
+    before_fingerprint: str | None = None
+    after_fingerprint: str | None = None
+
+
+class Redactor(Protocol):
+    """What may be told of broker configs. Nothing that it returns holds a sensitive value or what is stored of it.
+
+    ``fingerprints`` and ``differences`` decode: call them in a worker thread.
+    """
+
+    def config(self, config: Mapping[str, str]) -> dict[str, str | None]:
+        """Return a stored map with None for each sensitive value, as intents and answers have it."""
+
+    def op(self, op: Op) -> dict[str, Any]:
+        """Return an op as the trail keeps it; a sensitive value is None, marked by ``"sensitive": true``."""
+
+    def fingerprints(self, broker_id: int | None, config: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the fingerprint of each sensitive key of a stored map, None where it can't be known."""
+
+    def differences(
+        self, broker_id: int | None, before: Mapping[str, str], after: Mapping[str, str]
+    ) -> list[RedactedDifference]:
+        """List the keys whose stored values differ, sorted by key."""
+
+
+def full_path(tree: Tree, entity: Entity) -> str:
+    """Return the znode's path below the chroot."""
+    return f"{tree.value}/{entity.path}"
+
+
+def latest(revisions: Iterable[int | None]) -> int:
+    """Return the highest revision that is known, or 0."""
+    return max((revision for revision in revisions if revision is not None), default=0)

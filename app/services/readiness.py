@@ -1,0 +1,57 @@
+"""Whether a process can do its work, and what stands in the way.
+
+Ready means: every cluster's mirror was loaded, and Postgres has answered with the right schema, once since the start.
+Later losses make the service *degraded*, not unready: reads go on from the mirror, and taking the process out of its
+load balancer would end them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.domain.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from app.services.clusters import Clusters
+    from app.services.ports import AuditLog, StoreStatus
+
+_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The state of a process."""
+
+    ready: bool
+    degraded: bool
+    clusters: dict[str, StoreStatus]
+    postgres: str | None
+    """What is wrong with Postgres; None when nothing is."""
+    warnings: tuple[str, ...]
+
+
+class Readiness:
+    """Answers readiness probes."""
+
+    def __init__(self, clusters: Clusters, audit: AuditLog) -> None:
+        self._clusters = clusters
+        self._audit = audit
+        self._was_ready = False
+
+    async def report(self) -> Report:
+        """Look at all stores; takes at most three seconds."""
+        statuses = {cluster.name: cluster.store.status() for cluster in self._clusters}
+        postgres: str | None = None
+        warnings: list[str] = []
+        try:
+            warnings += await asyncio.wait_for(self._audit.check(), _TIMEOUT_S)
+        except UnavailableError as error:
+            postgres = error.detail
+        except TimeoutError:
+            postgres = f"Postgres did not answer within {_TIMEOUT_S:g} seconds"
+        warnings += [f"{name}: {text}" for name, status in statuses.items() for text in status.warnings]
+        sound = postgres is None and all(status.connected and status.loaded for status in statuses.values())
+        self._was_ready = self._was_ready or sound
+        return Report(self._was_ready, not sound, statuses, postgres, tuple(warnings))

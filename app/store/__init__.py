@@ -1,0 +1,6 @@
+"""ZooKeeper: znode codecs, session, conditional transactions, mirror. The only package that imports kazoo."""
+
+from app.store.mirror import FacetIndex
+from app.store.store import ZooKeeperStore
+
+__all__ = ["FacetIndex", "ZooKeeperStore"]

@@ -1,0 +1,249 @@
+"""The one meeting place of kazoo's threads and the event loop.
+
+kazoo completes a call on a thread of its own. Through its documented handler interface it is given results that post
+themselves to a :class:`Mailbox`; the loop empties the mailbox in order, so **everything a session says reaches the loop
+in the order in which it came over the wire**: replies, watch events and changes of state alike. The mirror rests on it.
+
+What this costs less than kazoo's own threading handler: no condition variable per call, no completion thread between
+the connection and the loop, one wake-up of the loop for all that came in meanwhile, no epoll object per select, one
+``recv`` for many replies, and a doorbell that can't block the loop (kazoo's is a socket that takes about 280 unread
+bytes, after which a call would wait for the connection).
+"""
+
+from __future__ import annotations
+
+import os
+import select as poller
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+    from collections.abc import Callable
+
+    Delivery = Callable[[Any, Exception | None], None]
+
+_DRAIN_SECONDS: Final = 0.005
+"""How long the mailbox is emptied before other tasks get their turn."""
+_RECEIVE: Final = 65_536
+
+
+class Mailbox:
+    """Carries calls from any thread to the loop, in order, with at most one wake-up under way."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.thread = threading.get_ident()
+        self._posts: deque[tuple[Delivery, Any, Exception | None]] = deque()
+        self._woken = False
+
+    def post(self, deliver: Delivery, value: Any, error: Exception | None) -> None:
+        """Have ``deliver(value, error)`` called on the loop. Any thread; never blocks."""
+        self._posts.append((deliver, value, error))
+        # Set before the loop looks, cleared before it drains: a post that finds it set is seen by that drain.
+        if not self._woken:
+            self._woken = True
+            try:
+                self.loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                # The loop is closed: the process is ending, and nobody waits for this any more.
+                self._posts.clear()
+
+    def _drain(self) -> None:
+        self._woken = False
+        posts = self._posts
+        until = time.monotonic() + _DRAIN_SECONDS
+        while posts:
+            deliver, value, error = posts.popleft()
+            try:
+                deliver(value, error)
+            except Exception as failure:  # noqa: BLE001 - one receiver's fault must not lose the others' replies
+                self.loop.call_exception_handler(
+                    {"message": "A receiver of a ZooKeeper reply failed", "exception": failure}
+                )
+            if posts and time.monotonic() > until:
+                if not self._woken:
+                    self._woken = True
+                    self.loop.call_soon(self._drain)
+                return
+
+
+class Reply:
+    """What kazoo takes for its ``AsyncResult``: one reply, delivered on the loop to whoever asked for it there."""
+
+    __slots__ = ("_deliver", "_done", "_error", "_future", "_mailbox", "_value", "refused")
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._deliver: Delivery | None = None
+        self._future: asyncio.Future[Any] | None = None
+        self._done = False
+        self._value: Any = None
+        self._error: Exception | None = None
+        self.refused: Exception | None = None
+        """Set when kazoo gave the call back before it was queued; nothing was sent."""
+
+    # -- kazoo's side, any thread
+
+    def set(self, value: Any = None) -> None:
+        """Take the reply."""
+        self._mailbox.post(self._receive, value, None)
+
+    def set_exception(self, exception: Exception) -> None:
+        """Take the failure."""
+        # On the loop's own thread this happens only while the call is being made, by a client that is closed.
+        if threading.get_ident() == self._mailbox.thread:
+            self.refused = exception
+        self._mailbox.post(self._receive, None, exception)
+
+    # -- the loop's side
+
+    def then(self, deliver: Delivery) -> Reply:
+        """Call ``deliver(value, error)`` when the reply is there, in its place among all replies."""
+        self._deliver = deliver
+        return self
+
+    def __await__(self) -> Any:
+        """Wait for the reply; raises the failure. Cancelling the wait leaves the call as it is."""
+        if not self._done:
+            if self._future is None or self._future.cancelled():
+                self._future = self._mailbox.loop.create_future()
+            yield from self._future
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def _receive(self, value: Any, error: Exception | None) -> None:
+        if self._done:
+            return
+        self._done = True
+        self._value = value
+        self._error = error
+        # Waiting tasks only become runnable here; they run after what is delivered now.
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+        if self._deliver is not None:
+            self._deliver(value, error)
+
+
+class _Bell:
+    """Both ends of kazoo's wake-up channel: readable as long as there are more rings than answers."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        self._lock = threading.Lock()
+        self._rings = 0
+        self._closed = False
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def send(self, data: bytes) -> int:
+        with self._lock:
+            if self._closed:
+                raise OSError("closed")
+            self._rings += 1
+            if self._rings == 1:
+                os.write(self._writer, b"\0")
+        return len(data)
+
+    def recv(self, _size: int) -> bytes:
+        with self._lock:
+            if self._closed or not self._rings:
+                raise BlockingIOError
+            self._rings -= 1
+            if not self._rings:
+                os.read(self._reader, 1)
+        return b"\0"
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._reader)
+                os.close(self._writer)
+
+
+class _BufferedSocket:
+    """The connection, read in large pieces. kazoo asks ``pending()`` before it waits, as it does for TLS."""
+
+    def __init__(self, raw: socket.socket) -> None:
+        self._raw = raw
+        self._buffer = b""
+        self._at = 0
+        self.send = raw.send
+        self.sendall = raw.sendall
+        self.setblocking = raw.setblocking
+        self.fileno = raw.fileno
+
+    def pending(self) -> int:
+        return len(self._buffer) - self._at
+
+    def recv(self, size: int) -> bytes:
+        if self._at >= len(self._buffer):
+            if size >= _RECEIVE:
+                return self._raw.recv(size)
+            self._buffer = self._raw.recv(_RECEIVE)
+            self._at = 0
+        piece = self._buffer[self._at : self._at + size]
+        self._at += len(piece)
+        return piece
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's handler: its one thread runs the connection, all callbacks go to the mailbox."""
+
+    name = "confplane_loop_handler"
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__()
+        self._mailbox = mailbox
+        self._bell: _Bell | None = None
+
+    def start(self) -> None:
+        """Start; there are no worker threads."""
+        self._running = True
+
+    def stop(self) -> None:
+        """Stop; there are no worker threads."""
+        self._running = False
+
+    def async_result(self) -> Reply:
+        """Create the result of one call."""
+        return Reply(self._mailbox)
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """Call a watcher; ours only post to the mailbox."""
+        callback.func(*callback.args)
+
+    def create_socket_pair(self) -> tuple[_Bell, _Bell]:
+        """Create the wake-up channel."""
+        bell = _Bell()
+        return bell, bell
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """Connect to a server."""
+        raw = super().create_connection(*args, **kwargs)
+        # TLS has a buffer and a pending() of its own.
+        return raw if kwargs.get("use_ssl") else _BufferedSocket(raw)
+
+    def select(self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None) -> Any:
+        """Wait for sockets, as ``select.select``; what is buffered counts as readable."""
+        buffered = [reader for reader in readers if isinstance(reader, _BufferedSocket) and reader.pending()]
+        poll = poller.poll()
+        for reader in readers:
+            poll.register(reader, poller.POLLIN)
+        for writer in writers:
+            poll.register(writer, poller.POLLOUT)
+        events = dict(poll.poll(0 if buffered else None if timeout is None else max(0, timeout * 1000)))
+        # An error or a hang-up is found by reading, so it counts as readable and as writable.
+        ready = [reader for reader in readers if reader in buffered or events.get(reader.fileno())]
+        return ready, [writer for writer in writers if events.get(writer.fileno())], []

@@ -1,0 +1,522 @@
+"""Keeps a mirror true: loads it, follows the notifications, finds gaps, and knows up to which revision it is complete.
+
+**Following.** ZooKeeper numbers notifications by the count of creations below ``/config/changes``: the numbers have no
+holes, and the parent's Stat tells the next one. So the mirror leaves an exists-watch on the **next** notification in
+place of a child watch on the parent. An event then costs one read and not a list of up to 37,000 names, and purges wake
+nobody. When it rings, the notifications up to the parent's count are read in one window, then the nodes they name.
+
+**Gaps.** Every pass (at every event, after every reconnect, for every ``catch_up``, about once a second) compares the
+parent's count with what was read. A number below it that is not there (purged while we were away, or used up by a
+stray child), or a count below ours (the parent was made anew), is a gap: all is loaded again while the old copy serves
+as stale.
+
+**Own commits.** The reply to a commit names its notifications and its content is known, so both are applied as the
+reply arrives and those numbers are not read: a write costs no reads. Replies, and with them reads and commits, are
+applied in the order in which the connection brought them, which is ZooKeeper's order for one session.
+
+**Revision.** The highest R with every notification of czxid <= R applied. A transaction's notifications are numbered in
+one piece, so a pass up to the parent's count never ends within one.
+
+Numbers stay below 2**31, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
+
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree
+from app.store import loader, znodes
+from app.store.mirror import Mirror
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from app.domain.changes import Node
+    from app.store.mirror import FacetIndex
+    from app.store.session import Session
+
+logger = logging.getLogger(__name__)
+
+_TICK_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 0.5
+_OVERDUE_SECONDS: Final = 3.0
+"""A pass comes about every second; without one for this long the copy counts as stale, connected or not."""
+_CHUNK: Final = 500
+"""Notifications read before their entities are."""
+_EARLY: Final = 4
+"""Notifications asked for together with the parent's count, before it is known how many there are."""
+_DEBOUNCE_SECONDS: Final = 0.005
+"""While own commits are under way most events are theirs, and their replies right behind."""
+
+
+class _GapError(Exception):
+    """Notifications were missed."""
+
+
+class Follower:
+    """A cluster's mirror and what keeps it.
+
+    Attributes:
+        mirror: The full copy, or None before the first load.
+        revision: Highest R with every notification of czxid <= R applied.
+        notifications: Children of ``/config/changes`` when last seen.
+        strays: Names among them that are no notifications, as of the last listing.
+        in_flight: Own commits submitted and not answered; kept by whoever submits.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trees: Mapping[Tree, Mapping[str, FacetIndex]],
+        on_writer_gone: Callable[[Session], None],
+    ) -> None:
+        self.mirror: Mirror | None = None
+        self.revision = 0
+        self.next = 0
+        self.notifications = 0
+        self.strays: tuple[str, ...] = ()
+        self.in_flight = 0
+        self._name = name
+        self._trees = trees
+        self._on_writer_gone = on_writer_gone
+        self._loading: Mirror | None = None
+        self._reload = True
+        self._session: Session | None = None
+        self._live = False
+        self._armed: int | None = None
+        self._rung: int | None = None
+        self._topics_rung = False
+        self._wake = asyncio.Event()
+        self._confirmed = time.monotonic()
+        self._own: dict[int, int] = {}
+        self._strong: list[asyncio.Future[int]] = []
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self._task: asyncio.Task[None] | None = None
+        self._step: asyncio.Task[None] | None = None
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        self._task = asyncio.create_task(self._run(), name=f"zookeeper-mirror-{self._name}")
+
+    async def stop(self) -> None:
+        """Stop following; the copy stays."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        self._fail_strong()
+
+    def begin(self, session: Session) -> None:
+        """Follow on this session: a new one, or one that was disconnected and lost its watches."""
+        if session is not self._session:
+            self._session = session
+            if self._step is not None:
+                # A call of the old session that was queued as it went down may never be answered.
+                self._step.cancel()
+            self._watch = session.watcher(self._on_event)
+            self._topics_watch = session.watcher(self._on_topics)
+        self._live = False
+        self._armed = None
+        self._topics_rung = True
+        self._wake.set()
+
+    def down(self) -> None:
+        """Take note that watches are lost."""
+        self._live = False
+        self._armed = None
+
+    @property
+    def stale_ms(self) -> int | None:
+        """Milliseconds since the copy was known to be complete, or None while it is."""
+        age = time.monotonic() - self._confirmed
+        session = self._session
+        if (
+            self.mirror is not None
+            and not self._reload
+            and self._live
+            and session is not None
+            and session.connected
+            and age < _OVERDUE_SECONDS
+        ):
+            return None
+        return int(age * 1000)
+
+    # -- events, all on the loop
+
+    def _on_event(self) -> None:
+        self._rung = self._armed
+        self._armed = None
+        self._wake.set()
+
+    def _on_topics(self) -> None:
+        self._topics_rung = True
+        self._wake.set()
+
+    def committed(
+        self, session: Session, revision: int, sequences: tuple[int, ...], nodes: Iterable[tuple[Tree, Node]]
+    ) -> None:
+        """Apply an own transaction at the moment its reply is delivered."""
+        if session is not self._session:
+            # Replies of a session that was replaced are out of order; its notifications will be read.
+            return
+        for mirror in self._copies():
+            for tree, node in nodes:
+                if tree in mirror.trees:
+                    mirror.trees[tree].put_node(node)
+        self.notifications += len(sequences)
+        for number in sequences:
+            if number >= self.next:
+                self._own[number] = revision
+        self._take_own()
+
+    def take(self, session: Session, tree: Tree, path: str, value: Any) -> None:
+        """Apply what somebody read of one node, at the moment its reply is delivered."""
+        if session is self._session:
+            for mirror in self._copies():
+                if tree in mirror.trees:
+                    loader.take_node(mirror, tree, path, value)
+
+    def _copies(self) -> list[Mirror]:
+        return [mirror for mirror in (self.mirror, self._loading) if mirror is not None]
+
+    def _take_own(self) -> None:
+        """Move past own notifications that are next in line."""
+        while (revision := self._own.pop(self.next, None)) is not None:
+            self.next += 1
+            if self.next not in self._own:
+                self._advance(revision)
+
+    def _advance(self, revision: int) -> None:
+        self.revision = max(self.revision, revision)
+        while self._waiting and self._waiting[0][0] <= self.revision:
+            _, _, future = heapq.heappop(self._waiting)
+            if not future.done():
+                future.set_result(None)
+
+    # -- waiting
+
+    async def catch_up(self, deadline: float) -> int:
+        """Bring the mirror to at least the moment of the call and return its revision.
+
+        Raises:
+            UnavailableError: Not by the deadline.
+        """
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._ask(future)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await future
+        except TimeoutError:
+            raise self._late() from None
+
+    async def wait_for(self, revision: int, deadline: float) -> None:
+        """Wait until the mirror is at a revision.
+
+        Raises:
+            UnavailableError: Not by the deadline.
+        """
+        if self.revision >= revision and self.mirror is not None:
+            return
+        loop = asyncio.get_running_loop()
+        reached: asyncio.Future[None] = loop.create_future()
+        entry = (revision, next(self._order), reached)
+        heapq.heappush(self._waiting, entry)
+        with contextlib.suppress(UnavailableError):
+            # Asked for, not waited for: being disconnected now does not mean being so until the deadline.
+            self._ask(loop.create_future())
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await reached
+        except TimeoutError:
+            raise self._late() from None
+        finally:
+            if not reached.done() or reached.cancelled():
+                self._waiting.remove(entry)
+                heapq.heapify(self._waiting)
+
+    def _ask(self, future: asyncio.Future[int]) -> None:
+        session = self._session
+        if session is None or not session.ready or not session.connected:
+            raise UnavailableError(f"Cluster {self._name}: ZooKeeper is not connected")
+        self._strong.append(future)
+        self._wake.set()
+
+    def _late(self) -> UnavailableError:
+        return UnavailableError(f"Cluster {self._name}: the mirror did not catch up in time")
+
+    def _fail_strong(self) -> None:
+        waiters, self._strong = self._strong, []
+        _fail(waiters, f"Cluster {self._name}: the connection to ZooKeeper went down")
+
+    # -- the task
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+            session = self._session
+            if session is None or not session.ready or not session.connected:
+                self._fail_strong()
+                continue
+            self._step = asyncio.create_task(self._once(session), name=f"zookeeper-mirror-step-{self._name}")
+            try:
+                await asyncio.wait({self._step})
+            finally:
+                self._step.cancel()
+            try:
+                self._step.result()
+            except asyncio.CancelledError:
+                self._wake.set()
+            except _GapError as gap:
+                logger.warning("Cluster %s: %s; the mirror is loaded again", self._name, gap)
+                self._reload = True
+                self._wake.set()
+            except (ZookeeperError, UnavailableError) as error:
+                self._armed = None
+                if isinstance(error, NoNodeError):
+                    # The writer node, or a root that somebody deleted: a new session makes both.
+                    self._on_writer_gone(session)
+                logger.info("Cluster %s: following was interrupted: %r", self._name, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._wake.set()
+            except Exception:
+                self._armed = None
+                self._reload = True
+                logger.exception("Cluster %s: following failed; the mirror is loaded again", self._name)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._wake.set()
+
+    async def _once(self, session: Session) -> None:
+        waiters, self._strong = self._strong, []
+        try:
+            if self._reload:
+                await self._load(session)
+            if self._topics_rung:
+                await self._follow_topics(session)
+            if self._rung is not None and self.in_flight:
+                await asyncio.sleep(_DEBOUNCE_SECONDS)
+            overdue = time.monotonic() - self._confirmed >= _TICK_SECONDS
+            if waiters or overdue or self._rung is None or self._rung >= self.next:
+                waiters += self._strong
+                self._strong = []
+                await self._pass(session, strong=bool(waiters))
+            await self._arm(session)
+        except _GapError:
+            # They are answered after the load.
+            self._strong = waiters + self._strong
+            raise
+        except BaseException:
+            _fail(waiters, f"Cluster {self._name}: the connection to ZooKeeper went down")
+            raise
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(self.revision)
+
+    async def _load(self, session: Session) -> None:
+        started = time.monotonic()
+        mirror = self._loading = Mirror(self._trees)
+        # The load lists the topics with the watch set; what rings it meanwhile is looked at afterwards.
+        self._topics_rung = False
+        try:
+            revision = (await session.touch()).mzxid
+            names, stat = await session.children(znodes.CHANGES)
+            await loader.load(session, mirror, self._topics_watch)
+            self.mirror = mirror
+        except BaseException:
+            self._topics_rung = True
+            raise
+        finally:
+            self._loading = None
+        self._reload = False
+        self.next = znodes.next_sequence(stat.cversion, stat.numChildren)
+        self.seen(names)
+        for number in [number for number in self._own if number < self.next]:
+            del self._own[number]
+        # Not max(): after a restore from a backup ZooKeeper's zxids are lower than those seen before.
+        self.revision = revision
+        self._advance(revision)
+        self._take_own()
+        logger.info(
+            "Cluster %s: loaded %d nodes in %.2f s at revision %d",
+            self._name,
+            mirror.entities(),
+            time.monotonic() - started,
+            revision,
+        )
+
+    def seen(self, names: list[str]) -> None:
+        """Take note of a listing of ``/config/changes``."""
+        self.notifications = len(names)
+        self.strays = tuple(sorted(name for name in names if znodes.sequence_of(name) is None))
+
+    async def _pass(self, session: Session, *, strong: bool) -> None:
+        """Read and apply all notifications there are."""
+        begun = time.monotonic()
+        rung, self._rung = self._rung, None
+        touched = session.touch() if strong else None
+        behind: list[int] = []
+
+        def count(stat: Any, _error: Exception | None) -> None:
+            # Own commits go on meanwhile, and are behind this count when their replies are.
+            behind.append(self.next)
+            if stat is not None:
+                self.notifications = stat.numChildren
+
+        counted = session.exists(znodes.CHANGES).then(count)
+        early = {}
+        if rung is not None:
+            numbers = (number for number in itertools.count(self.next) if number not in self._own)
+            early = {number: session.get(znodes.change_path(number)) for number in itertools.islice(numbers, _EARLY)}
+        stat = await counted
+        if stat is None:
+            await session.ensure_roots()
+            raise _GapError(f"{znodes.CHANGES} was deleted")
+        target = znodes.next_sequence(stat.cversion, stat.numChildren)
+        if target < behind[0]:
+            raise _GapError(f"{znodes.CHANGES} was made anew")
+        while self.next < target:
+            end = min(target, self.next + _CHUNK)
+            last = await self._read_chunk(session, end, early)
+            # A chunk that is not the last may end within a transaction.
+            self.next = max(self.next, end)
+            for number in [number for number in self._own if number < end]:
+                last = max(last, self._own.pop(number))
+            self._advance(last if end == target else last - 1)
+            self._take_own()
+        if touched is not None:
+            self._advance((await touched).mzxid)
+        self._confirmed = begun
+
+    async def _read_chunk(self, session: Session, end: int, early: Mapping[int, Any]) -> int:
+        """Apply the notifications from ``next`` to ``end``; return the last one's zxid, 0 when all were own."""
+        numbers = [number for number in range(self.next, end) if number not in self._own]
+        found: dict[int, Any] = {}
+        window = loader.Window()
+        for number in numbers:
+            if number in early:
+                with contextlib.suppress(ZookeeperError):
+                    found[number] = await early[number]
+            if number not in found:
+                window.add(
+                    session.get(znodes.change_path(number)),
+                    partial(found.__setitem__, number),
+                )
+        await window.done()
+        paths: dict[str, None] = {}
+        last = 0
+        for number in numbers:
+            value = found.get(number)
+            if value is loader.FORBIDDEN:
+                raise NoAuthError
+            if value is None:
+                raise _GapError(f"notification {number} is gone, {end - number} after it are not read")
+            data, stat = value
+            last = stat.czxid
+            if (path := znodes.decode_notification(data)) is not None:
+                paths[path] = None
+        await self._read_entities(session, paths)
+        return last
+
+    async def _read_entities(self, session: Session, paths: Iterable[str]) -> None:
+        """Read the nodes at these paths below the trees' roots, and what else their presence or absence touches."""
+        window = loader.Window()
+        absent: list[tuple[Tree, str]] = []
+
+        def taken(tree: Tree, path: str, value: Any) -> None:
+            self.take(session, tree, path, value)
+            if value is None:
+                absent.append((tree, path))
+
+        for path in paths:
+            parts = path.split("/")
+            if not {"", ".", ".."}.isdisjoint(parts):
+                continue
+            for tree in self._trees:
+                if tree is not Tree.CONFIG and parts[0] != "users":
+                    continue
+                window.add(session.get(f"{tree.value}/{path}"), partial(taken, tree, path))
+                user = "/".join(parts[:2])
+                if user != path and self._unknown(tree, user):
+                    # The parent was created with it, and its version is needed for the first write to it.
+                    window.add(session.get(f"{tree.value}/{user}"), partial(self.take, session, tree, user))
+            await window.room()
+        await window.done()
+        await self._read_ancestors(session, absent)
+
+    async def _read_ancestors(self, session: Session, absent: Iterable[tuple[Tree, str]]) -> None:
+        """Look above absent nodes: others delete recursively and notify once, and all below is gone as well."""
+        window = loader.Window()
+        for tree, path in absent:
+            parts = path.split("/")
+            if len(parts) == 4:  # noqa: PLR2004 - users/<u>/clients/<c>
+                user = "/".join(parts[:2])
+                window.add(session.get(f"{tree.value}/{user}"), partial(self.take, session, tree, user))
+                window.add(
+                    session.exists(f"{tree.value}/{user}/clients"), partial(self._pairs_gone, session, tree, user)
+                )
+                await window.room()
+        await window.done()
+
+    def _unknown(self, tree: Tree, path: str) -> bool:
+        entity_id = znodes.entity_id(path)
+        return self.mirror is None or entity_id not in self.mirror.trees[tree].nodes
+
+    def _pairs_gone(self, session: Session, tree: Tree, user: str, stat: Any) -> None:
+        entity_id = znodes.entity_id(user)
+        if stat is None and entity_id is not None and session is self._session:
+            for mirror in self._copies():
+                mirror.trees[tree].remove_below(f"{entity_id},")
+
+    async def _follow_topics(self, session: Session) -> None:
+        """Compare the topics with the mirror's: their creation and deletion notifies nobody."""
+        self._topics_rung = False
+        try:
+            names, _ = await session.children(znodes.TOPIC_CONFIGS, self._topics_watch)
+        except ZookeeperError:
+            self._topics_rung = True
+            raise
+        if self.mirror is None:
+            return
+        tree = self.mirror.trees[Tree.CONFIG]
+        present = {entity_id: name for name in names if (entity_id := znodes.entity_id(f"topics/{name}")) is not None}
+        for entity_id in tree.below("topic"):
+            if entity_id not in present:
+                tree.remove(entity_id)
+        await self._read_entities(
+            session, [f"topics/{name}" for entity_id, name in present.items() if entity_id not in tree.nodes]
+        )
+
+    async def _arm(self, session: Session) -> None:
+        """Leave the watch on the next notification."""
+        if self._armed != self.next:
+            number = self.next
+            self._armed = number
+            self._rung = None
+            if await session.exists(znodes.change_path(number), self._watch) is not None and number >= self.next:
+                self._rung = number
+                self._wake.set()
+        self._live = True
+
+
+def _fail(waiters: list[asyncio.Future[int]], detail: str) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_exception(UnavailableError(detail))
+            # Nobody may be waiting any more.
+            waiter.exception()

@@ -1,0 +1,141 @@
+"""The guard: may this cluster's configs be written through ZooKeeper, and which checks belong in the transaction.
+
+Brokers refuse config writes unless ``/controller`` is there and is no KRaft controller's, and check that node's version
+in their transaction. A KRaft takeover deletes and creates the node, which leaves its version at 0, so
+``/controller_epoch`` is checked as well. A store that no broker uses has neither node and needs no guard.
+
+Kept by watches and read again after every reconnect and every conflict.
+
+Source: KIP-866; KafkaZkClient.registerKRaftControllerAsZkController and setOrCreateEntityConfigs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kazoo.exceptions import NoNodeError, ZookeeperError
+
+from app.domain.errors import StaleControllerError, UnavailableError, WriteOutcome
+from app.store import znodes
+
+if TYPE_CHECKING:
+    from app.store.session import Session
+
+logger = logging.getLogger(__name__)
+_RETRY_SECONDS: Final = 1.0
+
+
+class Guard:
+    """What is known of a cluster's controller and brokers."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._session: Session | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self._checks: tuple[tuple[str, str, int], ...] = ()
+        self._refusal: str | None = "its state is not known yet"
+        self.brokers = 0
+        self.known = False
+        """False until first read on the current session, and again when it could not be read."""
+
+    def checks(self) -> tuple[tuple[str, str, int], ...]:
+        """Return the ``check`` operations of a transaction.
+
+        Raises:
+            StaleControllerError: Brokers would refuse this write as well.
+            UnavailableError: Not known yet.
+        """
+        if not self.known:
+            raise UnavailableError(
+                f"Cluster {self._name}: the controller is not known yet", outcome=WriteOutcome.NOT_APPLIED
+            )
+        if self._refusal is not None:
+            raise StaleControllerError(f"Cluster {self._name}: {self._refusal}", outcome=WriteOutcome.NOT_APPLIED)
+        return self._checks
+
+    def begin(self, session: Session) -> None:
+        """Set the watches on a session, new or reconnected."""
+        if session is not self._session:
+            self._session = session
+            self._notice = session.watcher(self._refresh_soon)
+            if self._task is not None:
+                # A call of the old session that was queued as it went down may never be answered.
+                self._task.cancel()
+                self._task = None
+        self.known = False
+        self._refresh_soon()
+
+    def down(self) -> None:
+        """Forget what may have changed unseen."""
+        self.known = False
+
+    async def refresh(self) -> None:
+        """Read again, and wait for it."""
+        self._refresh_soon()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def _refresh_soon(self) -> None:
+        self._again = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._refresh(), name=f"zookeeper-guard-{self._name}")
+
+    async def _refresh(self) -> None:
+        while self._again:
+            self._again = False
+            session = self._session
+            try:
+                if session is not None and session.connected:
+                    await self._read(session)
+            except ZookeeperError as error:
+                # The watches may not have been set; without them nothing would tell of the next change.
+                logger.warning("Cluster %s: could not read the controller: %r", self._name, error)
+                self.known = False
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._again = session is not None and session.connected
+            except UnavailableError:
+                self.known = False
+
+    async def _read(self, session: Session) -> None:
+        watch = self._notice
+        # An absent node can be watched by exists only. What changes between two of these calls rings the watch.
+        epoch = session.exists(znodes.CONTROLLER_EPOCH, watch)
+        watched = session.exists(znodes.CONTROLLER, watch)
+        controller = session.get(znodes.CONTROLLER)
+        brokers_exist = session.exists(znodes.BROKER_IDS, watch)
+        broker_ids = session.children(znodes.BROKER_IDS, watch)
+        await watched
+        await brokers_exist
+        epoch_stat = await epoch
+        try:
+            data, stat = await controller
+        except NoNodeError:
+            data, stat = None, None
+        try:
+            brokers = len((await broker_ids)[0])
+        except NoNodeError:
+            brokers = 0
+        if session is not self._session:
+            return
+        self.brokers = brokers
+        self._refusal = None
+        self._checks = ()
+        if stat is None:
+            if brokers:
+                self._refusal = "brokers are registered, but there is no controller"
+        elif znodes.kraft_controller(data):
+            self._refusal = "a KRaft controller owns the metadata; config writes through ZooKeeper are over"
+        else:
+            self._checks = (("check", znodes.CONTROLLER, stat.version),)
+            if epoch_stat is not None:
+                self._checks += (("check", znodes.CONTROLLER_EPOCH, epoch_stat.version),)
+        self.known = True

@@ -1,0 +1,244 @@
+"""The in-memory copy of a cluster's entity nodes, and its indexes. Only the event loop touches it.
+
+It is built for a million entities: a node is one named tuple, its keys and short values are shared strings, the zxids
+of one transaction are one integer object, an index holds ids and nothing else. A value never replaces one with a higher
+mzxid, so it does not matter which of two readers of a node comes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from sortedcontainers import SortedList
+
+from app.domain.changes import Node
+from app.domain.entities import Entity, EntityType, sanitize
+from app.store.znodes import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from app.domain.facets import Tree
+    from app.store.znodes import Content
+
+_AFTER_ALL: Final = "\x7f"
+"""Ids are ASCII below this character, so a prefix followed by it ends the range of the prefix."""
+_OWNERS_CACHED: Final = 10_000
+_CLIENT: Final = f"{EntityType.CLIENT_ID}"
+
+
+@dataclass(frozen=True, slots=True)
+class FacetIndex:
+    """What the mirror must know of a facet to index it."""
+
+    tree: Tree
+    """Where its nodes are."""
+    owns: Callable[[Entity, str], bool]
+    """Whether a stored key of an entity belongs to it. May depend on the entity's types, not on its names."""
+    covers: Callable[[Entity], bool]
+    """Whether it can have this entity at all: says where a node that can't be read would be missed."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """Integers that many nodes have in common, one object each while a tree is being filled."""
+
+    numbers: dict[int, int] = field(default_factory=dict)
+
+    def __call__(self, number: int) -> int:
+        """Return the one object for this number."""
+        if len(self.numbers) > 4096:  # noqa: PLR2004 - neighbours share, so a small window is enough
+            self.numbers.clear()
+        return self.numbers.setdefault(number, number)
+
+
+class TreeMirror:
+    """One tree: nodes by id, all ids in order, ids per facet in order, ids by client-id.
+
+    Args:
+        facets: The facets that read this tree, by name.
+    """
+
+    def __init__(self, facets: Mapping[str, FacetIndex]) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.defective = 0
+        self._facets = dict(facets)
+        self._ids: SortedList[str] = SortedList()
+        self._facet_ids: dict[str, SortedList[str]] = {name: SortedList() for name in facets}
+        # By the client-id component as it stands in ids, "" for the default; a bare string while there is only one.
+        self._by_client: dict[str, str | set[str]] = {}
+        self._owners: dict[tuple[tuple[EntityType, ...], str], tuple[str, ...]] = {}
+        self._shared = Shared()
+
+    # -- reading
+
+    def with_keys(self, facet: str, *, after: str | None, prefix: str) -> Iterator[Node]:
+        """Iterate over the nodes with keys of a facet, by id."""
+        low, inclusive = (prefix or None), (True, True)
+        if after is not None and after >= prefix:
+            low, inclusive = after, (False, True)
+        high = prefix + _AFTER_ALL if prefix else None
+        nodes = self.nodes
+        for entity_id in self._facet_ids[facet].irange(low, high, inclusive=inclusive):
+            yield nodes[entity_id]
+
+    def with_client_id(self, facet: str, client_id: str | None) -> list[Node]:
+        """Return a facet's nodes whose client-id has this name, by id."""
+        found = self._by_client.get("" if client_id is None else sanitize(client_id).replace("%", "~"), ())
+        ids = self._facet_ids[facet]
+        return [self.nodes[each] for each in sorted((found,) if isinstance(found, str) else found) if each in ids]
+
+    def below(self, prefix: str) -> list[str]:
+        """List all ids that start so."""
+        return list(self._ids.irange(prefix, prefix + _AFTER_ALL))
+
+    def any_below(self, prefix: str) -> bool:
+        """Say whether any id starts so."""
+        return next(self._ids.irange(prefix, prefix + _AFTER_ALL), None) is not None
+
+    def defects(self, limit: int) -> list[Node]:
+        """Return some of the nodes with a defect."""
+        found: list[Node] = []
+        if self.defective:
+            for node in self.nodes.values():
+                if node.defect is not None:
+                    found.append(node)
+                    if len(found) == limit:
+                        break
+        return found
+
+    # -- changing
+
+    def put(self, entity_id: str, content: Content, stat: tuple[int, ...]) -> bool:
+        """Take a node as read (``stat`` is ZooKeeper's Stat); False when a newer one is already here."""
+        # Stat: czxid, mzxid, ctime, mtime, version.
+        shared = self._shared
+        return self.put_node(
+            Node(
+                entity_id,
+                content.items,
+                stat[4],
+                shared(stat[0]),
+                shared(stat[1]),
+                shared(stat[3]),
+                content.defect,
+                content.extra,
+            )
+        )
+
+    def put_node(self, node: Node) -> bool:
+        """Take a node; False when a newer one is already here."""
+        entity_id = node.id
+        old = self.nodes.get(entity_id)
+        if old is not None:
+            if old.mzxid >= node.mzxid:
+                return old.mzxid == node.mzxid
+            # One id object for all indexes.
+            entity_id = old.id
+            node = node._replace(id=entity_id)
+            self.defective -= old.defect is not None
+        self.nodes[entity_id] = node
+        self.defective += node.defect is not None
+        self._index_facets(entity_id, () if old is None else self._facets_of(old), self._facets_of(node))
+        if old is None:
+            self._ids.add(entity_id)
+            self._index_client(entity_id)
+        return True
+
+    def _index_facets(self, entity_id: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+        if before != now:
+            for name in before:
+                if name not in now:
+                    self._facet_ids[name].remove(entity_id)
+            for name in now:
+                if name not in before:
+                    self._facet_ids[name].add(entity_id)
+
+    def _index_client(self, entity_id: str) -> None:
+        client = _client_of(entity_id)
+        if client is not None:
+            others = self._by_client.setdefault(client, entity_id)
+            if isinstance(others, set):
+                others.add(entity_id)
+            elif others is not entity_id:
+                self._by_client[client] = {others, entity_id}
+
+    def remove(self, entity_id: str) -> None:
+        """Forget a node that is absent."""
+        old = self.nodes.pop(entity_id, None)
+        if old is None:
+            return
+        self.defective -= old.defect is not None
+        for name in self._facets_of(old):
+            self._facet_ids[name].remove(entity_id)
+        self._ids.remove(entity_id)
+        client = _client_of(entity_id)
+        if client is not None:
+            others = self._by_client[client]
+            if isinstance(others, str):
+                del self._by_client[client]
+            else:
+                others.discard(entity_id)
+                if len(others) == 1:
+                    [self._by_client[client]] = others
+
+    def remove_below(self, prefix: str) -> None:
+        """Forget all nodes whose id starts so."""
+        for entity_id in self.below(prefix):
+            self.remove(entity_id)
+
+    def _facets_of(self, node: Node) -> tuple[str, ...]:
+        if not readable(node):
+            entity = Entity.from_id(node.id)
+            return tuple(name for name, facet in self._facets.items() if facet.covers(entity))
+        items = node.items
+        if not items:
+            return ()
+        types = _types_of(node.id)
+        if len(items) == 2:  # noqa: PLR2004 - one key and its value
+            return self._owners_of(types, items[0], node.id)
+        found = dict.fromkeys(name for key in items[::2] for name in self._owners_of(types, key, node.id))
+        return tuple(found) if len(found) < len(self._facets) else tuple(self._facets)
+
+    def _owners_of(self, types: tuple[EntityType, ...], key: str, entity_id: str) -> tuple[str, ...]:
+        owners = self._owners.get((types, key))
+        if owners is None:
+            entity = Entity.from_id(entity_id)
+            owners = tuple(name for name, facet in self._facets.items() if facet.owns(entity, key))
+            if len(self._owners) >= _OWNERS_CACHED:
+                self._owners.clear()
+            self._owners[types, key] = owners
+        return owners
+
+
+class Mirror:
+    """All trees of a cluster."""
+
+    def __init__(self, trees: Mapping[Tree, Mapping[str, FacetIndex]]) -> None:
+        self.trees = {tree: TreeMirror(facets) for tree, facets in trees.items()}
+        self.unaddressed: dict[str, None] = {}
+        """Paths of nodes whose names are not spelled as Kafka spells them: no request reaches them."""
+        self.forbidden: dict[str, None] = {}
+        """Paths of nodes whose ACL lets this identity not read them. A write finds them there, and changes nothing."""
+
+    def entities(self) -> int:
+        """Return the number of nodes."""
+        return sum(len(tree.nodes) for tree in self.trees.values())
+
+
+def _client_of(entity_id: str) -> str | None:
+    """Return the client-id component of an id as it is spelled there, ``""`` for the default, None without one."""
+    last = entity_id[entity_id.find(",") + 1 :]
+    if not last.startswith(_CLIENT):
+        return None
+    return last[len(_CLIENT) + 1 :]
+
+
+_TYPES: Final = {kind.value: (kind,) for kind in EntityType} | {"user,": (EntityType.USER, EntityType.CLIENT_ID)}
+
+
+def _types_of(entity_id: str) -> tuple[EntityType, ...]:
+    head, comma, _ = entity_id.partition(",")
+    kind = head.partition("=")[0]
+    return _TYPES[kind + comma]

@@ -1,0 +1,364 @@
+"""One ZooKeeper session, and the keeper that replaces it by a new one when it ends.
+
+A session is one ``KazooClient`` and one random **writer** node, ephemeral, created right after connecting. Every
+transaction touches the writer it was begun under, so none can commit once that session counts as gone, however late
+its bytes arrive. kazoo would reopen an expired session by itself, send calls of the old one over it and keep silent
+while cut off; therefore a client is never used beyond its first session: on LOST, or when it was cut off for longer
+than the negotiated timeout by our own clock, it is thrown away whole.
+
+Nothing is submitted while the connection is down. What was submitted when it goes down is unknown to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError, ZookeeperError
+from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
+from kazoo.protocol.states import EventType, KazooState
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from app.domain.errors import UnavailableError, WriteOutcome
+from app.store import znodes
+from app.store.bridge import LoopHandler, Mailbox, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Watcher = Callable[[Any], None]
+
+logger = logging.getLogger(__name__)
+_kazoo_logger = logging.getLogger("app.store.kazoo")
+# kazoo logs every try to connect; the keeper logs what matters once.
+_kazoo_logger.setLevel(logging.CRITICAL)
+
+_RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.3}
+_EPHEMERAL: Final = 1
+_SEQUENCE: Final = 2
+_SETUP_SECONDS: Final = 30.0
+_RETRY_SETUP_SECONDS: Final = 1.0
+_REOPEN_SECONDS: Final = 0.1
+_CLOSE_SECONDS: Final = 5.0
+
+
+def unavailable(detail: str) -> UnavailableError:
+    """Return the error of a call that was not submitted."""
+    return UnavailableError(detail, outcome=WriteOutcome.NOT_APPLIED)
+
+
+class Session:
+    """One client of one ZooKeeper session. All methods are the event loop's.
+
+    Paths are below the chroot. Calls return a :class:`~app.store.bridge.Reply`; awaiting it raises kazoo's exceptions.
+
+    Attributes:
+        writer: The name of this session's ephemeral node, new for every session.
+        ready: The writer node exists and the session was not given up.
+    """
+
+    def __init__(self, mailbox: Mailbox, hosts: str, chroot: str, timeout_ms: int) -> None:
+        self.writer = secrets.token_hex(16)
+        self.ready = False
+        self.retired = False
+        self.timeout_s = timeout_ms / 1000
+        """Until connected what was asked for, then what the server agreed to."""
+        self._mailbox = mailbox
+        self._chroot = chroot
+        self._client = KazooClient(
+            hosts,
+            timeout=timeout_ms / 1000,
+            handler=LoopHandler(mailbox),
+            connection_retry=_RETRY,
+            logger=_kazoo_logger,
+        )
+        self._note_negotiated_timeout()
+
+    def _note_negotiated_timeout(self) -> None:
+        """Learn the timeout that the server grants; kazoo has it for a moment in a place of its own only."""
+        connection = self._client._connection  # noqa: SLF001 - kazoo offers no other way
+        connect = connection._connect  # noqa: SLF001
+
+        def connect_and_note(*args: Any) -> Any:
+            read_timeout, connect_timeout = connect(*args)
+            # kazoo waits two thirds of the session's timeout for the server, given in milliseconds.
+            self.timeout_s = read_timeout * 1.5 / 1000
+            return read_timeout, connect_timeout
+
+        connection._connect = connect_and_note  # noqa: SLF001
+
+    # -- life
+
+    def open(self, on_state: Callable[[str], None]) -> None:
+        """Start connecting, in the background and for as long as it takes."""
+
+        def listener(state: str) -> None:
+            self._mailbox.post(lambda value, _error: on_state(value), state, None)
+
+        self._client.add_listener(listener)
+        self._client.start_async()
+
+    def retire(self) -> asyncio.Event:
+        """Give the session up: nothing more is submitted. The event is set when its client has stopped."""
+        self.ready = False
+        self.retired = True
+        stopped = asyncio.Event()
+        # kazoo's stop waits for its connection. One that hangs (a server that swallows packets) ends on its own.
+        threading.Thread(target=self._stop, args=(stopped,), name="zookeeper-retire", daemon=True).start()
+        return stopped
+
+    def _stop(self, stopped: asyncio.Event) -> None:
+        with contextlib.suppress(Exception):
+            self._client.stop()
+            self._client.close()
+        self._mailbox.post(lambda _value, _error: stopped.set(), None, None)
+
+    @property
+    def connected(self) -> bool:
+        """Whether calls may be submitted now; looks at the client itself, which knows before the loop is told."""
+        return not self.retired and self._client.state == KazooState.CONNECTED
+
+    # -- calls
+
+    def get(self, path: str, watch: Watcher | None = None) -> Reply:
+        """Read a node's data and Stat."""
+        return self._made(self._checked().get_async(self._chroot + path, watch))
+
+    def exists(self, path: str, watch: Watcher | None = None) -> Reply:
+        """Read a node's Stat, None when it is absent."""
+        return self._made(self._checked().exists_async(self._chroot + path, watch))
+
+    def children(self, path: str, watch: Watcher | None = None) -> Reply:
+        """List a node's children with its Stat."""
+        return self._made(self._checked().get_children_async(self._chroot + path, watch, include_data=True))
+
+    def delete(self, path: str) -> Reply:
+        """Delete a node in whatever version."""
+        return self._made(self._checked().delete_async(self._chroot + path))
+
+    def touch(self) -> Reply:
+        """Write to the writer node: a quorum write, whose Stat tells ZooKeeper's last zxid and its time."""
+        return self._made(self._checked().set_async(self._chroot + znodes.writer_path(self.writer), b""))
+
+    def create(self, path: str, *, ephemeral: bool = False) -> Reply:
+        """Create a node without data."""
+        return self._submit([Create(self._chroot + path, None, OPEN_ACL_UNSAFE, _EPHEMERAL if ephemeral else 0)])
+
+    def multi(self, operations: Iterable[tuple[Any, ...]]) -> Reply:
+        """Submit a transaction of ``("set", path, data, version)``, ``("check", path, version)``, ``("create", path,
+        data)``, ``("sequence", path, data)`` and ``("delete", path)``; the reply is the list of results.
+        """  # noqa: D205 - a list of forms
+        chroot = self._chroot
+        requests: list[Any] = []
+        for kind, path, *rest in operations:
+            if kind == "set":
+                requests.append(SetData(chroot + path, *rest))
+            elif kind == "check":
+                requests.append(CheckVersion(chroot + path, *rest))
+            elif kind == "delete":
+                requests.append(Delete(chroot + path, -1))
+            else:
+                flags = _SEQUENCE if kind == "sequence" else 0
+                requests.append(Create(chroot + path, *rest, OPEN_ACL_UNSAFE, flags))
+        return self._submit(requests)
+
+    def _submit(self, requests: list[Any]) -> Reply:
+        transaction = self._checked().transaction()
+        # Not by its methods: they can't create a node with null data, as brokers create parents.
+        transaction.operations = requests
+        return self._made(transaction.commit_async())
+
+    def watcher(self, notice: Callable[[], None]) -> Watcher:
+        """Return a watch callback that has ``notice()`` called on the loop; give the same one to every call."""
+
+        def deliver(_value: Any, _error: Exception | None) -> None:
+            if not self.retired:
+                notice()
+
+        def watch(event: Any) -> None:
+            # kazoo also calls watchers when it forgets them at a disconnect; the reconnect is dealt with elsewhere.
+            if event.type != EventType.NONE:
+                self._mailbox.post(deliver, None, None)
+
+        return watch
+
+    def _checked(self) -> KazooClient:
+        if not self.connected:
+            raise unavailable("ZooKeeper is not connected")
+        return self._client
+
+    def _made(self, reply: Reply) -> Reply:
+        if reply.refused is not None:
+            raise unavailable("ZooKeeper's session just ended")
+        return reply
+
+    # -- setting up
+
+    async def set_up(self) -> None:
+        """Create what must exist, then the writer node. Its creation is a quorum write: no read after it on this
+        session sees a state older than it.
+        """  # noqa: D205 - one thought
+        await self.ensure_roots()
+        for result in await self.create(znodes.writer_path(self.writer), ephemeral=True):
+            # The reply to a first try may have been lost with the connection.
+            if isinstance(result, Exception) and not isinstance(result, NodeExistsError):
+                raise result
+        self.ready = True
+
+    async def ensure_roots(self) -> None:
+        """Create the chroot and the roots that are missing, without data, as brokers do."""
+        elements = self._chroot.strip("/").split("/") if self._chroot else []
+        roots = ["/" + "/".join(elements[: depth + 1]) for depth in range(len(elements))]
+        roots += [self._chroot + root for root in znodes.PERSISTENT_ROOTS]
+        stats = [self._made(self._checked().exists_async(root)) for root in roots]
+        for root, stat in zip(roots, stats, strict=True):
+            if await stat is None:
+                [result] = await self._submit([Create(root, None, OPEN_ACL_UNSAFE, 0)])
+                if isinstance(result, Exception) and not isinstance(result, NodeExistsError):
+                    raise result
+
+
+class Keeper:
+    """Keeps a session: opens it, watches its state, replaces it. ``current`` is the live one or None.
+
+    Args:
+        hosts: ``host:port[,host:port...]``.
+        chroot: ``""`` or ``/path``.
+        timeout_ms: The session timeout to ask for.
+        on_ready: Called when a session became ready, and again when it is back after a disconnect (its watches are
+            gone then).
+        on_down: Called when the connection or the session is lost.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        hosts: str,
+        chroot: str,
+        timeout_ms: int,
+        *,
+        name: str,
+        on_ready: Callable[[Session], None],
+        on_down: Callable[[], None],
+    ) -> None:
+        self._new: Callable[[], Session] = partial(Session, mailbox, hosts, chroot, timeout_ms)
+        self._name = name
+        self._on_ready = on_ready
+        self._on_down = on_down
+        self._session: Session | None = None
+        self._states: asyncio.Queue[tuple[Session, str]] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def current(self) -> Session:
+        """The live session.
+
+        Raises:
+            UnavailableError: There is none; nothing was submitted.
+        """
+        session = self._session
+        if session is None or not session.ready or not session.connected:
+            raise unavailable(f"Cluster {self._name}: ZooKeeper is not connected")
+        return session
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a live session."""
+        session = self._session
+        return session is not None and session.ready and session.connected
+
+    def replace(self, session: Session) -> None:
+        """Give a session up whose writer node is gone though the connection lives."""
+        self._states.put_nowait((session, str(KazooState.LOST)))
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        self._task = asyncio.create_task(self._run(), name=f"zookeeper-session-{self._name}")
+
+    async def stop(self) -> None:
+        """End the session and wait for it, a few seconds at most."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        session, self._session = self._session, None
+        if session is not None and not session.retired:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await session.retire().wait()
+
+    async def _run(self) -> None:
+        while True:
+            session = self._session = self._new()
+            session.open(partial(self._note, session))
+            try:
+                await self._live(session)
+            except Exception:
+                logger.exception("Cluster %s: keeping the ZooKeeper session failed", self._name)
+            finally:
+                if self._task is None or not self._task.cancelling():
+                    session.retire()
+                    self._on_down()
+                    logger.warning("Cluster %s: the ZooKeeper session ended; a new one is opened", self._name)
+            await asyncio.sleep(_REOPEN_SECONDS)
+
+    def _note(self, session: Session, state: str) -> None:
+        self._states.put_nowait((session, state))
+
+    async def _live(self, session: Session) -> None:
+        """Follow one session from its first connection to its end."""
+        state = await self._next_state(session, None)
+        while True:
+            if state == KazooState.CONNECTED:
+                state = await self._connected(session)
+            elif state == KazooState.SUSPENDED:
+                self._on_down()
+                logger.warning("Cluster %s: disconnected from ZooKeeper", self._name)
+                # Once the timeout passed by our clock the session counts as lost, whatever kazoo says later. Before
+                # the writer exists nothing was begun under this session, and it may take as long as it takes.
+                state = await self._next_state(session, session.timeout_s if session.ready else None)
+            else:
+                return
+
+    async def _connected(self, session: Session) -> str:
+        """Make a connected session usable, then wait until it is not."""
+        waiting = asyncio.ensure_future(self._next_state(session, None))
+        try:
+            while not waiting.done():
+                if await self._made_ready(session):
+                    self._on_ready(session)
+                    break
+                await asyncio.wait({waiting}, timeout=_RETRY_SETUP_SECONDS)
+            return await waiting
+        finally:
+            waiting.cancel()
+
+    async def _made_ready(self, session: Session) -> bool:
+        if session.ready:
+            return True
+        try:
+            async with asyncio.timeout(_SETUP_SECONDS):
+                await session.set_up()
+        except (ZookeeperError, UnavailableError, TimeoutError) as error:
+            logger.warning("Cluster %s: could not set up in ZooKeeper: %r", self._name, error)
+            return False
+        logger.info("Cluster %s: connected to ZooKeeper, writer %s", self._name, session.writer)
+        return True
+
+    async def _next_state(self, session: Session, seconds: float | None) -> str:
+        """Wait for the session's next state; LOST when none comes in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    of, state = await self._states.get()
+                    if of is session:
+                        return state
+        except TimeoutError:
+            return str(KazooState.LOST)

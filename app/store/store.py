@@ -1,0 +1,401 @@
+"""One cluster's store: the parts put together behind the port that the services use."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency, ZookeeperError
+
+from app.domain.changes import Node
+from app.domain.entities import EntityType
+from app.domain.errors import StaleControllerError, ThrottledError, UnavailableError, WriteOutcome
+from app.domain.facets import Tree
+from app.services.ports import Committed, Conflict, SessionEnded, StoreStatus, Unknown
+from app.store import transactions, znodes
+from app.store.bridge import Mailbox
+from app.store.follower import Follower
+from app.store.guard import Guard
+from app.store.purge import PERIOD_SECONDS, Purger
+from app.store.session import Keeper, Session, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    from app.domain.entities import Entity
+    from app.services.ports import CommitResult, EntityWrite, Transaction
+    from app.store.mirror import FacetIndex, Mirror
+
+_WARNINGS: Final = 5
+"""Findings named one by one; the rest is a number."""
+
+
+class ZooKeeperStore:
+    """The configs of one cluster in ZooKeeper; implements :class:`~app.services.ports.ClusterStore`.
+
+    Build it, then ``await start()`` on the event loop that it will be used on. It connects in the background, for as
+    long as it takes, and comes back by itself whenever ZooKeeper does.
+
+    Args:
+        name: The cluster's name, for errors and logs.
+        connect: ``host:port[,host:port...][/chroot]``, as Kafka's ``zookeeper.connect``. A missing chroot is created.
+        session_timeout_ms: The session timeout to ask for; the server may grant another.
+        max_packet: Largest transaction in bytes.
+        notifications_max: Most notifications while brokers are registered.
+        facets: By facet name, what the mirror indexes for it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        connect: str,
+        session_timeout_ms: int,
+        max_packet: int,
+        notifications_max: int,
+        facets: Mapping[str, FacetIndex],
+    ) -> None:
+        self.name = name
+        hosts, _, chroot = connect.partition("/")
+        self._hosts = hosts
+        self._chroot = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
+        self._session_timeout_ms = session_timeout_ms
+        self._max_packet = max_packet
+        self._notifications_max = notifications_max
+        self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
+        for facet, index in facets.items():
+            self._trees.setdefault(index.tree, {})[facet] = index
+        self._facets = dict(facets)
+
+    # -- life
+
+    async def start(self) -> None:
+        """Begin connecting and return at once."""
+        mailbox = Mailbox(asyncio.get_running_loop())
+        self._guard = Guard(self.name)
+        self._keeper = Keeper(
+            mailbox,
+            self._hosts,
+            self._chroot,
+            self._session_timeout_ms,
+            name=self.name,
+            on_ready=self._on_ready,
+            on_down=self._on_down,
+        )
+        self._follower = Follower(self.name, self._trees, self._keeper.replace)
+        self._purger = Purger(self.name, self._keeper, self._follower, self._guard, self._notifications_max)
+        self._follower.start()
+        self._purger.start()
+        self._keeper.start()
+
+    async def stop(self) -> None:
+        """End the session; waits a few seconds at most. Reads of the mirror go on."""
+        await self._purger.stop()
+        await self._follower.stop()
+        await self._guard.stop()
+        await self._keeper.stop()
+
+    def _on_ready(self, session: Session) -> None:
+        self._guard.begin(session)
+        self._follower.begin(session)
+
+    def _on_down(self) -> None:
+        self._guard.down()
+        self._follower.down()
+
+    # -- the mirror
+
+    def status(self) -> StoreStatus:
+        """Return the current state."""
+        follower = self._follower
+        return StoreStatus(
+            connected=self._keeper.connected,
+            loaded=follower.mirror is not None,
+            revision=follower.revision,
+            stale_ms=follower.stale_ms,
+            brokers_registered=self._guard.brokers > 0,
+            notifications=follower.notifications,
+            warnings=tuple(self._warnings()),
+        )
+
+    def freshness(self) -> tuple[int, int | None] | None:
+        """Return the mirror's revision and staleness; see the port."""
+        follower = self._follower
+        return None if follower.mirror is None else (follower.revision, follower.stale_ms)
+
+    def _warnings(self) -> Iterator[str]:
+        strays = self._follower.strays
+        if strays:
+            yield (
+                f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
+                f" changes: {_some(strays)}"
+            )
+        mirror = self._follower.mirror
+        if mirror is None:
+            return
+        for tree, copy in mirror.trees.items():
+            for node in copy.defects(_WARNINGS):
+                yield f"A znode below {tree.value}, of {node.id}, {node.defect}"
+            if copy.defective > _WARNINGS:
+                yield f"{copy.defective - _WARNINGS} more znodes below {tree.value} can't be read or written back"
+        if mirror.forbidden:
+            yield f"Znodes that may not be read with this identity are not shown: {_some(mirror.forbidden)}"
+        if mirror.unaddressed:
+            yield f"Znodes whose names are not spelled as Kafka spells them are not shown: {_some(mirror.unaddressed)}"
+
+    def _loaded(self) -> Mirror:
+        mirror = self._follower.mirror
+        if mirror is None:
+            raise unavailable(f"Cluster {self.name}: its configs were not loaded from ZooKeeper yet")
+        return mirror
+
+    def get(self, tree: Tree, entity_id: str) -> Node | None:
+        """Return an entity's node from the mirror; see the port."""
+        return self._loaded().trees[tree].nodes.get(entity_id)
+
+    def with_keys(self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "") -> Iterator[Node]:
+        """Iterate over the nodes with keys of a facet; see the port."""
+        return self._loaded().trees[tree].with_keys(facet, after=after, prefix=prefix)
+
+    def with_client_id(self, tree: Tree, facet: str, client_id: str | None) -> list[Node]:
+        """Return the nodes whose client-id has this name; see the port."""
+        return self._loaded().trees[tree].with_client_id(facet, client_id)
+
+    # -- ZooKeeper itself
+
+    async def catch_up(self, deadline: float) -> int:
+        """Bring the mirror to the moment of the call; see the port. Concurrent calls share one pass."""
+        return await self._follower.catch_up(deadline)
+
+    async def wait_for(self, revision: int, deadline: float) -> None:
+        """Wait until the mirror is at a revision; see the port."""
+        await self._follower.wait_for(revision, deadline)
+
+    def writer(self) -> str:
+        """Return the current session's writer; see the port."""
+        return self._keeper.current.writer
+
+    async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
+        """Read one node from ZooKeeper, behind all writes committed before the call; see the port.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer by the deadline; nothing was changed.
+        """
+        session = self._keeper.current
+        # A read goes to one server, which may be behind; on one session it is never behind that session's writes.
+        touched = session.touch()
+        reply = session.get(znodes.path_of(tree, entity))
+        reply.then(
+            lambda value, error: (
+                self._follower.take(session, tree, entity.path, value)
+                if error is None or isinstance(error, NoNodeError)
+                else None
+            )
+        )
+        await self._answer(touched, deadline, session)
+        try:
+            data, stat = await self._answer(reply, deadline, None)
+        except NoNodeError:
+            return None
+        content = znodes.decode_entity(data)
+        return Node(
+            entity.id, content.items, stat.version, stat.czxid, stat.mzxid, stat.mtime, content.defect, content.extra
+        )
+
+    async def confirm(
+        self, writer: str, expectations: Sequence[tuple[Tree, Entity, int | None]], deadline: float
+    ) -> int | None:
+        """Prove that nodes are at the versions read, or absent; see the port.
+
+        Versions hold at the revision itself; an absence was seen right after it.
+        """
+        session = self._keeper.current
+        if session.writer != writer:
+            raise unavailable(f"Cluster {self.name}: the ZooKeeper session was replaced")
+        operations: list[tuple[Any, ...]] = [("set", znodes.writer_path(writer), b"", -1)]
+        operations += [
+            ("check", znodes.path_of(tree, entity), version)
+            for tree, entity, version in expectations
+            if version is not None
+        ]
+        reply = session.multi(operations)
+        absences = [
+            session.exists(znodes.path_of(tree, entity)) for tree, entity, version in expectations if version is None
+        ]
+        results = await self._answer(reply, deadline, session)
+        for index, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
+                if index == 0:
+                    self._keeper.replace(session)
+                elif isinstance(result, (BadVersionError, NoNodeError)):
+                    return None
+                raise unavailable(f"Cluster {self.name}: ZooKeeper refused with {type(result).__name__}")
+        for absence in absences:
+            if await self._answer(absence, deadline, None) is not None:
+                return None
+        return int(results[0].mzxid)
+
+    async def check_admission(self, writes: Sequence[EntityWrite], deadline: float) -> None:
+        """Refuse writes that may not be tried now; see the port."""
+        transactions.check_size(writes, self._chroot, self._max_packet)
+        try:
+            self._guard.checks()
+        except StaleControllerError:
+            # A refusal is not decided on what was read earlier: the controller may have come back this moment.
+            await self._mend(self._guard.refresh(), deadline)
+            self._guard.checks()
+        if self._guard.brokers:
+            after = self._follower.notifications + transactions.notifications_of(writes)
+            if after > self._notifications_max:
+                raise ThrottledError(
+                    f"Cluster {self.name}: {self._follower.notifications} config changes of the last 15 minutes wait"
+                    f" for the brokers; at most {self._notifications_max} may",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                    retry_after_s=int(PERIOD_SECONDS),
+                )
+
+    async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
+        """Run the transaction; see the port.
+
+        Raises:
+            UnavailableError: Nothing was submitted, or ZooKeeper refused for reasons of its own (rights, quotas).
+            StaleControllerError: The controller changed since the admission; nothing was submitted.
+            BodyTooLargeError: With its marker it is above the limit after all; nothing was submitted.
+        """
+        session = self._keeper.current
+        if transaction.writer != session.writer:
+            return SessionEnded("the session that the attempt was begun under was replaced")
+        if not self._guard.known:
+            raise unavailable(f"Cluster {self.name}: the controller is not known yet")
+        missing, topics = await self._surroundings(session, transaction, deadline)
+        made = transactions.plan(transaction, guard=self._guard.checks(), missing=missing, topics=topics)
+        size = transactions.packet_size(made.operations, self._chroot)
+        if size > self._max_packet:
+            raise transactions.too_large(size, self._max_packet)
+        if time.monotonic() >= deadline:
+            raise unavailable(f"Cluster {self.name}: the deadline passed before anything was submitted")
+        reply = session.multi(made.operations)
+        follower = self._follower
+        follower.in_flight += 1
+        verdict: transactions.Verdict | None = None
+
+        def delivered(results: Any, error: Exception | None) -> None:
+            # Here and not below, so that it takes its place among all replies, and happens though the caller is gone.
+            nonlocal verdict
+            follower.in_flight -= 1
+            if error is None:
+                verdict = transactions.judge(made, transaction.writes, results)
+                if isinstance(verdict, transactions.Applied):
+                    nodes = [(write.tree, node) for write, node in zip(transaction.writes, verdict.nodes, strict=True)]
+                    nodes += transactions.parent_nodes(made, verdict)
+                    follower.committed(session, verdict.revision, verdict.sequences, nodes)
+                    self._purger.noticed()
+
+        reply.then(delivered)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await reply
+        except (TimeoutError, ZookeeperError):
+            return Unknown()
+        return await self._result(session, verdict, deadline)
+
+    async def _result(self, session: Session, verdict: transactions.Verdict | None, deadline: float) -> CommitResult:
+        if isinstance(verdict, transactions.Applied):
+            return Committed(verdict.revision, verdict.time_ms, verdict.nodes)
+        if isinstance(verdict, SessionEnded):
+            if verdict.reason == transactions.WRITER_GONE:
+                self._keeper.replace(session)
+            return verdict
+        if isinstance(verdict, transactions.GuardConflict):
+            await self._mend(self._guard.refresh(), deadline)
+            return Conflict()
+        if isinstance(verdict, transactions.RootsMissing):
+            await self._mend(session.ensure_roots(), deadline)
+            return Conflict()
+        if isinstance(verdict, transactions.Refused):
+            raise unavailable(f"Cluster {self.name}: ZooKeeper refused the transaction: {verdict.reason}")
+        return verdict or Unknown()
+
+    async def _mend(self, work: Awaitable[None], deadline: float) -> None:
+        """Do what the next attempt needs, as far as the deadline allows."""
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await work
+        except (TimeoutError, ZookeeperError, UnavailableError):
+            return
+
+    async def _surroundings(
+        self, session: Session, transaction: Transaction, deadline: float
+    ) -> tuple[frozenset[str], list[str]]:
+        """Find out which parents have to be created, and which topics must go on having metadata."""
+        parents: dict[str, None] = {}
+        topics: list[str] = []
+        for write in transaction.writes:
+            if write.expected is None and not (transaction.attempt == 1 and self._parents_known(write)):
+                parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
+            topic = write.entity.get(EntityType.TOPIC)
+            if topic is not None:
+                topics.append(topic)
+        if not parents and not topics:
+            return frozenset(), []
+        replies = [session.exists(path) for path in parents]
+        topic_replies = [session.exists(f"{znodes.BROKER_TOPICS}/{topic}") for topic in topics]
+        missing = [
+            path
+            for path, reply in zip(parents, replies, strict=True)
+            if await self._answer(reply, deadline, None) is None
+        ]
+        present = [
+            topic
+            for topic, reply in zip(topics, topic_replies, strict=True)
+            if await self._answer(reply, deadline, None) is not None
+        ]
+        return frozenset(missing), present
+
+    def _parents_known(self, write: EntityWrite) -> bool:
+        """Say whether the mirror shows that all parents of a node exist. A second attempt does not trust it."""
+        if len(write.entity.components) == 1 and write.tree is Tree.CONFIG:
+            return True
+        mirror = self._follower.mirror
+        if mirror is None or write.tree not in mirror.trees:
+            return False
+        # Siblings have the same parents.
+        head, comma, _ = write.entity.id.partition(",")
+        return mirror.trees[write.tree].any_below(head + comma if comma else f"{write.entity.types[0].value}")
+
+    async def _answer(self, reply: Any, deadline: float, touched: Session | None) -> Any:
+        """Wait for a reply whose call changes nothing that matters.
+
+        Args:
+            reply: The reply.
+            deadline: Until when.
+            touched: The session, when the call writes to its writer node.
+
+        Raises:
+            UnavailableError: None came; nothing was applied.
+            NoNodeError: The node is absent.
+        """
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await reply
+        except TimeoutError:
+            raise unavailable(f"Cluster {self.name}: ZooKeeper did not answer in time") from None
+        except NoNodeError:
+            if touched is None:
+                raise
+            self._keeper.replace(touched)
+            raise unavailable(f"Cluster {self.name}: the ZooKeeper session ended") from None
+        except ZookeeperError as error:
+            raise unavailable(f"Cluster {self.name}: ZooKeeper answered {type(error).__name__}") from None
+
+    def release_marker(self, change_id: UUID) -> None:
+        """Let a marker go, at least a minute from now; see the port."""
+        self._purger.release(change_id)
+
+
+def _some(paths: Any) -> str:
+    names = list(paths)
+    listed = ", ".join(repr(name) for name in names[:_WARNINGS])
+    return listed if len(names) <= _WARNINGS else f"{listed} and {len(names) - _WARNINGS} more"

@@ -1,0 +1,358 @@
+"""Every path and every payload in ZooKeeper: what is written is Kafka's to the byte, what is read is read leniently.
+
+Written entity: ``{"version":1,"config":{...}}``, UTF-8, no spaces, foreign members of the node behind ``config``.
+Read entity: as Kafka's ``AdminZkClient.fetchEntityConfig``, but where Kafka silently reads broken content as an empty
+config, here the node gets a ``defect`` and nobody may write to it. :func:`readable` tells the two kinds apart: a node
+with bytes behind its JSON is read by Kafka and by us; one that is not JSON at all has no config to show.
+
+Source: core/src/main/scala/kafka/zk/ZkData.scala (ConfigEntityZNode, ConfigEntityChangeNotificationZNode),
+core/src/main/scala/kafka/utils/Json.scala.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from app.domain.entities import DEFAULT_NODE, Entity, EntityType
+from app.domain.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from app.domain.changes import Node
+    from app.domain.facets import Tree
+
+CHANGES: Final = "/config/changes"
+CHANGE_PREFIX: Final = "/config/changes/config_change_"
+TOPIC_CONFIGS: Final = "/config/topics"
+CHANGE_NAME: Final = re.compile(r"config_change_(\d{10})\Z", re.ASCII)
+CONFIG_TYPES: Final = tuple(kind.plural for kind in EntityType)
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_TOPICS: Final = "/brokers/topics"
+CONFPLANE: Final = "/confplane"
+COMMITS: Final = "/confplane/commits"
+WRITERS: Final = "/confplane/writers"
+PERSISTENT_ROOTS: Final = (
+    "/config",
+    *(f"/config/{plural}" for plural in CONFIG_TYPES),
+    CHANGES,
+    CONFPLANE,
+    COMMITS,
+    WRITERS,
+)
+"""What must exist before the first transaction; brokers make the first seven themselves when they start."""
+
+_ENTITY_VERSION: Final = 1
+_NOTIFICATION_V1: Final = 1
+_NOTIFICATION_V2: Final = 2
+_BEYOND_BMP: Final = re.compile("[\U00010000-\U0010ffff]")
+_ESCAPED_CONTROL: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
+_UNESCAPED: Final = re.compile(r"[ !#-\[\]-~]*\Z")
+"""What stands in a JSON string as it is; all that most configs hold."""
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_INTERNED_LENGTH: Final = 24
+"""Values up to this length are shared between nodes: numbers and enumerations repeat, longer texts seldom do."""
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def _quoted(text: str) -> str:
+    r"""Return a JSON string as Jackson writes it: ``\u001F`` in upper case, two escapes beyond the BMP, else raw."""
+    written = json.dumps(text, ensure_ascii=False)
+    if "\\u00" in written:
+        written = _escaped_controls(written)
+    return _BEYOND_BMP.sub(_surrogates, written)
+
+
+def _escaped_controls(written: str) -> str:
+    # A backslash of the text itself is written doubled, so only an odd run of backslashes starts an escape.
+    return _ESCAPED_CONTROL.sub(lambda match: match[0] if match[1] else f"\\u00{match[2].upper()}", written)
+
+
+def _surrogates(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be").hex().upper()
+    return f"\\u{units[:4]}\\u{units[4:]}"
+
+
+def _first_json(text: str, decoder: json.JSONDecoder) -> tuple[Any, int]:
+    """Decode the first JSON value.
+
+    Raises:
+        ValueError: There is none.
+    """
+    start = _SPACE.match(text).end()  # type: ignore[union-attr]  # the pattern matches the empty string
+    try:
+        return decoder.raw_decode(text, start)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant, parse_int=float)
+"""For entities: of a number only matters that it is no string, and floats have no limit of digits."""
+_EXACT_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _foreign_members(text: str) -> bytes:
+    """Return the members of a valid JSON object besides ``version`` and ``config``, each value's text as it stands."""
+    members: dict[str, str] = {}
+    at = _skip(text, 0) + 1
+    while text[at := _skip(text, at)] != "}":
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+        name, at = _DECODER.raw_decode(text, at)
+        at = _skip(text, _skip(text, at) + 1)
+        _, end = _DECODER.raw_decode(text, at)
+        members[name] = text[at:end]
+        at = end
+    return (
+        "{" + ",".join(f"{_quoted(n)}:{raw}" for n, raw in members.items() if n not in {"version", "config"}) + "}"
+    ).encode()
+
+
+def _skip(text: str, at: int) -> int:
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # the pattern matches the empty string
+
+
+# ---------------------------------------------------------------- entities
+
+
+class Content(NamedTuple):
+    """An entity node's decoded data: the last fields of a :class:`~app.domain.changes.Node`."""
+
+    items: tuple[str, ...]
+    defect: str | None = None
+    extra: bytes | None = None
+
+
+EMPTY: Final = Content(())
+
+
+def encode_entity(config: Mapping[str, str], extra: bytes | None = None) -> bytes:
+    """Return an entity node's data as Kafka writes it; ``extra`` is a JSON object of foreign members to keep.
+
+    Raises:
+        UnicodeEncodeError: A key or value holds a lone surrogate.
+    """
+    if _UNESCAPED.match("".join([*config, *config.values()])):
+        pairs = ",".join([f'"{key}":"{value}"' for key, value in config.items()])
+    else:
+        pairs = ",".join([f"{_quoted(key)}:{_quoted(value)}" for key, value in config.items()])
+    members = b"," + extra[1:-1] if extra else b""
+    return b'{"version":1,"config":{' + pairs.encode() + b"}" + members + b"}"
+
+
+def decode_entity(data: bytes | None) -> Content:
+    """Read an entity node's data; never raises. What can't be read has a ``defect`` and no items."""
+    if not data:
+        return EMPTY
+    trailing = False
+    try:
+        value = orjson.loads(data)
+    except ValueError:
+        try:
+            text = data.decode()
+            value, end = _first_json(text, _DECODER)
+            trailing = _skip(text, end) != len(text)
+        except ValueError:
+            return Content((), "does not hold JSON")
+    if not isinstance(value, dict):
+        return Content((), "holds JSON that is no object")
+    config = value.get("config")
+    if not isinstance(config, dict):
+        return Content((), "has no object under 'config'")
+    return _content(data, value, config, trailing=trailing)
+
+
+def _content(data: bytes, value: dict[str, Any], config: dict[str, Any], *, trailing: bool) -> Content:
+    items: list[str] = []
+    for key, stored in config.items():
+        if not isinstance(stored, str):
+            return Content((), f"holds a value under {key!r} that is not a JSON string")
+        items.append(key)
+        items.append(stored)
+    if trailing:
+        return Content(shared_items(items), "holds more bytes behind its JSON")
+    extra = None
+    if len(value) > ("version" in value) + 1:
+        try:
+            extra = _foreign_members(data.decode())
+        except (ValueError, RecursionError):
+            return Content(shared_items(items), "holds members beside 'config' that can't be kept")
+    try:
+        if not data.isascii() or b"\\u" in data:
+            "".join(items).encode()
+    except UnicodeEncodeError:
+        return Content((), "holds a lone surrogate")
+    return Content(shared_items(items), None, extra)
+
+
+def shared_items(items: Sequence[str]) -> tuple[str, ...]:
+    """Return flat (key, value, ...) items with keys and short values shared between all nodes."""
+    return tuple(
+        sys.intern(text) if not index & 1 or len(text) <= _INTERNED_LENGTH else text for index, text in enumerate(items)
+    )
+
+
+def readable(node: Node) -> bool:
+    """Say whether the node's config can be shown: Kafka reads it, be it with bytes behind it that a write would lose.
+
+    A node with a ``defect`` may never be written, readable or not.
+    """
+    return node.defect is None or bool(node.items)
+
+
+def entity_id(path: str) -> str | None:
+    """Return the entity id of a path below a tree's root, or None when the path is not one of an entity as Kafka
+    spells it: another spelling of the same name is reached by no request of Kafka's.
+    """  # noqa: D205 - one thought
+    parts = path.split("/")
+    # Plain names of the two kinds that come in large numbers are not taken apart any further.
+    if len(parts) == 4 and parts[0] == "users" and parts[2] == "clients":  # noqa: PLR2004 - users/<u>/clients/<c>
+        if (user := _id_name(parts[1])) is not None and (client := _id_name(parts[3])) is not None:
+            return f"user{user},client-id{client}"
+    elif len(parts) == 2 and parts[0] in _PLAIN_KINDS and (name := _id_name(parts[1])) is not None:  # noqa: PLR2004 - <type>/<name>
+        return f"{_PLAIN_KINDS[parts[0]]}{name}"
+    try:
+        entity = Entity.from_path(path)
+        known = Entity.from_id(entity.id) == entity and entity.path == path
+    except (ValueError, InvalidRequestError):
+        return None
+    return entity.id if known else None
+
+
+_PLAIN_KINDS: Final = {kind.plural: kind.value for kind in (EntityType.USER, EntityType.CLIENT_ID, EntityType.IP)}
+
+
+def _id_name(element: str) -> str | None:
+    if element == DEFAULT_NODE:
+        return ""
+    return f"={element}" if _PLAIN.match(element) else None
+
+
+def path_of(tree: Tree, entity: Entity) -> str:
+    """Return the full path of an entity's znode below the chroot."""
+    return f"{tree.value}/{entity.path}"
+
+
+def parents_of(tree: Tree, entity: Entity) -> list[str]:
+    """Return the ancestors of an entity's znode that a transaction may have to create, outermost first.
+
+    The roots below ``/config`` are made when a session starts; everything below the other tree's root may be missing.
+    """
+    path = path_of(tree, entity)
+    elements = path.split("/")
+    paths = ["/".join(elements[: depth + 1]) for depth in range(1, len(elements) - 1)]
+    return [parent for parent in paths if parent not in _ROOTS]
+
+
+_ROOTS: Final = frozenset(PERSISTENT_ROOTS)
+
+
+# ---------------------------------------------------------------- notifications
+
+
+def encode_notification(entity_path: str) -> bytes:
+    """Return a notification's data in the form that Kafka writes since 0.9 (version 2)."""
+    return f'{{"version":2,"entity_path":{_quoted(entity_path)}}}'.encode()
+
+
+def decode_notification(data: bytes | None) -> str | None:
+    """Return the path below ``/config`` that a notification names, or None for one that Kafka would ignore."""
+    try:
+        value, _ = _first_json((data or b"").decode(), _EXACT_DECODER)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    version = value.get("version")
+    if type(version) is not int:
+        return None
+    if version == _NOTIFICATION_V1 and value.get("entity_type") in ("topics", "clients"):
+        name = value.get("entity_name")
+        return f"{value['entity_type']}/{name}" if isinstance(name, str) else None
+    path = value.get("entity_path")
+    if version != _NOTIFICATION_V2 or not isinstance(path, str) or path.split("/", 1)[0] not in CONFIG_TYPES:
+        return None
+    return path
+
+
+def sequence_of(name: str) -> int | None:
+    """Return the number of a child of ``/config/changes``, or None for one that is no notification."""
+    match = CHANGE_NAME.match(name)
+    return int(match[1]) if match else None
+
+
+def change_path(sequence: int) -> str:
+    """Return the path of a notification."""
+    return f"{CHANGE_PREFIX}{sequence:010d}"
+
+
+def next_sequence(cversion: int, children: int) -> int:
+    """Return the number that the next sequential child will get, from its parent's Stat.
+
+    ZooKeeper numbers by the count of creations below the parent. It shows clients ``2 * creations - children`` as
+    ``cversion`` (DataNode.copyStat), wrapped to 32 bits; deletions and failed transactions leave the count alone.
+    """
+    return ((cversion + children) & 0xFFFF_FFFF) >> 1
+
+
+# ---------------------------------------------------------------- Confplane's own nodes
+
+
+def writer_path(writer: str) -> str:
+    """Return the path of a session's ephemeral node."""
+    return f"{WRITERS}/{writer}"
+
+
+def marker_path(change_id: UUID) -> str:
+    """Return the path of a change's marker."""
+    return f"{COMMITS}/{change_id}"
+
+
+def encode_marker(
+    *,
+    attempt: int,
+    writer: str,
+    principal: str,
+    request_id: str,
+    writes: Sequence[tuple[str, int]],
+) -> bytes:
+    """Return a marker's data: who committed what, as paths and the versions they got; never a value."""
+    return orjson.dumps(
+        {
+            "version": 1,
+            "state": "committed",
+            "attempt": attempt,
+            "writer": writer,
+            "principal": principal,
+            "requestId": request_id,
+            "writes": [{"path": path, "version": version} for path, version in writes],
+        }
+    )
+
+
+def kraft_controller(data: bytes | None) -> bool:
+    """Say whether ``/controller`` belongs to a KRaft controller (or can't be read, which is no leave to write).
+
+    Source: KIP-866; ControllerZNode.decode in ZkData.scala.
+    """
+    try:
+        value = orjson.loads(data or b"")
+    except ValueError:
+        return True
+    epoch = value.get("kraftControllerEpoch", -1) if isinstance(value, dict) else 1
+    return type(epoch) is not int or epoch > 0

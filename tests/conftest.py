@@ -1,0 +1,47 @@
+"""Fixtures that every kind of test may use: real servers, once per run, and a place of its own on them per test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kazoo.client import KazooClient
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A running ZooKeeper. Never stop this one in a test: start one of your own."""
+    yield from servers.run_zookeeper(tmp_path_factory.mktemp("zookeeper"))
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A running Postgres without fsync. Never stop this one in a test: start one of your own."""
+    yield from servers.run_postgres(tmp_path_factory.mktemp("postgres"))
+
+
+@pytest.fixture
+def chroot(zookeeper: ZooKeeper) -> str:
+    """A connect string with a fresh chroot, whose node exists."""
+    return servers.make_chroot(zookeeper.hosts)
+
+
+@pytest.fixture
+def raw_zk(chroot: str) -> Iterator[KazooClient]:
+    """A plain kazoo client rooted at the chroot: what a broker or another tool would see and write."""
+    yield from servers.raw_client(chroot)
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> servers.Database:
+    """A fresh, empty database with ``owner_dsn`` and ``service_dsn``."""
+    return servers.make_database(postgres)

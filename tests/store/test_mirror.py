@@ -1,0 +1,116 @@
+"""The mirror's indexes against a naive reference, under any order of changes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.changes import Node
+from app.domain.entities import Entity
+from app.domain.facets import Tree
+from app.store import znodes
+from app.store.loader import take_node
+from app.store.mirror import Mirror, TreeMirror
+from tests.support.stores import facets
+
+IDS = [
+    *(f"user={name}" for name in ("a", "ab", "a~2C", "b")),
+    "user",
+    *(f"user={user},client-id={client}" for user in ("a", "ab") for client in ("x", "y~20z")),
+    "user=a,client-id",
+    "user,client-id=x",
+    "client-id=x",
+    "client-id",
+    "topic=x",
+]
+CONTENTS = [
+    (),
+    ("producer_byte_rate", "1"),
+    ("acks", "0"),
+    ("acks", "0", "producer_byte_rate", "1"),
+    ("SCRAM-SHA-256", "secret"),
+    None,
+]
+CHANGES = st.lists(st.tuples(st.sampled_from(IDS), st.sampled_from([*CONTENTS, "gone", "old"])), max_size=60)
+
+
+def made(entity_id: str, items: tuple[str, ...] | None, mzxid: int) -> Node:
+    defect = "does not hold JSON" if items is None else None
+    return Node(entity_id, items or (), 0, 1, mzxid, 1, defect)
+
+
+def expected(nodes: dict[str, Node], facet: str) -> list[Node]:
+    """What has a key of the facet, or can't be read where the facet could have something."""
+    index = facets()[facet]
+    return [
+        nodes[each]
+        for each in sorted(nodes)
+        for entity in [Entity.from_id(each)]
+        if any(index.owns(entity, key) for key in nodes[each].items[::2])
+        or (nodes[each].defect is not None and index.covers(entity))
+    ]
+
+
+@given(CHANGES)
+def test_indexes_equal_a_scan(changes: list[tuple[str, object]]) -> None:
+    mirror = TreeMirror(facets())
+    nodes: dict[str, Node] = {}
+    for zxid, (entity_id, what) in enumerate(changes, start=10):
+        if what == "gone":
+            mirror.remove(entity_id)
+            nodes.pop(entity_id, None)
+        elif what == "old":
+            if entity_id in nodes:
+                assert not mirror.put_node(made(entity_id, ("acks", "old"), 5))
+        else:
+            node = made(entity_id, what, zxid)  # type: ignore[arg-type]  # one of CONTENTS
+            assert mirror.put_node(node)
+            nodes[entity_id] = node
+    assert mirror.nodes == nodes
+    assert mirror.defective == sum(node.defect is not None for node in nodes.values())
+    for facet in facets():
+        wanted = expected(nodes, facet)
+        assert list(mirror.with_keys(facet, after=None, prefix="")) == wanted
+        for entity_id in IDS:
+            after = [node for node in wanted if node.id > entity_id]
+            assert list(mirror.with_keys(facet, after=entity_id, prefix="")) == after
+        for prefix in ("user=a,", "user=a", "client-id"):
+            below = [node for node in wanted if node.id.startswith(prefix)]
+            assert list(mirror.with_keys(facet, after=None, prefix=prefix)) == below
+            assert list(mirror.with_keys(facet, after="user=a,client-id=x", prefix=prefix)) == [
+                node for node in below if node.id > "user=a,client-id=x"
+            ]
+        for client in ("x", "y z", None, "nobody"):
+            assert mirror.with_client_id(facet, client) == [
+                node
+                for node in wanted
+                if ("client-id", client) in [(kind.value, name) for kind, name in Entity.from_id(node.id).components]
+            ]
+
+
+def test_below_an_absent_user_there_is_nothing() -> None:
+    mirror = Mirror({Tree.CONFIG: facets()})
+    stat = (1, 1, 1, 1, 0)
+    for path in ("users/a", "users/a/clients/x", "users/a/clients/<default>", "users/ab", "users/ab/clients/x"):
+        take_node(mirror, Tree.CONFIG, path, (b'{"config":{"acks":"1"}}', stat))
+    take_node(mirror, Tree.CONFIG, "users/a", None)
+    assert set(mirror.trees[Tree.CONFIG].nodes) == {"user=ab", "user=ab,client-id=x"}
+    assert [node.id for node in mirror.trees[Tree.CONFIG].with_client_id("client-configs", "x")] == [
+        "user=ab,client-id=x"
+    ]
+
+
+def test_nodes_under_another_spelling_are_remembered_as_such() -> None:
+    mirror = Mirror({Tree.CONFIG: facets()})
+    take_node(mirror, Tree.CONFIG, "users/a+b", (b"", (1, 1, 1, 1, 0)))
+    assert list(mirror.unaddressed) == ["/config/users/a+b"]
+    assert not mirror.entities()
+    take_node(mirror, Tree.CONFIG, "users/a+b", None)
+    assert not mirror.unaddressed
+
+
+def test_equal_texts_are_one_object() -> None:
+    first = znodes.decode_entity(b'{"config":{"producer_byte_rate":"1048576"}}')
+    second = znodes.decode_entity(b'{"config":{"producer_byte_rate":"1048576"}}')
+    assert first.items[0] is second.items[0]
+    assert first.items[1] is second.items[1]

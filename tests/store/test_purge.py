@@ -1,0 +1,92 @@
+"""What is cleaned up, and what must not be."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from app.domain.entities import Entity
+from app.domain.facets import Tree
+from app.store import purge
+from tests.support.stores import ALICE, committed, kafka_writes, soon, until, write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import pytest
+    from kazoo.client import KazooClient
+
+    from app.store import ZooKeeperStore
+
+    Opener = Callable[..., Awaitable[ZooKeeperStore]]
+
+ONE = b'{"version":1,"config":{"producer_byte_rate":"1"}}'
+
+
+async def purged(store: ZooKeeperStore) -> int:
+    """Run the purge once."""
+    return await store._purger.purge(store._keeper.current)
+
+
+async def test_only_what_is_older_than_the_limit_goes(
+    store: ZooKeeperStore, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw_zk.create("/brokers/ids/0", b"{}", makepath=True)
+    for _ in range(3):
+        kafka_writes(raw_zk, "users/alice", ONE)
+    await store.catch_up(soon())
+    assert await purged(store) == 0
+    assert purge.EXPIRATION_MS == 900_000
+    monkeypatch.setattr(purge, "EXPIRATION_MS", 300)
+    time.sleep(0.35)  # noqa: ASYNC251 - nothing else may happen meanwhile
+    young = kafka_writes(raw_zk, "users/bob", ONE)
+    stray = raw_zk.create("/config/changes/stray")
+    await store.catch_up(soon())
+    assert await purged(store) == 3
+    assert {f"/config/changes/{name}" for name in raw_zk.get_children("/config/changes")} == {young, stray}
+    assert any("'stray'" in warning for warning in store.status().warnings)
+    assert store.status().notifications == 2
+
+
+async def test_oldest_above_the_cap_go_while_there_are_no_brokers(open_store: Opener, raw_zk: KazooClient) -> None:
+    store = await open_store(notifications_max=10)
+    follower = await open_store(notifications_max=10)
+    copies = store._follower.mirror, follower._follower.mirror
+    for number in range(25):
+        await committed(store, write(Entity.of(user=f"u{number}"), {}))
+    # Far above the cap the purge does not wait for its minute.
+    await until(lambda: len(raw_zk.get_children("/config/changes")) <= 11)
+    await follower.catch_up(soon())
+    await purged(store)
+    left = sorted(raw_zk.get_children("/config/changes"))
+    assert left == [f"config_change_{number:010d}" for number in range(15, 25)]
+    await committed(store, write(ALICE, {}))
+    assert (await follower.catch_up(soon())) > 0
+    assert follower.get(Tree.CONFIG, ALICE.id) is not None
+    assert store._follower.mirror is copies[0]
+
+
+async def test_nothing_young_goes_while_brokers_are_registered(open_store: Opener, raw_zk: KazooClient) -> None:
+    store = await open_store(notifications_max=10)
+    raw_zk.create("/brokers/ids/0", b"{}", makepath=True)
+    await until(lambda: store.status().brokers_registered)
+    for _ in range(25):
+        kafka_writes(raw_zk, "users/alice", ONE)
+    await store.catch_up(soon())
+    assert await purged(store) == 0
+    assert len(raw_zk.get_children("/config/changes")) == 25
+
+
+async def test_markers_are_dropped_a_minute_after_their_release(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    changes = [uuid.uuid4() for _ in range(3)]
+    for number, change_id in enumerate(changes):
+        await committed(store, write(Entity.of(user=f"u{number}"), {}), change_id=change_id)
+    store.release_marker(changes[0])
+    store.release_marker(changes[1])
+    session, now = store._keeper.current, time.monotonic()
+    assert await store._purger.drop_markers(session, now + purge.MARKER_SECONDS - 5) == 0
+    assert len(raw_zk.get_children("/confplane/commits")) == 3
+    raw_zk.delete(f"/confplane/commits/{changes[0]}")
+    assert await store._purger.drop_markers(session, now + purge.MARKER_SECONDS + 5) == 2
+    assert raw_zk.get_children("/confplane/commits") == [str(changes[2])]

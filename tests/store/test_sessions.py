@@ -1,0 +1,216 @@
+"""Connections that break, sessions that end, servers that come late: nothing is lost, nothing is claimed too much."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.domain.entities import Entity
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree
+from app.services.ports import Unknown
+from tests.support.proxy import Proxy, proxy
+from tests.support.stores import ALICE, commit, committed, kafka_writes, soon, transaction, until, write
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from kazoo.client import KazooClient
+
+    from app.store import ZooKeeperStore
+
+    Opener = Callable[..., Awaitable[ZooKeeperStore]]
+
+ONE = b'{"version":1,"config":{"producer_byte_rate":"1"}}'
+TIMEOUT_MS = 2_000
+
+
+@pytest.fixture
+async def line(chroot: str) -> AsyncIterator[Proxy]:
+    """A breakable line to ZooKeeper."""
+    async with proxy(chroot.partition("/")[0]) as running:
+        yield running
+
+
+@pytest.fixture
+async def distant(line: Proxy, chroot: str, open_store: Opener) -> ZooKeeperStore:
+    """A store at the end of the breakable line."""
+    return await open_store(f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}", session_timeout_ms=TIMEOUT_MS)
+
+
+def healthy(store: ZooKeeperStore) -> bool:
+    return store.status().connected and store.status().stale_ms is None and store._guard.known
+
+
+async def test_connection_lost_before_the_reply_is_unknown(
+    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient
+) -> None:
+    line.replies.clear()
+    task = asyncio.create_task(commit(distant, write(ALICE, {"acks": "1"})))
+    await until(lambda: raw_zk.exists("/config/users/alice"))
+    line.cut()
+    assert await task == Unknown()
+    line.replies.set()
+    await until(lambda: healthy(distant))
+    # It was applied, and the notification tells.
+    await until(lambda: distant.get(Tree.CONFIG, ALICE.id) is not None)
+    assert distant._follower.in_flight == 0
+
+
+async def test_deadline_before_the_reply_is_unknown_and_the_reply_still_counts(
+    distant: ZooKeeperStore, line: Proxy
+) -> None:
+    line.replies.clear()
+    result = await distant.commit(transaction(distant, write(ALICE, {"acks": "1"})), soon(0.2))
+    assert result == Unknown()
+    assert distant.get(Tree.CONFIG, ALICE.id) is None
+    line.replies.set()
+    await until(lambda: distant.get(Tree.CONFIG, ALICE.id) is not None)
+
+
+async def test_nothing_is_submitted_while_disconnected(
+    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient
+) -> None:
+    prepared = transaction(distant, write(ALICE, {"acks": "1"}))
+    line.accepting = False
+    line.cut()
+    await until(lambda: not distant.status().connected)
+    for call in (
+        distant.commit(prepared, soon()),
+        distant.read(Tree.CONFIG, ALICE, soon()),
+        distant.confirm(prepared.writer, [], soon()),
+        distant.catch_up(soon()),
+    ):
+        with pytest.raises(UnavailableError):
+            await call
+    with pytest.raises(UnavailableError) as refusal:
+        distant.writer()
+    assert refusal.value.outcome == "not_applied"
+    line.accepting = True
+    await until(lambda: healthy(distant))
+    await distant.catch_up(soon())
+    assert raw_zk.exists("/config/users/alice") is None
+
+
+async def test_short_cut_keeps_the_session_and_misses_nothing(
+    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient
+) -> None:
+    writer, mirror = distant.writer(), distant._follower.mirror
+    for number in range(3):
+        line.accepting = False
+        line.cut()
+        await until(lambda: not distant.status().connected)
+        assert isinstance(distant.status().stale_ms, int)
+        kafka_writes(raw_zk, f"users/u{number}", ONE)
+        assert distant.get(Tree.CONFIG, f"user=u{number}") is None
+        line.accepting = True
+        await until(lambda: healthy(distant))
+        assert distant.get(Tree.CONFIG, f"user=u{number}") is not None
+    assert distant.writer() == writer
+    assert distant._follower.mirror is mirror
+    last = kafka_writes(raw_zk, "users/after", ONE)
+    await until(lambda: distant.get(Tree.CONFIG, "user=after") is not None)
+    await distant.wait_for(raw_zk.exists(last).czxid, soon())
+
+
+async def test_gap_after_a_cut_loads_again(distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient) -> None:
+    line.accepting = False
+    line.cut()
+    await until(lambda: not distant.status().connected)
+    raw_zk.delete(kafka_writes(raw_zk, "users/alice", ONE))
+    line.accepting = True
+    await until(lambda: healthy(distant))
+    assert distant.get(Tree.CONFIG, ALICE.id) is not None
+
+
+async def test_long_cut_ends_the_session_by_our_own_clock(
+    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient
+) -> None:
+    await committed(distant, write(ALICE, {"acks": "1"}))
+    writer, mirror = distant.writer(), distant._follower.mirror
+    line.accepting = False
+    line.cut()
+    # Reads go on, and say how old they are.
+    await until(lambda: (distant.status().stale_ms or 0) > TIMEOUT_MS + 500)
+    assert distant.get(Tree.CONFIG, ALICE.id) is not None
+    assert distant._keeper._session is not None
+    assert distant._keeper._session.writer != writer
+    kafka_writes(raw_zk, "users/bob", ONE)
+    line.accepting = True
+    await until(lambda: healthy(distant))
+    assert distant.writer() != writer
+    assert distant._follower.mirror is mirror
+    assert distant.get(Tree.CONFIG, "user=bob") is not None
+    await until(lambda: raw_zk.get_children("/confplane/writers") == [distant.writer()])
+    await committed(distant, write(ALICE, {"acks": "0"}, 0))
+
+
+async def test_expired_session_is_replaced(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    writer, session = store.writer(), store._keeper.current
+    session_id, password = session._client.client_id
+    # Whoever opens the same session and closes it, ends it for all.
+    twin = raw_zk.__class__(raw_zk.hosts[0][0] + f":{raw_zk.hosts[0][1]}", client_id=(session_id, password))
+    await asyncio.to_thread(twin.start)
+    await asyncio.to_thread(twin.stop)
+    twin.close()
+    await until(lambda: store.status().connected and store.writer() != writer)
+    await until(lambda: healthy(store))
+    assert raw_zk.get_children("/confplane/writers") == [store.writer()]
+    last = kafka_writes(raw_zk, "users/alice", ONE)
+    await store.wait_for(raw_zk.exists(last).czxid, soon())
+    assert store.get(Tree.CONFIG, ALICE.id) is not None
+    await committed(store, write(Entity.of(user="bob"), {}))
+
+
+async def test_silent_server_makes_the_mirror_stale(distant: ZooKeeperStore, line: Proxy) -> None:
+    line.replies.clear()
+    started = time.monotonic()
+    await until(lambda: distant.status().stale_ms is not None)
+    assert time.monotonic() - started < TIMEOUT_MS / 1000 + 3
+    line.replies.set()
+    await until(lambda: healthy(distant))
+
+
+async def test_zookeeper_that_comes_late(chroot: str, line: Proxy, open_store: Opener) -> None:
+    line.accepting = False
+    store = await open_store(f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}", ready=False)
+    await asyncio.sleep(0.3)
+    assert not store.status().connected
+    assert not store.status().loaded
+    for call in (lambda: store.get(Tree.CONFIG, ALICE.id), store.writer):
+        with pytest.raises(UnavailableError):
+            call()
+    with pytest.raises(UnavailableError):
+        await store.check_admission([], time.monotonic() + 5)
+    waiting = asyncio.create_task(store.wait_for(1, soon(10)))
+    line.accepting = True
+    await until(lambda: healthy(store))
+    await waiting
+    assert store.get(Tree.CONFIG, ALICE.id) is None
+
+
+async def test_missing_chroot_is_made(chroot: str, open_store: Opener, raw_zk: KazooClient) -> None:
+    store = await open_store(f"{chroot}/deep/er")
+    await committed(store, write(ALICE, {}))
+    assert raw_zk.exists("/deep/er/config/users/alice")
+    for path in ("/deep", "/deep/er/config", "/deep/er/config/changes", "/deep/er/config/users"):
+        assert raw_zk.get(path)[0] is None
+
+
+async def test_stop_ends_the_session_at_once(open_store: Opener, raw_zk: KazooClient) -> None:
+    store = await open_store()
+    assert raw_zk.get_children("/confplane/writers") == [store.writer()]
+    await store.stop()
+    assert raw_zk.get_children("/confplane/writers") == []
+    with pytest.raises(UnavailableError):
+        store.writer()
+
+
+async def test_stop_while_zookeeper_is_away(line: Proxy, open_store: Opener) -> None:
+    line.accepting = False
+    store = await open_store(f"127.0.0.1:{line.port}", ready=False)
+    await store.stop()
+    assert not store.status().connected

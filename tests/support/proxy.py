@@ -1,0 +1,85 @@
+"""A TCP proxy between a client and its server whose connections a test can cut, hold and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Proxy:
+    """Forwards ``127.0.0.1:port`` to a server.
+
+    Attributes:
+        port: Where clients connect.
+        replies: Cleared, what the server sends is kept back; set again, it goes on.
+        accepting: False closes new connections at once.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.port = 0
+        self.replies = asyncio.Event()
+        self.replies.set()
+        self.accepting = True
+        self._target = (host, port)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def cut(self) -> None:
+        """Break all connections; what was kept back is lost."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.accepting:
+            writer.transport.abort()
+            return
+        try:
+            upstream_reader, upstream_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, upstream_writer}
+        pumps = [
+            asyncio.create_task(self._pump(reader, upstream_writer, None)),
+            asyncio.create_task(self._pump(upstream_reader, writer, self.replies)),
+        ]
+        self._tasks.update(pumps)
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        for each in (writer, upstream_writer):
+            each.transport.abort()
+        self._writers -= {writer, upstream_writer}
+        self._tasks.difference_update(pumps)
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                if gate is not None:
+                    await gate.wait()
+                writer.write(data)
+                await writer.drain()
+
+
+@contextlib.asynccontextmanager
+async def proxy(target: str) -> AsyncIterator[Proxy]:
+    """Run a proxy to ``host:port``."""
+    host, _, port = target.partition(":")
+    running = Proxy(host, int(port))
+    server = await asyncio.start_server(running._serve, "127.0.0.1", 0)
+    running.port = server.sockets[0].getsockname()[1]
+    try:
+        yield running
+    finally:
+        server.close()
+        running.cut()
+        await asyncio.sleep(0)
+        for task in list(running._tasks):
+            task.cancel()
+        await server.wait_closed()

@@ -1,0 +1,119 @@
+"""Confplane itself as a process, as a user would run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+
+from app.client import ConfplaneClient
+from app.devstack.process import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+class Service:
+    """One ``confplane serve`` process."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        connect: str,
+        dsn: str,
+        cluster: dict[str, Any] | None = None,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.token = secrets.token_hex(24)
+        self.log = directory / f"service-{self.port}.log"
+        token_file = directory / f"token-{self.port}"
+        token_file.write_text(self.token)
+        clusters = {"default": {"zookeeper": connect, "session_timeout_ms": 4000, **(cluster or {})}}
+        self._environment = {
+            **os.environ,
+            "CONFPLANE_CLUSTERS": json.dumps(clusters),
+            "CONFPLANE_POSTGRES__DSN": dsn,
+            "CONFPLANE_HTTP__PORT": str(self.port),
+            "CONFPLANE_ADMIN_TOKEN_FILE": str(token_file),
+            **(settings or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, *, wait_ready: bool = True) -> None:
+        """Start, and wait until it is ready."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=self._environment, stdout=log, stderr=log
+            )
+        if wait_ready:
+            self.wait_ready()
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Wait until /readyz answers 200."""
+        assert self._process is not None
+        end = time.monotonic() + timeout_s
+        while True:
+            if self._process.poll() is not None:
+                raise AssertionError(f"the service ended with {self._process.returncode}:\n{self.tail()}")
+            try:
+                if httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > end:
+                raise AssertionError(f"the service was not ready after {timeout_s} s:\n{self.tail()}")
+            time.sleep(0.05)
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-4000:]
+
+    def stop(self, *, kill: bool = False) -> int:
+        """Stop it, by SIGTERM unless ``kill``, and return its exit status."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            return self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise AssertionError(f"the service did not stop on SIGTERM:\n{self.tail()}") from None
+
+    def client(self, **options: Any) -> ConfplaneClient:
+        """A client that speaks to it."""
+        return ConfplaneClient(self.url, token=self.token, **options)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.stop()
+
+
+@contextmanager
+def running(directory: Path, **options: Any) -> Iterator[Service]:
+    """Run one service for the length of a block."""
+    with Service(directory, **options) as service:
+        yield service

@@ -1,0 +1,117 @@
+"""Short ways to open a store, and to write through it and past it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from app.domain.entities import Entity
+from app.domain.facets import Tree
+from app.services.ports import CommitResult, Committed, EntityWrite, Transaction
+from app.store import FacetIndex, ZooKeeperStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kazoo.client import KazooClient
+
+QUOTA_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
+CONFIG_KEYS = {"acks", "session.timeout.ms"}
+
+
+def facets(tree: Tree = Tree.CONFIG) -> dict[str, FacetIndex]:
+    """The two facets of client entities; ``tree`` is where client configs are."""
+    return {
+        "client-quotas": FacetIndex(
+            Tree.CONFIG,
+            owns=lambda entity, key: entity.types[0].plural in {"users", "clients"} and key in QUOTA_KEYS,
+            covers=lambda entity: entity.types[0].plural in {"users", "clients"},
+        ),
+        "client-configs": FacetIndex(
+            tree,
+            owns=lambda entity, key: entity.types[0].plural == "users" and key in CONFIG_KEYS,
+            covers=lambda entity: entity.types[0].plural == "users",
+        ),
+    }
+
+
+def soon(seconds: float = 5.0) -> float:
+    """A deadline."""
+    return time.monotonic() + seconds
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait for something to become true."""
+    deadline = soon(seconds)
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("did not happen in time")
+        await asyncio.sleep(0.005)
+
+
+def write(entity: Entity, config: dict[str, str], expected: int | None = None, **more: Any) -> EntityWrite:
+    """A write to the tree that Kafka reads."""
+    return EntityWrite(more.pop("tree", Tree.CONFIG), entity, expected, config, **more)
+
+
+def transaction(store: ZooKeeperStore, *writes: EntityWrite, **more: Any) -> Transaction:
+    """A first attempt under the current session."""
+    return Transaction(
+        change_id=more.get("change_id") or uuid.uuid4(),
+        attempt=more.get("attempt", 1),
+        writer=more.get("writer") or store.writer(),
+        writes=writes,
+        principal="User:test",
+        request_id="request-1",
+    )
+
+
+async def commit(store: ZooKeeperStore, *writes: EntityWrite, **more: Any) -> CommitResult:
+    """Commit writes as one transaction."""
+    return await store.commit(transaction(store, *writes, **more), soon())
+
+
+async def committed(store: ZooKeeperStore, *writes: EntityWrite, **more: Any) -> Committed:
+    """Commit writes, which must succeed."""
+    result = await commit(store, *writes, **more)
+    assert isinstance(result, Committed), result
+    return result
+
+
+def kafka_writes(zk: KazooClient, path: str, data: bytes) -> str:
+    """Write an entity as a broker does: the node, then the notification. Returns the notification's path."""
+    if zk.exists(f"/config/{path}"):
+        zk.set(f"/config/{path}", data)
+    else:
+        zk.create(f"/config/{path}", data, makepath=True)
+    return notify(zk, path)
+
+
+def notify(zk: KazooClient, path: str) -> str:
+    """Write a notification as a broker does."""
+    data = b'{"version":2,"entity_path":"' + path.encode() + b'"}'
+    return str(zk.create("/config/changes/config_change_", data, sequence=True, makepath=True))
+
+
+async def opened(connect: str, **more: Any) -> ZooKeeperStore:
+    """Start a store and wait until it follows."""
+    ready = more.pop("ready", True)
+    store = ZooKeeperStore(
+        "default",
+        connect=connect,
+        session_timeout_ms=more.pop("session_timeout_ms", 4_000),
+        max_packet=more.pop("max_packet", 900_000),
+        notifications_max=more.pop("notifications_max", 1_000),
+        facets=more.pop("facets", None) or facets(),
+        **more,
+    )
+    await store.start()
+    if ready:
+        await until(lambda: store.status().loaded and store.status().stale_ms is None and store._guard.known)
+    return store
+
+
+ALICE = Entity.of(user="alice")
+BILLING = Entity.of(user="alice", client_id="billing")

@@ -1,0 +1,87 @@
+"""What an operator should know about the database: whether it fits this version, and keeps what the trail promises."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT
+
+from app.audit import migrate
+from app.audit.faults import COMMAND
+from app.audit.tables import metadata
+from app.domain.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+_RETRY_AFTER_S: Final = 30
+
+_TABLES: Final = sorted(metadata.tables)
+
+_HAS_REVISION: Final = text("SELECT to_regclass('alembic_version') IS NOT NULL")
+_REVISION: Final = text("SELECT version_num FROM alembic_version")
+_STATE: Final = text("""
+SELECT
+  current_user AS role,
+  current_setting('synchronous_commit') AS synchronous_commit,
+  current_setting('synchronous_standby_names') AS synchronous_standby_names,
+  (SELECT count(*) FROM pg_stat_replication) AS standbys,
+  ARRAY(
+    SELECT relname FROM pg_class WHERE oid = ANY(tables.oids) AND pg_has_role(current_user, relowner, 'MEMBER')
+    ORDER BY relname
+  ) AS owned,
+  ARRAY(
+    SELECT relname FROM pg_class
+    WHERE oid = ANY(tables.oids) AND has_table_privilege(current_user, oid, 'UPDATE, DELETE, TRUNCATE')
+    ORDER BY relname
+  ) AS alterable
+FROM (SELECT ARRAY(SELECT to_regclass(name)::oid FROM unnest(:tables) AS name) AS oids) AS tables
+""").bindparams(bindparam("tables", type_=ARRAY(TEXT)))
+
+
+async def check(connection: AsyncConnection) -> list[str]:
+    """Return warnings, each a sentence.
+
+    Raises:
+        UnavailableError: The schema is missing, or older than this version of the code.
+    """
+    revision = await connection.scalar(_REVISION) if await connection.scalar(_HAS_REVISION) else None
+    # Reads the migrations from disk at its first call.
+    head, known = await asyncio.to_thread(lambda: (migrate.head_revision(), migrate.known_revisions()))
+    if revision is None:
+        raise UnavailableError(f"The database is empty; run `{COMMAND}`", retry_after_s=_RETRY_AFTER_S)
+    warnings = []
+    if revision != head:
+        if revision in known:
+            raise UnavailableError(
+                f"The database is at revision {revision} and this version needs {head}; run `{COMMAND}`",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        # While a newer version is being rolled out, the older replicas go on: migrations only ever add.
+        warnings.append(
+            f"The database is at revision {revision}, which is of a later version of this service than this."
+        )
+    state = (await connection.execute(_STATE, {"tables": _TABLES})).one()
+    if state.synchronous_commit in {"off", "local"}:
+        warnings.append(
+            f"synchronous_commit is {state.synchronous_commit}: a crash of Postgres may lose confirmed rows of the"
+            " trail. Set it to on."
+        )
+    if state.standbys and not state.synchronous_standby_names:
+        warnings.append(
+            "Postgres has standbys and synchronous_standby_names is empty: a failover may lose confirmed rows of the"
+            " trail."
+        )
+    if state.owned:
+        warnings.append(
+            f"The service's role {state.role} owns {', '.join(state.owned)}, or is a superuser: it could drop what"
+            " keeps the trail append-only. Use a role of its own."
+        )
+    elif state.alterable:
+        warnings.append(
+            f"The service's role {state.role} may update, delete or truncate {', '.join(state.alterable)}:"
+            f" run `{COMMAND}`."
+        )
+    return warnings

@@ -1,0 +1,216 @@
+"""The connection pool, and how long anything may take on it.
+
+Nothing here fails when Postgres is down: connections are made when they are needed, and a lost one is replaced, so that
+recovery needs no restart. Every use of a connection has a time limit that also holds when the server is frozen: at its
+end the socket is shut, which the driver sees as a lost connection. (Cancelling the task would not do: the driver then
+asks the server to cancel and waits for its answer.)
+
+Connections are in autocommit: each statement is a transaction, and one round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from app.audit import faults
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from typing import TypeVar
+
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+    T = TypeVar("T")
+
+CONNECT_TIMEOUT_S: Final = 2
+POOL_TIMEOUT_S: Final = 2.0
+READ_TIMEOUT_S: Final = 5.0
+_STATEMENT_TIMEOUT_MS: Final = 4_000
+_LOCK_TIMEOUT_MS: Final = 2_000
+_RECYCLE_S: Final = 1_800
+_WRITERS: Final = 3
+"""Batches that may be on the way at a time: intents, outcomes, registrations."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Limit:
+    """The time limit of one use of a connection."""
+
+    def __init__(self) -> None:
+        self.expired = False
+        self._raw: psycopg.AsyncConnection | None = None
+
+    def guard(self, raw: psycopg.AsyncConnection) -> None:
+        self._raw = raw
+        if self.expired:
+            _sever(raw)
+
+    def expire(self) -> None:
+        self.expired = True
+        if self._raw is not None:
+            _sever(self._raw)
+
+
+_limit: ContextVar[_Limit | None] = ContextVar("_limit", default=None)
+
+
+class Database:
+    """The pool of one process. Not bound to a server's being up.
+
+    Args:
+        dsn: ``postgresql://user:password@host:port/database``, of the role that the service runs as.
+        pool_size: Most connections at a time. All but three are for reads, so that searches never hold up the trail.
+
+    Raises:
+        ValueError: ``dsn`` is not a connection string.
+    """
+
+    def __init__(self, dsn: str, pool_size: int) -> None:
+        given = parse_dsn(dsn)
+        limits = (
+            f"-c statement_timeout={_STATEMENT_TIMEOUT_MS} -c lock_timeout={_LOCK_TIMEOUT_MS} -c TimeZone=UTC"
+            " -c application_name=confplane"
+        )
+        self._conninfo = make_conninfo(
+            dsn,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            # The operator's own options come last and win.
+            options=f"{limits} {given.get('options') or ''}".strip(),
+        )
+        self._pool_size = pool_size
+        self._readers = asyncio.Semaphore(max(1, pool_size - _WRITERS))
+        self._engine = self._make_engine()
+
+    async def start(self) -> None:
+        """Open a first connection when Postgres is there; it is no error when it is not."""
+        try:
+            async with self.connection(READ_TIMEOUT_S):
+                pass
+        except Exception as error:
+            fault = faults.classify(error)
+            if fault is None:
+                raise
+            _log.warning("%s; starting without it", fault.detail)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def connection(self, timeout_s: float) -> AsyncIterator[AsyncConnection]:
+        """Borrow a connection for at most ``timeout_s`` seconds, connecting included.
+
+        Raises:
+            Exception: Whatever the driver raises; :func:`app.audit.faults.classify` says what it means.
+        """
+        limit = _Limit()
+        token = _limit.set(limit)
+        timer = asyncio.get_running_loop().call_later(timeout_s, limit.expire)
+        try:
+            async with self._engine.connect() as connection:
+                raw = (await connection.get_raw_connection()).driver_connection
+                assert isinstance(raw, psycopg.AsyncConnection)  # noqa: S101 - for the type checker; one driver only
+                limit.guard(raw)
+                yield connection
+        except Exception as error:
+            if limit.expired:
+                raise TimeoutError(f"No answer within {timeout_s} s") from error
+            raise
+        finally:
+            timer.cancel()
+            _limit.reset(token)
+
+    async def read(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Run a read, a second time on a fresh connection when the first one turned out to be lost.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        try:
+            async with asyncio.timeout(POOL_TIMEOUT_S):
+                await self._readers.acquire()
+        except TimeoutError:
+            raise faults.unavailable(faults.BUSY) from None
+        try:
+            try:
+                return await self._once(work)
+            except Exception as error:
+                fault = faults.classify(error)
+                if fault is None or not fault.again:
+                    raise
+                return await self._once(work)
+        except Exception as error:
+            fault = faults.classify(error)
+            if fault is None:
+                raise
+            raise faults.unavailable(fault) from error
+        finally:
+            self._readers.release()
+
+    async def _once(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        async with self.connection(READ_TIMEOUT_S) as connection:
+            return await work(connection)
+
+    def _make_engine(self) -> AsyncEngine:
+        return create_async_engine(
+            "postgresql+psycopg://",
+            async_creator=self._connect,
+            isolation_level="AUTOCOMMIT",
+            pool_size=self._pool_size,
+            max_overflow=0,
+            pool_timeout=POOL_TIMEOUT_S,
+            pool_recycle=_RECYCLE_S,
+            # The connection used last is used first, so that a quiet service holds few.
+            pool_use_lifo=True,
+            use_native_hstore=False,
+            json_deserializer=orjson.loads,
+            hide_parameters=True,
+        )
+
+    async def _connect(self) -> psycopg.AsyncConnection:
+        # Statements are not prepared: that gains little on batches, a plan made once for all parameters is wrong for
+        # most searches, and poolers in transaction mode don't know prepared statements.
+        raw = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        limit = _limit.get()
+        if limit is not None:
+            limit.guard(raw)
+        return raw
+
+
+def parse_dsn(dsn: str) -> dict[str, Any]:
+    """Return the parts of a connection string.
+
+    Raises:
+        ValueError: It is not one. The message does not repeat it, because it may hold a password.
+    """
+    try:
+        return dict(conninfo_to_dict(dsn))
+    except psycopg.ProgrammingError:
+        raise ValueError("Not a connection string of the form postgresql://user:password@host/database") from None
+
+
+def storable(value: str) -> bool:
+    """Tell whether a text can be in Postgres at all: without NUL and lone surrogates."""
+    try:
+        return b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _sever(raw: psycopg.AsyncConnection) -> None:
+    """Shut a connection's socket under the driver: whoever waits on it gets an error at once."""
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(raw.fileno())) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)

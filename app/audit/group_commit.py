@@ -1,0 +1,182 @@
+"""Group commit: the rows of concurrent callers share a statement, and so a round trip and a commit.
+
+The first caller starts a flush; those who come while it is under way form the next batch. There is no timer: alone, a
+caller waits for nobody. A row travels as JSON text and a batch as one JSON array, which Postgres takes apart, because
+that costs this process the least.
+
+Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch whose fate is unknown, because the connection broke
+before the reply, is simply sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from app.audit import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import TextClause
+
+    from app.audit.database import Database
+
+_MAX_ROWS: Final = 256
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_TRY_TIMEOUT_S: Final = 3.0
+"""For one try of one statement, connecting included."""
+_PATIENCE_S: Final = 2.0
+"""How long tries go on: a restart of Postgres that is quicker goes unnoticed."""
+_PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
+"""Before each further try. The first is at once: usually only this connection was lost."""
+
+
+class _Call:
+    """The rows that one caller waits for."""
+
+    __slots__ = ("done", "error", "rows", "size")
+
+    def __init__(self, rows: Sequence[bytes], done: asyncio.Future[None]) -> None:
+        self.rows = rows
+        self.size = sum(map(len, rows))
+        self.done = done
+        self.error: Exception | None = None
+
+
+class GroupWriter:
+    """Writes rows of one kind.
+
+    Args:
+        database: Where to.
+        statement: An insert of ``:rows``, a JSON array, that passes over rows which are there.
+        in_flight: Most batches on the way at a time.
+        on_repeats: Told the rows of a statement of which some were there before.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        statement: TextClause,
+        *,
+        in_flight: int,
+        on_repeats: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> None:
+        self._database = database
+        self._statement = statement
+        self._idle = in_flight
+        self._on_repeats = on_repeats
+        self._waiting: deque[_Call] = deque()
+        self._flushes: set[asyncio.Task[None]] = set()
+        self._down = False
+
+    async def write(self, rows: Sequence[bytes]) -> None:
+        """Return once the rows are durable.
+
+        Args:
+            rows: At least one; each a JSON object.
+
+        Raises:
+            UnavailableError: Postgres did not confirm them. They may be there all the same.
+            Exception: The driver's, when Postgres refuses one of these rows; the others are written.
+        """
+        call = _Call(rows, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        if self._idle:
+            self._idle -= 1
+            task = asyncio.create_task(self._flush(), name="group commit")
+            self._flushes.add(task)
+            task.add_done_callback(self._flushes.discard)
+        await call.done
+
+    async def close(self) -> None:
+        """Wait for the batches on the way."""
+        while self._flushes:
+            await asyncio.wait(self._flushes)
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._next_batch()
+                try:
+                    await self._write(batch)
+                except BaseException:
+                    for call in batch:
+                        call.done.cancel()
+                    raise
+                for call in batch:
+                    _resolve(call)
+        finally:
+            self._idle += 1
+
+    def _next_batch(self) -> list[_Call]:
+        batch: list[_Call] = []
+        rows = size = 0
+        while self._waiting:
+            call = self._waiting[0]
+            rows += len(call.rows)
+            size += call.size
+            if batch and (rows > _MAX_ROWS or size > _MAX_BYTES):
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _write(self, batch: list[_Call]) -> None:
+        # Halved while a statement is refused for its data, until the refused row stands alone.
+        parts = [[(row, call) for call in batch for row in call.rows]]
+        while parts:
+            part = parts.pop()
+            error = await self._send([row for row, _ in part])
+            if error is None:
+                continue
+            fault = faults.classify(error)
+            if fault is not None:
+                # Those who wait meanwhile would only find the same, seconds later.
+                affected = {call for rows in (part, *parts) for _, call in rows}
+                while self._waiting:
+                    call = self._waiting.popleft()
+                    affected.add(call)
+                    batch.append(call)
+                for call in affected:
+                    call.error = faults.unavailable(fault)
+                return
+            if len(part) == 1:
+                part[0][1].error = error
+            else:
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+
+    async def _send(self, rows: list[bytes]) -> Exception | None:
+        """Run the statement, again where that may help, and return the error of the last try."""
+        parameters = {"rows": (b"[" + b",".join(rows) + b"]").decode()}
+        patient_until = time.monotonic() + _PATIENCE_S
+        pauses = iter(_PAUSES_S)
+        while True:
+            try:
+                async with self._database.connection(_TRY_TIMEOUT_S) as connection:
+                    result = await connection.execute(self._statement, parameters)
+            except Exception as error:  # noqa: BLE001 - classified here, and raised to those whom it concerns
+                fault = faults.classify(error)
+                if fault is None:
+                    return error
+                pause = next(pauses, None)
+                if not fault.again or self._down or pause is None or time.monotonic() + pause > patient_until:
+                    self._down = True
+                    return error
+                await asyncio.sleep(pause)
+                continue
+            self._down = False
+            if self._on_repeats is not None and result.rowcount < len(rows):
+                self._on_repeats(rows)
+            return None
+
+
+def _resolve(call: _Call) -> None:
+    if call.done.done():
+        return  # The caller gave up waiting.
+    if call.error is None:
+        call.done.set_result(None)
+    else:
+        call.done.set_exception(call.error)

@@ -1,0 +1,152 @@
+"""Brings a database to the schema that this version of the code needs.
+
+Alembic is driven in code, so there is no alembic.ini. The migrations lie in ``migrations/`` of a checkout, or in
+``app/_migrations`` of an installed wheel.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import NullPool, create_engine, text
+
+from app.audit.database import parse_dsn
+from app.audit.tables import metadata
+from app.domain.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Connection
+
+# Any fixed number; two migrations of one database take turns on it.
+_ADVISORY_LOCK: Final = 7_305_084_163
+_ADVISORY_WAIT_S: Final = 120.0
+_CONNECT_TIMEOUT_S: Final = 10
+# A migration that waits for a table's lock holds up everything behind it; better it fails and is run again.
+_LOCK_TIMEOUT: Final = "5s"
+
+
+def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | None = None) -> None:
+    """Create or upgrade the schema and grant the service its rights. May be run again at any time, by several at once.
+
+    Args:
+        dsn: ``postgresql://...`` of the role that will own the tables.
+        service_role: The role the service runs as: it gets SELECT and INSERT, and nothing else.
+        progress: Is told each step, a sentence at a time.
+
+    Raises:
+        ValueError: ``dsn`` is not a connection string.
+        UnavailableError: Another migration held the lock for two minutes.
+        sqlalchemy.exc.DBAPIError: Postgres is away, or refuses.
+    """
+    tell = progress or _ignore
+    config = _config()
+    conninfo = make_conninfo(**{**parse_dsn(dsn), "connect_timeout": _CONNECT_TIMEOUT_S})
+    engine = create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(conninfo),
+        poolclass=NullPool,
+        hide_parameters=True,
+    )
+    try:
+        with engine.connect() as connection:
+            _lock(connection, tell)
+            before = current_revision(connection)
+            connection.commit()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            connection.commit()
+            after = current_revision(connection)
+            grants = _grant(connection, service_role)
+            connection.commit()
+            if before == after:
+                tell(f"The schema is at revision {after} already.")
+            else:
+                tell(f"The schema went from {before or 'nothing'} to revision {after}.")
+            tell(grants)
+    finally:
+        engine.dispose()
+
+
+def current_revision(connection: Connection) -> str | None:
+    """Return the revision that the database is at, or None when it was never migrated."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+@cache
+def head_revision() -> str:
+    """Return the revision that this version of the code needs."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    if head is None:
+        raise RuntimeError("The migrations hold no revision")
+    return head
+
+
+@cache
+def known_revisions() -> frozenset[str]:
+    """Return every revision that this version of the code knows of."""
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
+def _config() -> Config:
+    package = Path(__file__).parents[1]
+    installed = package / "_migrations"
+    location = installed if installed.is_dir() else package.parent / "migrations"
+    if not (location / "env.py").is_file():
+        raise RuntimeError(f"The migrations are missing: looked in {installed} and {location}")
+    config = Config()
+    config.set_main_option("script_location", str(location).replace("%", "%%"))
+    # The separator of a path list; a location with a blank in it must not be split.
+    config.set_main_option("path_separator", "newline")
+    return config
+
+
+def _lock(connection: Connection, tell: Callable[[str], None]) -> None:
+    # Tried in turns and not waited for, so that the one who waits is told why.
+    give_up_at = time.monotonic() + _ADVISORY_WAIT_S
+    told = False
+    while not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _ADVISORY_LOCK}):
+        connection.commit()
+        if time.monotonic() > give_up_at:
+            raise UnavailableError(
+                "Another migration of this database has been running for two minutes", retry_after_s=60
+            )
+        if not told:
+            tell("Another migration is running; waiting for it.")
+            told = True
+        time.sleep(0.25)
+    connection.execute(text(f"SET lock_timeout = '{_LOCK_TIMEOUT}'"))
+    connection.commit()
+
+
+def _grant(connection: Connection, role: str) -> str:
+    if role == connection.scalar(text("SELECT current_user")):
+        # Taking an owner's rights would only keep it from the next migration: it can always give them back to itself.
+        return f"The service's role {role} owns the tables; use a role of its own, and this one for migrations only."
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    schema = connection.scalar(text("SELECT current_schema()"))
+    tables = ", ".join(quote(table.name) for table in metadata.sorted_tables)
+    grantee = quote(role)
+    for statement in (
+        f"GRANT USAGE ON SCHEMA {quote(str(schema))} TO {grantee}",
+        # What someone granted besides goes again; all in one transaction, so a running service notices nothing.
+        f"REVOKE ALL ON TABLE {tables}, alembic_version FROM {grantee}, PUBLIC",
+        f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
+        f"GRANT SELECT ON TABLE alembic_version TO {grantee}",
+    ):
+        connection.execute(text(statement.replace(":", r"\:")))
+    return f"The role {role} may select and insert, and nothing else."
+
+
+def _ignore(_message: str) -> None:
+    pass

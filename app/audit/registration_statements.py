@@ -1,0 +1,114 @@
+"""The SQL of the registrations.
+
+Rows are inserted under one advisory lock, held to the end of the statement: so the order of ids is the order of
+commits, and "ids above the last one read" misses nothing of what other replicas write.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import text
+
+_SERIAL: Final = "serial AS MATERIALIZED (SELECT pg_advisory_xact_lock(7305084164))"
+
+_NOT_CLEARED: Final = """
+  NOT EXISTS (
+    SELECT FROM registrations AS cleared
+    WHERE cleared.event = 'cleared' AND cleared.cluster = seen.cluster AND cleared.entity_id = seen.entity_id
+      AND cleared.id > seen.id)
+  AND NOT EXISTS (
+    SELECT FROM registrations AS cleared
+    WHERE cleared.event = 'cleared' AND cleared.cluster = seen.cluster AND cleared.entity_id IS NULL
+      AND cleared.id > seen.id)
+"""
+
+# Other replicas see the same clients: a registration that has its row of the day gets no second one.
+INSERT_SEEN: Final = text(f"""
+WITH {_SERIAL}, given AS MATERIALIZED (
+  SELECT DISTINCT ON (cluster, entity_id, software_name, software_version, supported_configs, seen_on) *
+  FROM (
+    SELECT *, to_timestamp(seen_at_s) AS seen_at, (to_timestamp(seen_at_s) AT TIME ZONE 'UTC')::date AS seen_on
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+      cluster text, entity_id text, software_name text, software_version text, supported_configs text[],
+      seen_at_s double precision)
+  ) AS row
+)
+INSERT INTO registrations (
+  event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
+SELECT
+  'seen', given.cluster, given.entity_id, given.software_name, given.software_version, given.supported_configs,
+  given.seen_at, given.seen_on
+FROM serial CROSS JOIN given
+WHERE NOT EXISTS (
+  SELECT FROM registrations AS seen
+  WHERE seen.event = 'seen' AND seen.cluster = given.cluster AND seen.entity_id = given.entity_id
+    AND seen.seen_on = given.seen_on
+    AND seen.software_name = given.software_name AND seen.software_version = given.software_version
+    AND seen.supported_configs = given.supported_configs
+    AND {_NOT_CLEARED})
+""")  # noqa: S608 - put together from constants
+
+INSERT_CLEARED: Final = text(f"""
+WITH {_SERIAL}
+INSERT INTO registrations (event, cluster, entity_id, principal, request_id)
+SELECT 'cleared', :cluster, :entity_id, :principal, :request_id FROM serial
+RETURNING id
+""")  # noqa: S608 - put together from constants
+
+NEWEST_ID: Final = text("SELECT coalesce(max(id), 0) FROM registrations")
+
+EVENTS_AFTER: Final = text("""
+SELECT id, event, cluster, entity_id, software_name, software_version, supported_configs, seen_on
+FROM registrations WHERE id > :after ORDER BY id LIMIT :count
+""")
+
+# Entities are skipped over one by one and read one by one, each by the index. A plain GROUP BY with LIMIT leaves it to
+# the planner whether to aggregate the whole table for a page of it.
+_WINDOW: Final = """
+WITH RECURSIVE entities(cluster, entity_id, number) AS (
+  (
+    SELECT cluster, entity_id, 1 FROM registrations
+    WHERE event = 'seen' AND {first}
+    ORDER BY cluster, entity_id LIMIT 1
+  )
+  UNION ALL
+  SELECT next.cluster, next.entity_id, entities.number + 1
+  FROM entities CROSS JOIN LATERAL (
+    SELECT registrations.cluster, registrations.entity_id FROM registrations
+    WHERE registrations.event = 'seen' AND {next}
+    ORDER BY registrations.cluster, registrations.entity_id LIMIT 1
+  ) AS next
+  WHERE entities.number < :entities
+)
+SELECT
+  entities.cluster, entities.entity_id, entities.number, software_name, software_version, supported_configs,
+  first_seen, last_seen, last_seen_on
+FROM entities LEFT JOIN LATERAL (
+  SELECT
+    software_name, software_version, supported_configs,
+    min(seen_at) AS first_seen, max(seen_at) AS last_seen, max(seen_on) AS last_seen_on
+  FROM registrations AS seen
+  WHERE seen.event = 'seen' AND seen.cluster = entities.cluster AND seen.entity_id = entities.entity_id
+    AND {not_cleared}
+  GROUP BY software_name, software_version, supported_configs
+) AS current ON true
+ORDER BY number, software_name, software_version, supported_configs
+"""
+
+# Both return at least one row for each of the next :entities entities, from :entity_id on; software_name is null where
+# all was cleared.
+CURRENT_OF_ALL: Final = text(
+    _WINDOW.format(
+        first="(cluster, entity_id) >= (:cluster, :entity_id)",
+        next="(registrations.cluster, registrations.entity_id) > (entities.cluster, entities.entity_id)",
+        not_cleared=_NOT_CLEARED,
+    )
+)
+CURRENT_OF_CLUSTER: Final = text(
+    _WINDOW.format(
+        first="cluster = :cluster AND entity_id >= :entity_id",
+        next="registrations.cluster = entities.cluster AND registrations.entity_id > entities.entity_id",
+        not_cleared=_NOT_CLEARED,
+    )
+)

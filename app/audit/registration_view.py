@@ -1,0 +1,93 @@
+"""The registrations of all entities in memory: small, because there may be a million of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from app.services.ports import Registration
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+MAX_PER_ENTITY: Final = 64
+"""Kept of one entity; the one seen least recently makes room."""
+
+
+class Software(NamedTuple):
+    """What registers: one client software in one version, and the configs that it supports there."""
+
+    name: str
+    version: str
+    supported_configs: tuple[str, ...]
+
+
+class RegistrationView:
+    """Per cluster and entity, each software with the day (since the epoch) on which it was last seen.
+
+    An entity's entry is one flat tuple (software, day, software, day, ...), and equal software is one object.
+
+    Args:
+        limit: Most registrations in all.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._clusters: dict[str, dict[str, tuple[Software | int, ...]]] = {}
+        self._software: dict[Software, Software] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def last_seen(self, cluster: str, entity_id: str, software: Software) -> int | None:
+        """Return the day on which a registration was last seen, or None when it is not known."""
+        entry = self._clusters.get(cluster, {}).get(entity_id, ())
+        for index in range(0, len(entry), 2):
+            if entry[index] == software:
+                return cast("int", entry[index + 1])
+        return None
+
+    def add(self, cluster: str, entity_id: str, software: Software, day: int) -> bool:
+        """Take a registration, or a later day for one that is known; False when there is no room."""
+        entities = self._clusters.setdefault(cluster, {})
+        pairs = dict(_pairs(entities.get(entity_id, ())))
+        known = pairs.get(software)
+        if known is None:
+            if len(pairs) >= MAX_PER_ENTITY:
+                del pairs[min(pairs, key=pairs.__getitem__)]
+            elif self._size >= self._limit:
+                return False
+            else:
+                self._size += 1
+        elif known >= day:
+            return True
+        pairs[self._software.setdefault(software, software)] = day
+        entities[entity_id] = tuple(part for pair in pairs.items() for part in pair)
+        return True
+
+    def clear(self, cluster: str, entity_id: str | None) -> int:
+        """Forget an entity's registrations, or all of a cluster, and return how many there were."""
+        entities = self._clusters.get(cluster, {})
+        if entity_id is None:
+            hidden = sum(len(entry) for entry in entities.values()) // 2
+            entities.clear()
+        else:
+            hidden = len(entities.pop(entity_id, ())) // 2
+        self._size -= hidden
+        if not self._size:
+            self._software.clear()
+        return hidden
+
+    def entities(self, cluster: str) -> Collection[str]:
+        """Return the ids of the entities that have registrations: a view, good until the next change."""
+        return self._clusters.get(cluster, {}).keys()
+
+    def of_entity(self, cluster: str, entity_id: str) -> list[Registration]:
+        """Return an entity's registrations, ordered by software name and version."""
+        entry = self._clusters.get(cluster, {}).get(entity_id, ())
+        return [Registration(cluster, entity_id, *software) for software in sorted(dict(_pairs(entry)))]
+
+
+def _pairs(entry: tuple[Software | int, ...]) -> Iterator[tuple[Software, int]]:
+    # Software and day take turns.
+    return zip(cast("tuple[Software, ...]", entry[::2]), cast("tuple[int, ...]", entry[1::2]), strict=True)

@@ -1,0 +1,146 @@
+"""The tables of the trail and of the registrations. All are append-only, by trigger (the migrations make those).
+
+Every primary key holds the change id, so that range partitioning by it stays possible. Change ids are UUIDv7: their
+order is the order of time, and the first 48 bits are the time itself, in milliseconds. That is why no table of the
+trail has an index on a time, and why a search by time is a range of ids.
+
+There are no foreign keys: rows that belong together are written by one statement, and an outcome may come to stand
+without its intent (a marker found in ZooKeeper after Postgres lost data).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    DateTime,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
+
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _name(name: str, *, primary_key: bool = False) -> Column[str]:
+    # Code-point order, whatever the database's locale is: cursors compare names in SQL and in Python.
+    return Column(name, Text(collation="C"), primary_key=primary_key, nullable=False)
+
+
+def _recorded_at() -> Column[object]:
+    return Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now())
+
+
+intents: Final = Table(
+    "intents",
+    metadata,
+    Column("change_id", UUID, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    _name("cluster"),
+    _name("principal"),
+    Column("writer", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("reason", Text),
+    Column("ticket", Text),
+    _recorded_at(),
+    Index(None, "cluster", "change_id"),
+    Index(None, "cluster", "principal", "change_id"),
+    comment="One row per attempt of a change, durable before its ZooKeeper transaction is submitted",
+)
+
+intent_entities: Final = Table(
+    "intent_entities",
+    metadata,
+    Column("change_id", UUID, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    _name("cluster"),
+    _name("entity_id"),
+    Column("facet", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("version_read", Integer),
+    Column("czxid_read", BigInteger),
+    Column("keys", ARRAY(Text), nullable=False),
+    Column("ops", JSONB, nullable=False),
+    Column("before", JSONB, nullable=False),
+    Column("after", JSONB, nullable=False),
+    Index(None, "cluster", "entity_id", "change_id"),
+    comment="The entities of an intent, several in an atomic batch: what was read, asked, and to be stored",
+)
+
+# A table rather than a GIN index on intent_entities.keys: that finds a key but not its newest changes, and nearly every
+# change names one of a handful of keys.
+change_keys: Final = Table(
+    "change_keys",
+    metadata,
+    _name("cluster", primary_key=True),
+    _name("key", primary_key=True),
+    Column("change_id", UUID, primary_key=True),
+    comment="Which changes meant to alter a key, in any of their attempts",
+)
+
+outcomes: Final = Table(
+    "outcomes",
+    metadata,
+    Column("change_id", UUID, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    _name("cluster"),
+    Column("committed", Boolean, nullable=False),
+    Column("revision", BigInteger),
+    Column("time", DateTime(timezone=True)),
+    Column("versions", JSONB, nullable=False),
+    Column("error_code", Integer),
+    Column("error", Text),
+    _recorded_at(),
+    CheckConstraint("NOT committed OR (revision IS NOT NULL AND time IS NOT NULL)", name="committed_is_whole"),
+    Index("ix_outcomes_rejected", "cluster", "change_id", postgresql_where=text("NOT committed")),
+    comment="How a change ended; the first outcome stands",
+)
+
+registrations: Final = Table(
+    "registrations",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    _name("event"),
+    _name("cluster"),
+    Column("entity_id", Text(collation="C")),
+    Column("software_name", Text(collation="C")),
+    Column("software_version", Text(collation="C")),
+    Column("supported_configs", ARRAY(Text(collation="C"))),
+    Column("seen_at", DateTime(timezone=True)),
+    Column("seen_on", Date),
+    Column("principal", Text),
+    Column("request_id", Text),
+    _recorded_at(),
+    CheckConstraint(
+        "CASE event"
+        " WHEN 'seen' THEN"
+        " num_nulls(entity_id, software_name, software_version, supported_configs, seen_at, seen_on) = 0"
+        " WHEN 'cleared' THEN num_nulls(principal, request_id) = 0"
+        " ELSE false END",
+        name="event_is_whole",
+    ),
+    Index("ix_registrations_seen", "cluster", "entity_id", "seen_on", postgresql_where=text("event = 'seen'")),
+    Index("ix_registrations_cleared", "cluster", "entity_id", "id", postgresql_where=text("event = 'cleared'")),
+    comment="Which configs a client software supports, at most one row a day for each; and who cleared them when",
+)

@@ -1,0 +1,177 @@
+"""The trail in Postgres: what was meant, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from sqlalchemy import Uuid, any_, bindparam, select
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from app.audit import checks, trail_queries
+from app.audit.group_commit import GroupWriter
+from app.audit.statements import INSERT_INTENTS, INSERT_OUTCOMES
+from app.audit.tables import outcomes as outcomes_table
+from app.domain.errors import UnavailableError, WriteOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+    from app.services.ports import AuditQuery, AuditRecord, Intent, Outcome
+
+_log: Final = logging.getLogger(__name__)
+
+_MAX_KEPT: Final = 100_000
+"""Outcomes held while Postgres is away, some 40 MB. Those beyond are found again by settling their intents."""
+_RESEND_ROWS: Final = 256
+_RESEND_PAUSE_S: Final = 0.5
+_CLOSE_PATIENCE_S: Final = 3.0
+
+_STANDING: Final = select(*outcomes_table.c["change_id", "attempt", "committed", "revision"]).where(
+    outcomes_table.c.change_id == any_(bindparam("ids", type_=ARRAY(Uuid)))
+)
+
+
+class PostgresAuditLog:
+    """Implements :class:`app.services.ports.AuditLog`.
+
+    An outcome that Postgres can't take now is kept in memory and sent again until it sticks. When the process ends
+    before that, the intent stands open, and settling it by its marker in ZooKeeper finds the same outcome.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._intents = GroupWriter(database, INSERT_INTENTS, in_flight=1)
+        self._outcomes = GroupWriter(database, INSERT_OUTCOMES, in_flight=1, on_repeats=self._compare_later)
+        self._kept: deque[bytes] = deque()
+        self._resending: asyncio.Task[None] | None = None
+        self._comparisons: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Send what was kept, for a few seconds at most."""
+        if self._resending is not None:
+            await asyncio.wait({self._resending}, timeout=_CLOSE_PATIENCE_S)
+            self._resending.cancel()
+            await asyncio.gather(self._resending, return_exceptions=True)
+        if self._kept:
+            _log.error(
+                "%d outcomes were not written to Postgres; their intents stay open until settled", len(self._kept)
+            )
+        await self._intents.close()
+        await self._outcomes.close()
+        await asyncio.gather(*self._comparisons, return_exceptions=True)
+
+    async def intend(self, intents: Sequence[Intent]) -> None:
+        """Make intents durable: see the port."""
+        if not intents:
+            return
+        try:
+            await self._intents.write([orjson.dumps(intent) for intent in intents])
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"{error.detail}; nothing was changed",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=error.retry_after_s or 1,
+            ) from error
+
+    async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+        """Make outcomes durable: see the port."""
+        if not outcomes:
+            return True
+        rows = [orjson.dumps(outcome) for outcome in outcomes]
+        try:
+            await self._outcomes.write(rows)
+        except UnavailableError as error:
+            self._keep(rows, error)
+            return False
+        except Exception:  # noqa: BLE001 - the change has ended as it has: its caller must be told so, not this
+            _log.exception("Postgres refused an outcome; its intent stays open until settled")
+            return False
+        return True
+
+    @property
+    def kept(self) -> int:
+        """How many outcomes wait in memory for Postgres."""
+        return len(self._kept)
+
+    async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
+        """Search: see the port. A page may be short, even empty, and yet have a cursor: the work of one is bounded."""
+        return await self._database.read(lambda connection: trail_queries.search(connection, query))
+
+    async def get(self, cluster: str, change_id: UUID) -> AuditRecord | None:
+        """Return one change: see the port."""
+        return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id))
+
+    async def check(self) -> list[str]:
+        """Return warnings about the database: see the port."""
+        return await self._database.read(checks.check)
+
+    # -- outcomes that could not be written at once
+
+    def _keep(self, rows: Sequence[bytes], error: UnavailableError) -> None:
+        if not self._kept:
+            _log.warning("%s; outcomes are kept and sent again", error.detail)
+        self._kept.extend(rows)
+        dropped = len(self._kept) - _MAX_KEPT
+        if dropped > 0:
+            for _ in range(dropped):
+                self._kept.popleft()
+            _log.error("%d kept outcomes were dropped; their intents stay open until settled", dropped)
+        if self._resending is None or self._resending.done():
+            self._resending = asyncio.create_task(self._resend(), name="resend outcomes")
+
+    async def _resend(self) -> None:
+        sent = 0
+        while self._kept:
+            await asyncio.sleep(_RESEND_PAUSE_S)
+            while self._kept:
+                rows = [self._kept.popleft() for _ in range(min(_RESEND_ROWS, len(self._kept)))]
+                try:
+                    await self._outcomes.write(rows)
+                except UnavailableError:
+                    self._kept.extendleft(reversed(rows))
+                    break
+                except asyncio.CancelledError:
+                    self._kept.extendleft(reversed(rows))
+                    raise
+                except Exception:  # noqa: BLE001 - whatever it is, the others must still be sent
+                    _log.exception("Postgres refused a kept outcome; its intent stays open until settled")
+                sent += len(rows)
+        _log.info("%d kept outcomes were written", sent)
+
+    # -- outcomes that were there
+
+    def _compare_later(self, rows: Sequence[bytes]) -> None:
+        task = asyncio.create_task(self._compare(rows), name="compare outcomes")
+        self._comparisons.add(task)
+        task.add_done_callback(self._comparisons.discard)
+
+    async def _compare(self, rows: Sequence[bytes]) -> None:
+        """Log outcomes that differ from the one that stands. An equal one was sent twice: a reply had been lost."""
+        given = {row["change_id"]: row for row in map(orjson.loads, rows)}
+
+        async def fetch(connection: AsyncConnection) -> list[tuple[UUID, int, bool, int | None]]:
+            result = await connection.execute(_STANDING, {"ids": list(given)})
+            return [(row.change_id, row.attempt, row.committed, row.revision) for row in result]
+
+        try:
+            standing = await self._database.read(fetch)
+        except UnavailableError as error:
+            _log.warning("%s; %d repeated outcomes were not compared", error.detail, len(given))
+            return
+        for change_id, attempt, committed, revision in standing:
+            other = given[str(change_id)]
+            if (other["attempt"], other["committed"], other["revision"]) != (attempt, committed, revision):
+                _log.error(
+                    "Change %s has a second, different outcome: attempt %s committed=%s revision=%s stands, "
+                    "attempt %s committed=%s revision=%s was given",
+                    *(change_id, attempt, committed, revision),
+                    *(other["attempt"], other["committed"], other["revision"]),
+                )

@@ -1,0 +1,234 @@
+"""Searches of the trail: newest first, by keyset, and of bounded work whatever the filters and the size of the tables.
+
+A search goes in rounds. Each takes the next window of change ids from the one index that fits the filters best, then
+reads those changes and applies all filters. (One statement with all filters would be at the mercy of the planner's
+guesses: a wrong one walks a hundred million rows.) When enough ids were looked at, the page ends, full or not.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from sqlalchemy import Select, Uuid, and_, any_, bindparam, func, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from app.audit.database import storable
+from app.audit.tables import change_keys, intent_entities, intents, outcomes
+from app.services.ports import AuditRecord, Intent, IntentEntity, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import ColumnElement, Row, RowMapping, Table
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.services.ports import AuditQuery
+
+_LARGEST_WINDOW: Final = 4_096
+_MAX_EXAMINED: Final = 20_000
+"""Change ids that one page may look at in rounds."""
+_OPEN_WINDOW: Final = 100_000
+"""Change ids that a search for open changes may look at, each a probe of an index."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_TIME_SHIFT: Final = 80
+"""Bits of a change id below its 48 bits of milliseconds."""
+
+
+async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
+    """Return a page and the cursor of the next one, or None at the end."""
+    if not all(storable(given) for given in (query.cluster, query.entity_id, query.key, query.principal) if given):
+        return [], None
+    found: list[AuditRecord] = []
+    before = query.before
+    window = query.page_size + 1
+    examined = 0
+    while True:
+        ids, floor = await _candidates(connection, query, before, window)
+        if ids:
+            found += await _records(connection, query, ids, limit=query.page_size + 1 - len(found))
+        if len(found) > query.page_size:
+            return found[: query.page_size], found[query.page_size - 1].intent.change_id
+        examined += window
+        if floor is None or examined >= _MAX_EXAMINED or query.outcome == "open":
+            return found, floor
+        before = floor
+        window = min(window * 4, _LARGEST_WINDOW)
+
+
+async def get(connection: AsyncConnection, cluster: str, change_id: UUID) -> AuditRecord | None:
+    """Return one change."""
+    latest = _latest().subquery("latest")
+    statement = select(latest).where(latest.c.cluster == cluster)
+    records = await _read(connection, statement, [change_id])
+    return records[0] if records else None
+
+
+def created_at(change_id: UUID) -> datetime:
+    """Return the time that a change id holds."""
+    return _EPOCH + (change_id.int >> _TIME_SHIFT) * _MILLISECOND
+
+
+def first_id_at(moment: datetime) -> UUID:
+    """Return the lowest change id of a moment or later: ids below it are of before."""
+    milliseconds = math.ceil((moment - _EPOCH) / _MILLISECOND)
+    return UUID(int=min(max(milliseconds, 0), (1 << 48) - 1) << _TIME_SHIFT)
+
+
+async def _candidates(
+    connection: AsyncConnection, query: AuditQuery, before: UUID | None, window: int
+) -> tuple[list[UUID], UUID | None]:
+    """Return the next change ids to look at, and where to go on (None: these are the last)."""
+    if query.outcome == "open":
+        return await _open_candidates(connection, query, before, window)
+    statement = _window(query, before, window)
+    ids = list((await connection.scalars(statement)).all())
+    return ids, ids[-1] if len(ids) == window else None
+
+
+async def _open_candidates(
+    connection: AsyncConnection, query: AuditQuery, before: UUID | None, window: int
+) -> tuple[list[UUID], UUID | None]:
+    # Open changes are few and may be anywhere: a large window is searched at once for ids without an outcome.
+    wide = _window(query, before, _OPEN_WINDOW).cte("wide")
+    # OFFSET 0 keeps this a probe of the index for each id; as a join it may read the whole table of outcomes.
+    settled = select(outcomes.c.change_id).where(outcomes.c.change_id == wide.c.change_id).offset(0).exists()
+    unsettled = select(wide.c.change_id).where(~settled).order_by(wide.c.change_id.desc()).limit(window)
+    lowest = select(wide.c.change_id).order_by(wide.c.change_id).limit(1)
+    statement = select(
+        func.array(unsettled.scalar_subquery()),
+        select(func.count()).select_from(wide).scalar_subquery(),
+        lowest.scalar_subquery(),
+    )
+    ids, size, floor = (await connection.execute(statement)).one()
+    if len(ids) == window:
+        return list(ids), ids[-1]
+    return list(ids), floor if size == _OPEN_WINDOW else None
+
+
+def _window(query: AuditQuery, before: UUID | None, size: int) -> Select[UUID]:
+    """Select the next ids from the index that fits the filters best."""
+    source: Table = intents
+    conditions: list[ColumnElement[bool]] = []
+    if query.entity_id is not None:
+        source = intent_entities
+        conditions = [source.c.entity_id == query.entity_id]
+    elif query.key is not None:
+        source = change_keys
+        conditions = [source.c.key == query.key]
+    elif query.outcome == "rejected":
+        source = outcomes
+        conditions = [~source.c.committed]
+    elif query.principal is not None:
+        conditions = [source.c.principal == query.principal]
+    conditions.append(source.c.cluster == query.cluster)
+    if before is not None:
+        conditions.append(source.c.change_id < before)
+    if query.since is not None:
+        conditions.append(source.c.change_id >= first_id_at(query.since))
+    if query.until is not None:
+        conditions.append(source.c.change_id < first_id_at(query.until))
+    return select(source.c.change_id).where(*conditions).distinct().order_by(source.c.change_id.desc()).limit(size)
+
+
+def _latest() -> Select[Any]:
+    """Select the last attempts of the changes ``:ids``, each with its outcome."""
+    attempts = intents.alias("attempts")
+    last = select(func.max(attempts.c.attempt)).where(attempts.c.change_id == intents.c.change_id).scalar_subquery()
+    return (
+        select(
+            intents,
+            outcomes.c.attempt.label("final_attempt"),
+            *outcomes.c["committed", "revision", "time", "versions", "error_code", "error"],
+            outcomes.c.recorded_at.label("concluded_at"),
+        )
+        .outerjoin_from(intents, outcomes, intents.c.change_id == outcomes.c.change_id)
+        .where(intents.c.change_id == any_(bindparam("ids", type_=ARRAY(Uuid))), intents.c.attempt == last)
+    )
+
+
+async def _records(connection: AsyncConnection, query: AuditQuery, ids: list[UUID], *, limit: int) -> list[AuditRecord]:
+    latest = _latest().subquery("latest")
+    statement = select(latest).where(latest.c.cluster == query.cluster)
+    if query.principal is not None:
+        statement = statement.where(latest.c.principal == query.principal)
+    if query.outcome == "open":
+        statement = statement.where(latest.c.committed.is_(None))
+    elif query.outcome is not None:
+        statement = statement.where(latest.c.committed == (query.outcome == "committed"))
+    entity_conditions: list[ColumnElement[bool]] = []
+    if query.entity_id is not None:
+        entity_conditions.append(intent_entities.c.entity_id == query.entity_id)
+    if query.key is not None:
+        entity_conditions.append(literal(query.key) == any_(intent_entities.c["keys"]))
+    if entity_conditions:
+        of_this = and_(
+            intent_entities.c.change_id == latest.c.change_id,
+            intent_entities.c.attempt == latest.c.attempt,
+        )
+        statement = statement.where(select(intent_entities.c.position).where(of_this, *entity_conditions).exists())
+    return await _read(connection, statement.order_by(latest.c.change_id.desc()).limit(limit), ids)
+
+
+async def _read(connection: AsyncConnection, statement: Select[Any], ids: list[UUID]) -> list[AuditRecord]:
+    rows = (await connection.execute(statement, {"ids": ids})).all()
+    if not rows:
+        return []
+    attempts = {row.change_id: row.attempt for row in rows}
+    of_these = (
+        select(intent_entities)
+        .where(intent_entities.c.change_id == any_(bindparam("ids", type_=ARRAY(Uuid))))
+        .order_by(*intent_entities.c["change_id", "attempt", "position"])
+    )
+    entities: dict[UUID, list[IntentEntity]] = {change_id: [] for change_id in attempts}
+    for entity in (await connection.execute(of_these, {"ids": list(attempts)})).mappings():
+        if entity["attempt"] == attempts[entity["change_id"]]:
+            entities[entity["change_id"]].append(_entity(entity))
+    return [_record(row, entities[row.change_id]) for row in rows]
+
+
+def _entity(row: RowMapping) -> IntentEntity:
+    return IntentEntity(
+        entity_id=row["entity_id"],
+        facet=row["facet"],
+        path=row["path"],
+        version_read=row["version_read"],
+        czxid_read=row["czxid_read"],
+        keys=tuple(row["keys"]),
+        ops=tuple(row["ops"]),
+        before=row["before"],
+        after=row["after"],
+    )
+
+
+def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
+    intent = Intent(
+        change_id=row.change_id,
+        attempt=row.attempt,
+        cluster=row.cluster,
+        writer=row.writer,
+        principal=row.principal,
+        source=row.source,
+        request_id=row.request_id,
+        reason=row.reason,
+        ticket=row.ticket,
+        entities=tuple(entities),
+    )
+    outcome = None
+    if row.committed is not None:
+        outcome = Outcome(
+            change_id=row.change_id,
+            attempt=row.final_attempt,
+            cluster=row.cluster,
+            committed=row.committed,
+            revision=row.revision,
+            time_ms=None if row.time is None else (row.time - _EPOCH) // _MILLISECOND,
+            versions=row.versions,
+            error_code=row.error_code,
+            error=row.error,
+        )
+    return AuditRecord(intent, created_at(row.change_id), outcome, row.concluded_at)

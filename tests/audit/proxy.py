@@ -1,0 +1,72 @@
+"""A TCP proxy in front of Postgres that loses replies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Proxy:
+    """Forwards, until told to lose the reply to the next statement that holds some bytes."""
+
+    def __init__(self, dsn: str) -> None:
+        target = conninfo_to_dict(dsn)
+        self._host, self._port = str(target["host"]), int(str(target["port"]))
+        self._dsn = dsn
+        self._losing: bytes | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.lost = 0
+        self.dsn = ""
+
+    def lose_reply_to(self, part: bytes) -> None:
+        """Close the connection in place of the reply to the next statement that holds these bytes."""
+        self._losing = part
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream, server = await asyncio.open_connection(self._host, self._port)
+        armed = asyncio.Event()
+
+        async def forward() -> None:
+            while data := await reader.read(1 << 16):
+                if self._losing is not None and self._losing in data:
+                    self._losing = None
+                    armed.set()
+                server.write(data)
+
+        async def answer() -> None:
+            while data := await upstream.read(1 << 16):
+                if armed.is_set():
+                    # The server did its work: this is its reply.
+                    self.lost += 1
+                    return
+                writer.write(data)
+
+        tasks = {asyncio.create_task(forward()), asyncio.create_task(answer())}
+        self._tasks |= tasks
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for end in (writer, server):
+            end.close()
+            with contextlib.suppress(OSError):
+                await end.wait_closed()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Proxy]:
+        listener = await asyncio.start_server(self.accept, "127.0.0.1")
+        self.dsn = make_conninfo(self._dsn, port=listener.sockets[0].getsockname()[1])
+        try:
+            yield self
+        finally:
+            listener.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.audit import Database, PostgresAuditLog, migrate
+from app.domain.errors import UnavailableError
+from tests.audit.rows import intent, run
+
+if TYPE_CHECKING:
+    from tests.support import servers
+
+
+async def warnings_of(dsn: str) -> list[str]:
+    pool = Database(dsn, 2)
+    try:
+        return await PostgresAuditLog(pool).check()
+    finally:
+        await pool.close()
+
+
+async def test_a_database_as_it_should_be_has_no_warnings(migrated: servers.Database) -> None:
+    assert await warnings_of(migrated.service_dsn) == []
+
+
+async def test_an_empty_database_names_the_command_to_run(database: servers.Database) -> None:
+    with pytest.raises(UnavailableError, match="run `confplane migrate`"):
+        await warnings_of(database.service_dsn)
+    pool = Database(database.service_dsn, 2)
+    with pytest.raises(UnavailableError, match="run `confplane migrate`"):
+        await PostgresAuditLog(pool).intend([intent()])
+    await pool.close()
+
+
+async def test_an_older_schema_names_the_command_to_run(
+    migrated: servers.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = migrate.head_revision()
+    monkeypatch.setattr(migrate, "head_revision", lambda: "9999")
+    with pytest.raises(
+        UnavailableError, match=f"at revision {head} and this version needs 9999; run `confplane migrate`"
+    ):
+        await warnings_of(migrated.service_dsn)
+
+
+async def test_a_newer_schema_is_a_warning_so_that_replicas_go_on_while_a_version_is_rolled_out(
+    migrated: servers.Database,
+) -> None:
+    run(migrated.owner_dsn, "UPDATE alembic_version SET version_num = '9999'")
+    (warning,) = await warnings_of(migrated.service_dsn)
+    assert "9999" in warning
+
+
+@pytest.mark.parametrize("value", ["off", "local"])
+async def test_commits_that_a_crash_may_lose_are_a_warning(migrated: servers.Database, value: str) -> None:
+    run(migrated.owner_dsn, f"ALTER DATABASE {migrated.name} SET synchronous_commit = {value}")
+    (warning,) = await warnings_of(migrated.service_dsn)
+    assert f"synchronous_commit is {value}" in warning
+
+
+async def test_a_service_that_owns_the_tables_is_a_warning(migrated: servers.Database) -> None:
+    (warning,) = await warnings_of(migrated.owner_dsn)
+    assert "confplane_owner owns change_keys, intent_entities, intents, outcomes, registrations" in warning
+
+
+@pytest.mark.parametrize("right", ["UPDATE", "DELETE", "TRUNCATE"])
+async def test_a_right_too_many_is_a_warning(migrated: servers.Database, right: str) -> None:
+    run(migrated.owner_dsn, f"GRANT {right} ON outcomes TO confplane")
+    (warning,) = await warnings_of(migrated.service_dsn)
+    assert "may update, delete or truncate outcomes" in warning

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import orjson
+import psycopg
+import pytest
+from sqlalchemy import event, exc
+
+from app.audit.group_commit import GroupWriter
+from app.audit.statements import INSERT_INTENTS
+from tests.audit.rows import committed, count, entity, fetch, intent, rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.audit import Database, PostgresAuditLog
+    from tests.support import servers
+
+
+@pytest.fixture
+def statements(pool: Database) -> Iterator[list[str]]:
+    """What was sent to Postgres."""
+    sent: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        sent.append(statement)
+
+    event.listen(pool._engine.sync_engine, "before_cursor_execute", note)
+    yield sent
+    event.remove(pool._engine.sync_engine, "before_cursor_execute", note)
+
+
+async def test_concurrent_calls_share_their_statements(
+    log: PostgresAuditLog, statements: list[str], migrated: servers.Database
+) -> None:
+    intents = [intent() for _ in range(500)]
+    await asyncio.gather(*(log.intend([one]) for one in intents))
+    assert len(statements) == 2  # of at most 256 rows
+    assert all(await asyncio.gather(*(log.conclude([committed(one)]) for one in intents)))
+    assert len(statements) == 4
+    assert count(migrated.owner_dsn, "intents") == count(migrated.owner_dsn, "outcomes") == 500
+
+
+async def test_one_bad_row_among_500_fails_only_its_own_call(log: PostgresAuditLog, migrated: servers.Database) -> None:
+    intents = [intent() for _ in range(500)]
+    intents[317] = intent(None, entity(before={"key": "a NUL \0 in it"}))
+    answers = await asyncio.gather(*(log.intend([one]) for one in intents), return_exceptions=True)
+    assert [index for index, answer in enumerate(answers) if answer is not None] == [317]
+    assert isinstance(answers[317], exc.DBAPIError)
+    assert isinstance(answers[317].orig, psycopg.errors.UntranslatableCharacter)
+    stored = {row[0] for row in fetch(migrated.owner_dsn, "SELECT change_id FROM intents")}
+    assert stored == {one.change_id for one in intents} - {intents[317].change_id}
+
+
+async def test_a_row_that_is_no_json_fails_its_own_call(log: PostgresAuditLog, migrated: servers.Database) -> None:
+    good, bad = intent(), intent(reason="a lone surrogate \ud800")
+    answers = await asyncio.gather(log.intend([bad]), log.intend([good]), return_exceptions=True)
+    assert isinstance(answers[0], TypeError)
+    assert answers[1] is None
+    assert fetch(migrated.owner_dsn, "SELECT change_id FROM intents") == [(good.change_id,)]
+
+
+async def test_a_bad_outcome_does_not_take_others_of_its_call_along(
+    log: PostgresAuditLog, migrated: servers.Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    intents = [intent() for _ in range(5)]
+    outcomes = [committed(one) for one in intents]
+    outcomes[2] = committed(intents[2], revision=None)
+    assert not await log.conclude(outcomes)
+    assert "ck_outcomes_committed_is_whole" in caplog.text
+    assert log.kept == 0
+    assert count(migrated.owner_dsn, "outcomes") == 4
+
+
+async def test_a_caller_who_is_cancelled_leaves_the_others_alone(
+    log: PostgresAuditLog, migrated: servers.Database
+) -> None:
+    calls = [asyncio.create_task(log.intend([intent()])) for _ in range(20)]
+    await asyncio.sleep(0)
+    for call in calls[::2]:
+        call.cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
+    assert answers[1::2] == [None] * 10
+    # Those who gave up had handed their rows over.
+    assert count(migrated.owner_dsn, "intents") == 20
+
+
+async def test_an_intent_of_many_entities_above_the_size_of_a_batch_is_written_whole(
+    log: PostgresAuditLog, migrated: servers.Database
+) -> None:
+    big = intent(None, *(entity(f"user=u{number}") for number in range(1000)))
+    many = [intent() for _ in range(600)]
+    await asyncio.gather(log.intend([big]), log.intend(many))
+    assert count(migrated.owner_dsn, "intents") == 601
+    positions = fetch(
+        migrated.owner_dsn,
+        "SELECT position, entity_id FROM intent_entities WHERE change_id = %s ORDER BY position",
+        big.change_id,
+    )
+    assert positions == [(number, f"user=u{number}") for number in range(1000)]
+
+
+async def test_what_is_sent_twice_stands_once(log: PostgresAuditLog, migrated: servers.Database) -> None:
+    one = intent(None, entity("user=a"), entity("user=b"))
+    await log.intend([one])
+    await log.intend([one, one])
+    assert await log.conclude([committed(one)])
+    assert await log.conclude([committed(one), committed(one)])
+    assert {table: count(migrated.owner_dsn, table) for table in ("intents", "intent_entities", "outcomes")} == {
+        "intents": 1,
+        "intent_entities": 2,
+        "outcomes": 1,
+    }
+
+
+async def test_the_first_outcome_stands_and_a_different_second_one_raises_an_alarm(
+    log: PostgresAuditLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = intent()
+    await log.intend([one])
+    await log.conclude([committed(one)])
+    await log.conclude([committed(one)])
+    await asyncio.gather(*log._comparisons)
+    assert "second, different outcome" not in caplog.text
+    assert await log.conclude([rejected(one)])
+    await asyncio.gather(*log._comparisons)
+    assert f"Change {one.change_id} has a second, different outcome" in caplog.text
+    record = await log.get(one.cluster, one.change_id)
+    assert record is not None
+    assert record.outcome == committed(one)
+
+
+async def test_several_batches_may_be_on_the_way(pool: Database, migrated: servers.Database) -> None:
+    writer = GroupWriter(pool, INSERT_INTENTS, in_flight=3)
+    await asyncio.gather(*(writer.write([orjson.dumps(intent())]) for _ in range(100)))
+    await writer.close()
+    assert count(migrated.owner_dsn, "intents") == 100
+
+
+async def test_nothing_to_write_is_written_at_once(log: PostgresAuditLog, statements: list[str]) -> None:
+    await log.intend([])
+    assert await log.conclude([])
+    assert statements == []

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import NullPool, create_engine, make_url
+
+from app.audit import migrate
+from app.audit.tables import metadata
+from tests.audit.rows import TABLES, committed, count, fetch, intent, run
+
+if TYPE_CHECKING:
+    from app.audit import PostgresAuditLog
+    from app.devstack.postgres import Postgres
+    from tests.support import servers
+
+
+def test_an_empty_database_is_brought_to_the_head_and_a_second_run_changes_nothing(database: servers.Database) -> None:
+    told: list[str] = []
+    migrate.upgrade(database.owner_dsn, "confplane", progress=told.append)
+    assert told[0] == f"The schema went from nothing to revision {migrate.head_revision()}."
+    told.clear()
+    migrate.upgrade(database.owner_dsn, "confplane", progress=told.append)
+    assert told[0] == f"The schema is at revision {migrate.head_revision()} already."
+    tables = [
+        row[0]
+        for row in fetch(database.owner_dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+    ]
+    assert tables == sorted([*TABLES, "alembic_version"])
+
+
+def test_two_migrations_at_once_take_turns(database: servers.Database) -> None:
+    told: list[str] = []
+    with ThreadPoolExecutor(4) as threads:
+        runs = [
+            threads.submit(migrate.upgrade, database.owner_dsn, "confplane", progress=told.append) for _ in range(4)
+        ]
+        for one in runs:
+            one.result()
+    assert sum("from nothing" in line for line in told) == 1
+    assert sum("already" in line for line in told) == 3
+
+
+def test_a_migration_waits_for_another_and_says_so(database: servers.Database) -> None:
+    told: list[str] = []
+    with psycopg.connect(database.owner_dsn, autocommit=True) as other, ThreadPoolExecutor(1) as threads:
+        other.execute("SELECT pg_advisory_lock(%s)", [migrate._ADVISORY_LOCK])
+        waiting = threads.submit(migrate.upgrade, database.owner_dsn, "confplane", progress=told.append)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=1)
+        assert told == ["Another migration is running; waiting for it."]
+        other.execute("SELECT pg_advisory_unlock_all()")
+        waiting.result(timeout=60)
+
+
+def test_the_tables_in_code_are_those_of_the_migrations(migrated: servers.Database) -> None:
+    engine = create_engine(make_url(migrated.owner_dsn).set(drivername="postgresql+psycopg"), poolclass=NullPool)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+        checks = {
+            name for table in metadata.tables.values() for name in (constraint.name for constraint in table.constraints)
+        }
+        found = connection.exec_driver_sql(
+            "SELECT conname FROM pg_constraint WHERE contype IN ('p', 'c') AND conrelid::regclass::text = ANY(%s)",
+            ([*TABLES],),
+        )
+        assert {row.conname for row in found} == checks
+    engine.dispose()
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("statement", ["UPDATE {} SET cluster = 'x'", "DELETE FROM {}", "TRUNCATE {}"])
+def test_nobody_alters_what_was_recorded(
+    migrated: servers.Database, postgres: Postgres, table: str, statement: str
+) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(migrated.service_dsn, statement.format(table))
+    with pytest.raises(
+        psycopg.errors.RestrictViolation, match=f"{table} is append-only: {statement.split(maxsplit=1)[0]}"
+    ):
+        run(migrated.owner_dsn, statement.format(table))
+    superuser = postgres.dsn("postgres", migrated.name)
+    with pytest.raises(psycopg.errors.RestrictViolation):
+        run(superuser, "SET session_replication_role = replica; " + statement.format(table))
+
+
+async def test_a_refused_truncate_leaves_the_rows(migrated: servers.Database, log: PostgresAuditLog) -> None:
+    one = intent()
+    await log.intend([one])
+    await log.conclude([committed(one)])
+    with pytest.raises(psycopg.errors.RestrictViolation):
+        run(migrated.owner_dsn, "TRUNCATE intents, intent_entities, outcomes, change_keys CASCADE")
+    with pytest.raises(psycopg.errors.RestrictViolation):
+        run(
+            migrated.owner_dsn,
+            "INSERT INTO outcomes (change_id, attempt, cluster, committed, versions)"
+            " SELECT change_id, attempt, cluster, false, '{}' FROM outcomes"
+            " ON CONFLICT (change_id) DO UPDATE SET committed = false",
+        )
+    assert count(migrated.owner_dsn, "outcomes") == 1
+
+
+def test_the_service_may_select_and_insert_and_nothing_else_however_much_it_was_given(
+    migrated: servers.Database,
+) -> None:
+    rights = """
+        SELECT relname, array_agg(privilege ORDER BY privilege)
+        FROM pg_class
+        CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) AS privilege
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+          AND has_table_privilege('confplane', pg_class.oid, privilege)
+        GROUP BY relname
+    """
+    expected = {table: ["INSERT", "SELECT"] for table in TABLES} | {"alembic_version": ["SELECT"]}
+    assert dict(fetch(migrated.owner_dsn, rights)) == expected
+    run(migrated.owner_dsn, "GRANT ALL ON ALL TABLES IN SCHEMA public TO confplane; GRANT DELETE ON intents TO PUBLIC")
+    assert dict(fetch(migrated.owner_dsn, rights)) != expected
+    migrate.upgrade(migrated.owner_dsn, "confplane")
+    assert dict(fetch(migrated.owner_dsn, rights)) == expected
+
+
+def test_an_owner_that_is_the_service_keeps_its_rights_and_is_told(database: servers.Database) -> None:
+    for _ in range(2):
+        told: list[str] = []
+        migrate.upgrade(database.owner_dsn, "confplane_owner", progress=told.append)
+        assert "The service's role confplane_owner owns the tables" in told[-1]
+    run(database.owner_dsn, "UPDATE alembic_version SET version_num = version_num")
+
+
+def test_a_string_that_is_no_dsn_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ValueError, match="Not a connection string") as refused:
+        migrate.upgrade("postgresql://user:s3cret@host/db?nonsense=1", "confplane")
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__suppress_context__

@@ -1,0 +1,151 @@
+"""On tables of some size every search goes by an index: what holds here holds on a thousand times as many rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+from sqlalchemy import event
+
+from app.audit import Database, PostgresAuditLog, PostgresRegistrationLog, migrate, trail_queries
+from app.services.ports import AuditQuery
+from tests.audit.rows import run
+from tests.support import servers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from app.devstack.postgres import Postgres
+
+# 60,000 changes, one each 10 ms, of two clusters, 1,000 principals, 5,000 entities; one in twenty has a second attempt,
+# one in a hundred each a rare key, a rejection, no outcome. And three days of 20,000 entities' registrations.
+FILL = """
+CREATE TEMPORARY TABLE made AS
+SELECT
+  (lpad(to_hex(1763682000000 + i * 10), 12, '0') || '70008' || substr(md5(i::text), 1, 15))::uuid AS change_id,
+  i, CASE WHEN i % 3 = 0 THEN 'payments' ELSE 'other' END AS cluster
+FROM generate_series(1, 60000) AS i;
+INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, request_id)
+SELECT change_id, attempt, cluster, 'User:p' || i % 1000, 'w', 's', 'r'
+FROM made CROSS JOIN generate_series(1, 2) AS attempt WHERE attempt = 1 OR i % 20 = 0;
+INSERT INTO intent_entities
+SELECT change_id, attempt, 0, made.cluster, 'user=u' || i % 5000, 'client-quotas', '/config/x', 1, 1,
+  ARRAY[CASE WHEN i % 100 = 0 THEN 'rare' ELSE 'common' END], '[]', '{}', '{}'
+FROM made JOIN intents USING (change_id);
+INSERT INTO change_keys SELECT DISTINCT cluster, unnest(keys), change_id FROM intent_entities;
+INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions)
+SELECT change_id, 1, cluster, i % 100 <> 3, 1, now(), '{}' FROM made WHERE i % 100 <> 6;
+INSERT INTO registrations (
+  event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
+SELECT 'seen', 'payments', 'user=u' || entity, 'librdkafka', '1', ARRAY['acks'], day, day::date
+FROM generate_series(1, 20000) AS entity
+CROSS JOIN generate_series(TIMESTAMPTZ '2026-05-01', TIMESTAMPTZ '2026-05-03', INTERVAL '1 day') AS day;
+INSERT INTO registrations (event, cluster, entity_id, principal, request_id)
+SELECT 'cleared', 'payments', 'user=u' || entity * 40, 'p', 'r' FROM generate_series(1, 500) AS entity;
+ANALYZE;
+"""
+
+TABLES = ("intents", "intent_entities", "change_keys", "outcomes", "registrations")
+
+
+@pytest.fixture(scope="module")
+def large(postgres: Postgres) -> servers.Database:
+    database = servers.make_database(postgres)
+    migrate.upgrade(database.owner_dsn, "confplane")
+    run(database.owner_dsn, FILL)
+    return database
+
+
+class Plans:
+    """Notes the statements of a pool, and asks Postgres how it runs them."""
+
+    def __init__(self, dsn: str) -> None:
+        self.pool = Database(dsn, 4)
+        self._dsn = dsn
+        self._noted: list[tuple[str, Any]] = []
+        event.listen(self.pool._engine.sync_engine, "before_cursor_execute", self._note)
+
+    def _note(self, _connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        if any(table in statement for table in TABLES):
+            self._noted.append((statement, parameters))
+
+    def scanned_whole(self) -> list[str]:
+        """Return the plans that read a whole table, of the statements since the last call."""
+        assert self._noted
+        found = []
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            for statement, parameters in self._noted:
+                rows = connection.execute("EXPLAIN " + statement, parameters).fetchall()
+                plan = "\n".join(row[0] for row in rows)
+                if any(f"Seq Scan on {table}" in plan for table in TABLES):
+                    found.append(plan)
+        self._noted.clear()
+        return found
+
+
+@pytest_asyncio.fixture
+async def plans(large: servers.Database) -> AsyncIterator[Plans]:
+    plans = Plans(large.service_dsn)
+    yield plans
+    await plans.pool.close()
+
+
+def at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(1_763_682_000 + seconds, UTC)
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"since": at(100), "until": at(110)},
+        {"entity_id": "user=u6"},
+        {"entity_id": "user=u6", "key": "common"},
+        {"key": "rare"},
+        {"key": "common"},
+        {"key": "rare", "since": at(100), "until": at(110)},
+        {"key": "never"},
+        {"principal": "User:p6"},
+        {"principal": "nobody"},
+        {"outcome": "committed"},
+        {"outcome": "rejected"},
+        {"outcome": "open"},
+        {"outcome": "open", "since": at(100), "until": at(110)},
+        {"key": "common", "principal": "User:p9", "outcome": "committed"},
+    ],
+)
+async def test_a_search_of_the_trail_goes_by_an_index(
+    plans: Plans, filters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As small beside these tables as the real one is beside large ones.
+    monkeypatch.setattr(trail_queries, "_OPEN_WINDOW", 1_000)
+    log = PostgresAuditLog(plans.pool)
+    page, cursor = await log.search(AuditQuery("payments", **filters))
+    assert bool(page) is not bool({"never", "nobody"} & set(map(str, filters.values())))
+    if cursor is not None:
+        await log.search(AuditQuery("payments", before=cursor, **filters))
+    assert plans.scanned_whole() == []
+
+
+async def test_one_change_is_found_by_its_id(plans: Plans) -> None:
+    log = PostgresAuditLog(plans.pool)
+    page, _ = await log.search(AuditQuery("payments", page_size=1))
+    assert await log.get("payments", page[0].intent.change_id) == page[0]
+    assert plans.scanned_whole() == []
+
+
+async def test_registrations_are_read_by_an_index(plans: Plans) -> None:
+    log = PostgresRegistrationLog(plans.pool)
+    page, cursor = await log.search("payments", entity_id=None, page_size=50, after=None)
+    assert len(page) == 50
+    await log.search("payments", entity_id=None, page_size=50, after=cursor)
+    await log.search("payments", entity_id="user=u7", page_size=50, after=None)
+    assert plans.scanned_whole() == []
+    await log._load()
+    assert len(log.compatibility("payments", "user=u7")) == 1
+    assert log.compatibility("payments", "user=u40") == []
+    await log._read_new()
+    assert plans.scanned_whole() == []

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from app.audit import trail_queries
+from app.services.ports import AuditQuery
+from tests.audit.rows import change_id, committed, entity, intent, rejected
+
+if TYPE_CHECKING:
+    from app.audit import PostgresAuditLog
+    from app.services.ports import AuditRecord, Intent, Outcome
+
+START_MS = 1_763_682_000_000
+
+
+def at(milliseconds: float) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=START_MS + milliseconds)
+
+
+async def all_pages(log: PostgresAuditLog, query: dict[str, Any], page_size: int) -> list[AuditRecord]:
+    """Follow the cursors to the end; every page but a bounded one is full."""
+    found: list[AuditRecord] = []
+    before: UUID | None = None
+    while True:
+        page, before = await log.search(AuditQuery(**query, page_size=page_size, before=before))
+        assert len(page) <= page_size
+        found += page
+        if before is None:
+            return found
+
+
+async def test_a_record_holds_all_that_was_written(log: PostgresAuditLog) -> None:
+    id_ = change_id(START_MS + 5, 1)
+    one = intent(
+        id_,
+        entity("user=alice", "a", "b", version_read=None, czxid_read=None, before={}, after={"a": "ü", "b": '"'}),
+        entity("user=alice,client-id", "a", ops=({"key": "a", "value": 1.5}, {"key": "a", "value": True})),
+        ticket="OPS-1",
+    )
+    await log.intend([one])
+    open_record = await log.get("payments", id_)
+    assert open_record is not None
+    assert (open_record.intent, open_record.outcome, open_record.recorded_at) == (one, None, None)
+    assert open_record.created_at == at(5)
+    await log.conclude([committed(one)])
+    record = await log.get("payments", id_)
+    assert record is not None
+    assert (record.intent, record.outcome) == (one, committed(one))
+    assert record.recorded_at is not None
+    assert await log.get("other", id_) is None
+    assert await log.get("payments", change_id(START_MS, 0)) is None
+    assert (await log.search(AuditQuery("payments")))[0] == [record]
+
+
+async def test_a_change_is_shown_by_its_last_attempt(log: PostgresAuditLog) -> None:
+    id_ = change_id(START_MS, 1)
+    first = intent(id_, entity("user=a", "x", version_read=3))
+    last = intent(id_, entity("user=a", "y", version_read=9), attempt=2)
+    await log.intend([first])
+    await log.intend([last])
+    await log.conclude([committed(last)])
+    page, cursor = await log.search(AuditQuery("payments", entity_id="user=a"))
+    assert [record.intent for record in page] == [last]
+    assert cursor is None
+    assert [record.intent for record in (await log.search(AuditQuery("payments", key="y")))[0]] == [last]
+    # Only the first attempt would have altered x.
+    assert (await log.search(AuditQuery("payments", key="x")))[0] == []
+
+
+async def test_an_atomic_batch_is_found_by_each_of_its_entities_and_its_key_by_the_one_that_has_it(
+    log: PostgresAuditLog,
+) -> None:
+    batch = intent(None, entity("user=a", "x"), entity("user=b", "y"))
+    await log.intend([batch])
+    for name in ("user=a", "user=b"):
+        assert [one.intent for one in (await log.search(AuditQuery("payments", entity_id=name)))[0]] == [batch]
+    assert (await log.search(AuditQuery("payments", entity_id="user=a", key="x")))[0]
+    assert not (await log.search(AuditQuery("payments", entity_id="user=a", key="y")))[0]
+
+
+async def test_searches_equal_a_naive_filter_whatever_the_filters_and_the_page(log: PostgresAuditLog) -> None:
+    chance = random.Random(7)  # noqa: S311 - reproducible, not secret
+    intents: list[Intent] = []
+    outcomes: dict[UUID, Outcome] = {}
+    for number in range(120):
+        # Ten changes in each millisecond: order among them is that of their ids.
+        one = intent(
+            change_id(START_MS + number // 10, number),
+            *(
+                entity(f"user={name}", *chance.sample(["x", "y", "z"], chance.randint(1, 3)))
+                for name in chance.sample("abc", chance.randint(1, 2))
+            ),
+            cluster=chance.choice(["payments", "payments", "other"]),
+            principal=chance.choice(["User:p", "User:q"]),
+        )
+        intents.append(one)
+        ending = chance.choice(["committed", "committed", "rejected", "open"])
+        if ending != "open":
+            outcomes[one.change_id] = committed(one) if ending == "committed" else rejected(one)
+    chance.shuffle(intents)
+    await log.intend(intents)
+    await log.conclude(list(outcomes.values()))
+
+    def ending_of(one: Intent) -> str:
+        outcome = outcomes.get(one.change_id)
+        return "open" if outcome is None else "committed" if outcome.committed else "rejected"
+
+    for entity_id, key, principal, outcome, span in product(
+        [None, "user=a"],
+        [None, "x"],
+        [None, "User:p"],
+        [None, "committed", "rejected", "open"],
+        [(None, None), (at(3), at(8))],
+    ):
+        since, until = span
+        expected = sorted(
+            (
+                one
+                for one in intents
+                if one.cluster == "payments"
+                and any(entity_id in {None, it.entity_id} and (key is None or key in it.keys) for it in one.entities)
+                and principal in {None, one.principal}
+                and outcome in {None, ending_of(one)}
+                and (since is None or trail_queries.created_at(one.change_id) >= since)
+                and (until is None or trail_queries.created_at(one.change_id) < until)
+            ),
+            key=lambda one: one.change_id,
+            reverse=True,
+        )
+        query = {
+            "cluster": "payments",
+            "entity_id": entity_id,
+            "key": key,
+            "principal": principal,
+            "outcome": outcome,
+            "since": since,
+            "until": until,
+        }
+        page_size = chance.choice([1, 3, 7, 100])
+        found = await all_pages(log, query, page_size)
+        assert [record.intent for record in found] == expected, (query, page_size)
+        assert [record.outcome for record in found] == [outcomes.get(one.change_id) for one in expected]
+
+
+@pytest.mark.parametrize(
+    "filters", [{}, {"entity_id": "user=alice"}, {"key": "producer_byte_rate"}, {"outcome": "open"}]
+)
+async def test_the_last_full_page_has_no_cursor(log: PostgresAuditLog, filters: dict[str, Any]) -> None:
+    await log.intend([intent(change_id(START_MS, number)) for number in range(6)])
+    page, cursor = await log.search(AuditQuery("payments", page_size=3, **filters))
+    assert (len(page), cursor) == (3, page[-1].intent.change_id)
+    page, cursor = await log.search(AuditQuery("payments", page_size=3, before=cursor, **filters))
+    assert (len(page), cursor) == (3, None)
+
+
+@pytest.mark.parametrize("outcome", ["committed", "open"])
+async def test_the_work_of_a_page_is_bounded_and_its_cursor_goes_on(
+    log: PostgresAuditLog, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    monkeypatch.setattr(trail_queries, "_MAX_EXAMINED", 20)
+    monkeypatch.setattr(trail_queries, "_OPEN_WINDOW", 20)
+    intents = [intent(change_id(START_MS, number)) for number in range(100)]
+    await log.intend(intents)
+    endings = {"committed": (committed, rejected), "open": (None, committed)}
+    wanted, other = endings[outcome]
+    await log.conclude([other(one) for one in intents[3:]])
+    if wanted is not None:
+        await log.conclude([wanted(one) for one in intents[:3]])
+    page, cursor = await log.search(AuditQuery("payments", outcome=outcome, page_size=5))
+    assert page == []
+    assert cursor is not None
+    found = await all_pages(log, {"cluster": "payments", "outcome": outcome}, 5)
+    assert [record.intent for record in found] == intents[2::-1]
+
+
+@pytest.mark.parametrize("name", ["entity_id", "key", "principal"])
+@pytest.mark.parametrize("value", ["a\0b", "\ud800"])
+async def test_what_no_row_can_hold_finds_nothing(log: PostgresAuditLog, name: str, value: str) -> None:
+    await log.intend([intent()])
+    given: dict[str, Any] = {name: value}
+    assert await log.search(AuditQuery("payments", **given)) == ([], None)
+
+
+def test_times_and_ids() -> None:
+    moment = datetime(2026, 5, 4, 3, 2, 1, 7000, tzinfo=UTC)
+    first = trail_queries.first_id_at(moment)
+    assert trail_queries.created_at(first) == moment
+    assert trail_queries.created_at(UUID(int=first.int - 1)) == moment - timedelta(milliseconds=1)
+    # Between two milliseconds nothing can be: the bound is the next one.
+    assert trail_queries.first_id_at(moment - timedelta(microseconds=999)) == first
+    assert trail_queries.first_id_at(datetime(1, 1, 1, tzinfo=UTC)) == UUID(int=0)
+    assert trail_queries.first_id_at(datetime(9999, 12, 31, tzinfo=UTC)).int >> 80 == 253_402_214_400_000

@@ -1,0 +1,1 @@
+"""HTTP: routers, wire schemas, problems, conditional requests. The only package that imports FastAPI."""

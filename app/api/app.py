@@ -1,0 +1,93 @@
+"""The FastAPI application, put together from its routers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import APIRouter, FastAPI
+
+import app as package
+from app.api import audit, definitions, examples, problems, registrations, rpc, schemas, service
+from app.api.direct import Direct
+from app.api.docs import id_parameter
+from app.api.edge import Edge
+from app.api.facets import facet_router
+from app.api.routes import MAX_BODY
+from app.api.specification import build
+from app.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import ASGIApp
+
+    from app.api.context import Services
+    from app.security.principals import Authenticator
+
+DESCRIPTION = (
+    "Describe and alter the dynamic configuration of Apache Kafka clusters: validated, versioned, notified to every "
+    "watcher, audited. Every answer of a cluster carries `Confplane-Revision`; send it back as "
+    "`Confplane-Min-Revision` to another replica and its answer will include what you saw. Every error, also of paths "
+    "and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
+)
+_OTHERS: Final = (service.router, audit.router, registrations.router)
+"""Routers that are reached through FastAPI alone."""
+
+
+def create_api(
+    services: Services,
+    *,
+    authenticator: Authenticator,
+    max_body_bytes: int,
+    deadline_ms: int,
+    lifespan: Any = None,
+) -> ASGIApp:
+    """Build the application.
+
+    Args:
+        services: What the handlers stand on.
+        authenticator: Who may call.
+        max_body_bytes: Largest request body.
+        deadline_ms: How long a request may take before it is answered with what is known.
+        lifespan: Starts and stops the stores.
+    """
+    busy = _busy_routers()
+    api = _routed(lifespan, busy)
+    api.state.services = services
+    setattr(api.state, MAX_BODY, max_body_bytes)
+    problems.install(api, [route for router in (*_OTHERS, *busy) for route in router.routes])
+    return Edge(Direct(api, busy), authenticator=authenticator, deadline_ms=deadline_ms)
+
+
+def specification() -> dict[str, Any]:
+    """Return the OpenAPI specification. It depends on no settings."""
+    return _routed(None, _busy_routers()).openapi()
+
+
+def _busy_routers() -> list[APIRouter]:
+    facets = (
+        (FacetName.CLIENT_QUOTAS, schemas.CLIENT_QUOTAS, examples.CLIENT_QUOTAS),
+        (FacetName.CLIENT_CONFIGS, schemas.CLIENT_CONFIGS, examples.CLIENT_CONFIGS),
+    )
+    return [rpc.router, *(facet_router(name, models, shown, id_parameter(name)) for name, models, shown in facets)]
+
+
+def _routed(lifespan: Any, busy: Sequence[APIRouter]) -> FastAPI:
+    api = FastAPI(
+        title="Confplane",
+        version=package.__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    for router in (service.router, audit.router, registrations.router, definitions.router, *busy):
+        api.include_router(router)
+    api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    return api
+
+
+def _openapi(api: FastAPI) -> dict[str, Any]:
+    if api.openapi_schema is None:
+        api.openapi_schema = build(api)
+    return api.openapi_schema

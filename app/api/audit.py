@@ -1,0 +1,136 @@
+"""The audit trail: who changed what, from which value to which, and why."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import patterns, schemas, views
+from app.api.context import ClusterDep, CommonDep, ServicesDep
+from app.api.docs import problems_of
+from app.api.responses import json_response
+from app.api.routes import StrictRoute
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError, NotFoundError
+from app.services.ports import AuditQuery
+
+router = APIRouter(prefix="/v1/clusters/{cluster}/audit", tags=["audit"], route_class=StrictRoute)
+
+_RFC_3339 = re.compile(patterns.TIME)
+_Time = Annotated[
+    str | None,
+    Query(
+        description="RFC 3339; since is part of the range, until is not",
+        json_schema_extra={"format": "date-time"},
+        examples=["2026-01-31T12:00:00Z"],
+    ),
+]
+
+
+@router.get(
+    "",
+    operation_id="searchAudit",
+    summary="Search the trail, newest first",
+    response_model=schemas.AuditPage,
+    responses=problems_of(400, 404, 503),
+)
+async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+    request: Request,
+    *,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    _: CommonDep,
+    entity: Annotated[
+        str | None,
+        Query(description="Entity id", examples=["user=alice"], json_schema_extra={"pattern": patterns.ANY_ID}),
+    ] = None,
+    key: Annotated[str | None, Query(description="A config key that the change altered", max_length=249)] = None,
+    principal: Annotated[str | None, Query(description="Who made it", max_length=1024)] = None,
+    since: _Time = None,
+    until: _Time = None,
+    outcome: Annotated[
+        Literal["committed", "rejected", "open"] | None, Query(description="open: not known yet")
+    ] = None,
+    page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
+    page_token: Annotated[
+        str | None,
+        Query(
+            alias="pageToken",
+            description="nextPageToken of the page before",
+            json_schema_extra={"pattern": patterns.CHANGE_ID},
+        ),
+    ] = None,
+) -> Response:
+    """Each change with its whole config before and after, of the keys that are no secrets."""
+    records, cursor = await services.audit.search(
+        AuditQuery(
+            cluster=cluster.name,
+            entity_id=None if entity is None else Entity.from_id(entity).id,
+            key=key,
+            principal=principal,
+            since=_moment(since, "since"),
+            until=_moment(until, "until"),
+            outcome=outcome,
+            page_size=page_size,
+            before=None if page_token is None else _uuid(page_token, "pageToken"),
+        )
+    )
+    return json_response(
+        request,
+        {
+            "items": [views.audit_record(record) for record in records],
+            "nextPageToken": None if cursor is None else str(cursor),
+        },
+    )
+
+
+@router.get(
+    "/{changeId}",
+    operation_id="getAuditedChange",
+    summary="One change",
+    response_model=schemas.AuditedChange,
+    responses=problems_of(400, 404, 503),
+)
+async def get(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    _: CommonDep,
+    changeId: Annotated[  # noqa: N803 - the URL's word
+        str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": patterns.CHANGE_ID})
+    ],
+) -> Response:
+    """The change with its outcome, as far as it is known."""
+    change_id = _uuid(changeId, "changeId")
+    record = await services.audit.get(cluster.name, change_id)
+    if record is None:
+        raise NotFoundError(f"The trail of cluster {cluster.name!r} has no change {change_id}")
+    return json_response(request, views.audit_record(record))
+
+
+def _moment(text: str | None, name: str) -> datetime | None:
+    """Read a time. Numbers and other forms that pydantic would take are not RFC 3339, so it is not asked."""
+    if text is None:
+        return None
+    try:
+        if _RFC_3339.fullmatch(text):
+            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRequestError(
+        f"{name} is not a time with its offset (RFC 3339), such as 2026-01-31T12:00:00Z", pointer=name
+    )
+
+
+def _uuid(text: str, name: str) -> UUID:
+    try:
+        found = UUID(text)
+    except ValueError:
+        found = None
+    if found is None or str(found) != text:
+        raise InvalidRequestError(f"{name} is not one that this API gave: {text[:100]!a}", pointer=name)
+    return found

@@ -1,0 +1,127 @@
+"""The config definitions of one cluster as rows: the catalog's, the quota keys, and what the cluster makes dynamic."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from app.domain.definitions import (
+    KAFKA_VERSION,
+    ConfigDef,
+    Kind,
+    Scope,
+    configs_of,
+    description,
+    documentation_link,
+    quota_description,
+)
+from app.domain.quotas import QUOTA_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from app.domain.quotas import QuotaKey
+
+QUOTA: Final = "quota"
+TITLES: Final = {
+    Kind.TOPIC.value: "Topic configs",
+    Kind.BROKER.value: "Broker configs",
+    QUOTA: "Quotas of users, client-ids and ips",
+    Kind.PRODUCER.value: "Producer configs",
+    Kind.CONSUMER.value: "Consumer configs",
+}
+"""The sections in their order."""
+_CLIENT_ENTITIES: Final = ("user", "user,client-id")
+_PER_ENTITY: Final = "per-entity"
+_QUOTA_LINK: Final = f"https://kafka.apache.org/{KAFKA_VERSION.replace('.', '')}/documentation.html#design_quotas"
+
+
+def select(
+    dynamic_client_configs: frozenset[str], *, entity_type: str | None, search: str, dynamic: bool | None
+) -> list[dict[str, Any]]:
+    """Return the rows that pass all filters, ordered by section and name.
+
+    Args:
+        dynamic_client_configs: The keys that this cluster lets users and client-ids have.
+        entity_type: A section, ``client`` for both kinds of clients, or an entity type for what may be set on it.
+        search: Part of a name, in any case; empty for all.
+        dynamic: Whether they may be changed while the cluster runs; None for both.
+    """
+    wanted = search.lower()
+    return [
+        row
+        for row in _rows(dynamic_client_configs)
+        if (entity_type is None or _belongs(row, entity_type))
+        and wanted in row["name"].lower()
+        and (dynamic is None or row["dynamic"] is dynamic)
+    ]
+
+
+def _belongs(row: dict[str, Any], entity_type: str) -> bool:
+    if entity_type == "client":
+        return row["section"] in {Kind.PRODUCER, Kind.CONSUMER}
+    if entity_type == row["section"]:
+        return True
+    return any(entity_type in kind.split(",") for kind in row["settableOn"])
+
+
+@lru_cache(maxsize=64)
+def _rows(dynamic_client_configs: frozenset[str]) -> Sequence[dict[str, Any]]:
+    sections: dict[str, Iterable[dict[str, Any]]] = {
+        kind: [_row(kind, found, dynamic_client_configs) for found in configs_of(kind).values()] for kind in Kind
+    }
+    sections[QUOTA] = [_quota(key) for key in QUOTA_KEYS.values()]
+    return [row for section in TITLES for row in sorted(sections[section], key=lambda row: str(row["name"]))]
+
+
+def _row(kind: Kind, found: ConfigDef, dynamic_client_configs: frozenset[str]) -> dict[str, Any]:
+    scope: str = found.scope
+    settable_on = [kind.value] if found.dynamic else []
+    if kind in {Kind.PRODUCER, Kind.CONSUMER} and found.name in dynamic_client_configs:
+        scope, settable_on = _PER_ENTITY, list(_CLIENT_ENTITIES)
+    return {
+        "section": kind.value,
+        "name": found.name,
+        "type": found.type.value,
+        "default": found.default,
+        "required": found.required,
+        "valid": None if found.valid is None else str(found.valid),
+        "importance": found.importance,
+        "dynamic": scope != Scope.READ_ONLY,
+        "scope": str(scope),
+        "settableOn": settable_on,
+        "sensitive": found.sensitive,
+        "internal": found.internal,
+        "synonyms": [{"name": synonym.name, "factor": synonym.factor} for synonym in found.synonyms],
+        "group": list(found.group),
+        "listenerPrefix": None if found.prefix is None else found.prefix.value,
+        "prefixRequired": found.prefix_only,
+        "unit": None,
+        "description": description(kind, found.name),
+        "documentation": documentation_link(kind, found.name),
+    }
+
+
+def _quota(key: QuotaKey) -> dict[str, Any]:
+    maximum = "" if key.maximum is None else f",{key.maximum}"
+    return {
+        "section": QUOTA,
+        "name": key.name,
+        "type": key.type.value,
+        "default": None,
+        "required": False,
+        "valid": f"[{key.minimum},...{maximum}]",
+        "importance": "MEDIUM",
+        "dynamic": True,
+        "scope": _PER_ENTITY,
+        "settableOn": sorted(",".join(kind) for kind in key.kinds),
+        "sensitive": False,
+        "internal": False,
+        "synonyms": [],
+        "group": [],
+        "listenerPrefix": None,
+        "prefixRequired": False,
+        "unit": key.unit,
+        "description": quota_description(key.name),
+        "documentation": _QUOTA_LINK,
+    }

@@ -1,0 +1,122 @@
+"""Config definitions: what may be set where, of which type, in which range, and whether while the cluster runs.
+
+JSON, or by ``Accept: text/html`` KIP-21's table as a page.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Final
+
+import orjson
+from fastapi import APIRouter, Query
+from pydantic import BeforeValidator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import definition_schemas as schemas
+from app.api import definitions_page
+from app.api.context import ClusterDep, CommonDep
+from app.api.definition_rows import select
+from app.api.docs import problems_of
+from app.api.responses import PreparedResponse, consistency_headers
+from app.api.routes import StrictRoute
+from app.domain.client_configs import ClientConfigs
+from app.domain.definitions import KAFKA_VERSION
+from app.domain.facets import FacetName
+
+router = APIRouter(
+    prefix="/v1/clusters/{cluster}/config-definitions", tags=["config-definitions"], route_class=StrictRoute
+)
+
+_JSON: Final = "application/json"
+_HTML: Final = "text/html"
+_EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else value)
+"""A form sends its fields even where nothing was chosen."""
+
+
+@router.get(
+    "",
+    operation_id="listConfigDefinitions",
+    summary="What may be set where: types, defaults, ranges, dynamic or not",
+    responses={
+        200: {
+            "model": schemas.ConfigDefinitions,
+            "content": {_HTML: {"schema": {"type": "string"}}},
+            "description": "JSON, or with `Accept: text/html` a page that can be searched and sorted",
+        },
+        **problems_of(400, 404),
+    },
+    response_class=Response,
+)
+async def list_definitions(
+    request: Request,
+    *,
+    cluster: ClusterDep,
+    _: CommonDep,
+    entity_type: Annotated[
+        schemas.EntityTypeFilter | None,
+        _EMPTY_IS_NONE,
+        Query(alias="entityType", description="A kind of config, or an entity type for what may be set on it"),
+    ] = None,
+    search: Annotated[
+        str, Query(max_length=schemas.MAX_SEARCH, description="Part of a name, in any case", examples=["retention"])
+    ] = "",
+    dynamic: Annotated[
+        bool | None, _EMPTY_IS_NONE, Query(description="May it be changed while the cluster runs")
+    ] = None,
+) -> Response:
+    """Kafka's own definitions, the quotas, and what this cluster makes dynamic for clients; ordered by name."""
+    facet = cluster.collections[FacetName.CLIENT_CONFIGS].facet
+    keys = facet.keys if isinstance(facet, ClientConfigs) else frozenset()
+    headers = {"vary": "Accept", **consistency_headers(cluster.store)}
+    if prefers_html(request.headers.get("accept")):
+        page = _page(keys, entity_type, search, dynamic, cluster.name)
+        return PreparedResponse(page, headers | definitions_page.HEADERS)
+    return PreparedResponse(_document(keys, entity_type, search, dynamic), headers | {"content-type": _JSON})
+
+
+@lru_cache(maxsize=64)
+def _document(keys: frozenset[str], entity_type: str | None, search: str, dynamic: bool | None) -> bytes:  # noqa: FBT001 - hashed by position
+    rows = select(keys, entity_type=entity_type, search=search, dynamic=dynamic)
+    return orjson.dumps({"kafkaVersion": KAFKA_VERSION, "items": rows, "nextPageToken": None})
+
+
+@lru_cache(maxsize=64)
+def _page(keys: frozenset[str], entity_type: str | None, search: str, dynamic: bool | None, cluster: str) -> bytes:  # noqa: FBT001 - hashed by position
+    return definitions_page.render(
+        select(keys, entity_type=entity_type, search=search, dynamic=dynamic),
+        cluster=cluster,
+        kafka_version=KAFKA_VERSION,
+        entity_type=entity_type,
+        search=search,
+        dynamic=dynamic,
+    )
+
+
+def prefers_html(accept: str | None) -> bool:
+    """Say whether an Accept header ranks HTML above JSON (RFC 9110); where they are even, JSON is sent."""
+    if accept is None:
+        return False
+    return _quality(accept, _HTML) > _quality(accept, _JSON)
+
+
+def _quality(accept: str, wanted: str) -> float:
+    """Return the weight of a media type: that of the most specific range that covers it, 0 when none does."""
+    found = (0, 0.0)
+    for item in accept.split(","):
+        media_range, *parameters = (part.strip().lower() for part in item.split(";"))
+        ranges = {"*/*": 1, f"{wanted.partition('/')[0]}/*": 2, wanted: 3}
+        if media_range in ranges:
+            found = max(found, (ranges[media_range], _weight(parameters)))
+    return found[1]
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                weight = float(value)
+            except ValueError:
+                return 0.0
+            return weight if 0 <= weight <= 1 else 0.0
+    return 1.0

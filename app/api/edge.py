@@ -1,0 +1,80 @@
+"""The outermost layer: request ids, authentication, and what no route may be reached with.
+
+Pure ASGI, because it stands on the path of every poll.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+from uuid_utils import uuid7
+
+from app.api import problems
+from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from app.security.principals import Authenticator
+
+OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/docs", "/openapi.json"})
+REQUEST_ID: Final = "confplane.request_id"
+PRINCIPAL: Final = "confplane.principal"
+DEADLINE: Final = "confplane.deadline"
+HEADERS: Final = "confplane.headers"
+"""Key of the scope under which the headers that polled reads look at are kept; Starlette's lookup decodes all."""
+_READ: Final = frozenset(
+    {
+        b"authorization",
+        b"x-request-id",
+        b"idempotency-key",
+        b"if-none-match",
+        b"confplane-min-revision",
+        b"confplane-reason",
+        b"if-match",
+        b"content-type",
+    }
+)
+_ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+class Edge:
+    """Wraps the application. A request id is taken from ``X-Request-Id`` where it is sound, else made."""
+
+    def __init__(self, app: ASGIApp, *, authenticator: Authenticator, deadline_ms: int) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._deadline_s = deadline_ms / 1000
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one ASGI connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name: value for name, value in scope["headers"] if name in _READ}
+        scope[HEADERS] = headers
+        given = headers.get(b"x-request-id")
+        request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
+        scope[REQUEST_ID] = request_id.decode()
+        scope[DEADLINE] = time.monotonic() + self._deadline_s
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((b"x-request-id", request_id))
+            await send(message)
+
+        try:
+            if scope["path"] not in OPEN_PATHS:
+                scope[PRINCIPAL] = self._authenticator.authenticate(headers.get(b"authorization"))
+            if b"idempotency-key" in headers:
+                raise IdempotencyUnsupportedError(
+                    "This version does not honour Idempotency-Key, and will not pretend to; send the request without "
+                    "it, and use If-Match or etag to make a retry safe"
+                )
+        except ConfplaneError as error:
+            await problems.respond(Request(scope), error)(scope, receive, send_with_id)
+            return
+        await self._app(scope, receive, send_with_id)

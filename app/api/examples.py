@@ -1,0 +1,103 @@
+"""Examples of request bodies, as the specification shows them. A test sends each of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_ALICE: Final = [{"entityType": "user", "entityName": "alice"}]
+_OVERRIDE: Final = [*_ALICE, {"entityType": "client-id", "entityName": "clientid-override"}]
+
+ALTER_CLIENT_CONFIGS: Final[dict[str, Any]] = {
+    "kip-649": {
+        "summary": "KIP-649's worked example: a user's configs, and one client-id that overrides them",
+        "value": {
+            "entries": [
+                {
+                    "entity": _ALICE,
+                    "ops": [
+                        {"key": "acks", "value": "all"},
+                        {"key": "session.timeout.ms", "value": "20000"},
+                        {"key": "heartbeat.interval.ms", "value": "5000"},
+                    ],
+                },
+                {"entity": _OVERRIDE, "ops": [{"key": "session.timeout.ms", "value": "11000"}]},
+            ]
+        },
+    },
+    "remove": {
+        "summary": "Remove a config; the client-id falls back on the user's",
+        "value": {
+            "entries": [{"entity": _OVERRIDE, "ops": [{"key": "heartbeat.interval.ms", "remove": True}]}],
+            "validateOnly": True,
+        },
+    },
+}
+
+DESCRIBE_CLIENT_CONFIGS: Final[dict[str, Any]] = {
+    "filter": {
+        "summary": "Everything of one user",
+        "value": {"components": [{"entityType": "user", "matchType": "exact", "match": "alice"}]},
+    },
+    "resolve": {
+        "summary": "What an application polls: the configs in force for it, while it registers what it supports",
+        "value": {
+            "components": [
+                {"entityType": "user", "matchType": "exact", "match": "alice"},
+                {"entityType": "client-id", "matchType": "exact", "match": "clientid-override"},
+            ],
+            "resolveEntity": True,
+            "supportedConfigs": ["acks", "heartbeat.interval.ms", "session.timeout.ms"],
+            "clientInformation": {"softwareName": "apache-kafka-java", "softwareVersion": "3.9.1"},
+        },
+    },
+}
+
+ALTER_CLIENT_QUOTAS: Final[dict[str, Any]] = {
+    "quotas": {
+        "summary": "A quota for one user, and one for all client-ids that have none of their own; both or neither",
+        "value": {
+            "entries": [
+                {"entity": _ALICE, "ops": [{"key": "producer_byte_rate", "value": 1048576}]},
+                {
+                    "entity": [{"entityType": "client-id", "entityName": None}],
+                    "ops": [{"key": "request_percentage", "value": 50.5}],
+                },
+            ],
+            "atomic": True,
+        },
+    }
+}
+
+DESCRIBE_CLIENT_QUOTAS: Final[dict[str, Any]] = {
+    "everything": {"summary": "All quotas of the cluster", "value": {"components": []}},
+    "default-client": {
+        "summary": "The default client-id alone",
+        "value": {"components": [{"entityType": "client-id", "matchType": "default"}], "strict": True},
+    },
+}
+
+CLIENT_QUOTAS: Final[dict[str, Any]] = {
+    "quotas": {
+        "summary": "All quotas of a user",
+        "value": {"id": "user=alice", "quotas": {"producer_byte_rate": 1048576, "request_percentage": 50.5}},
+    }
+}
+
+CLIENT_CONFIGS: Final[dict[str, Any]] = {
+    "configs": {
+        "summary": "All client configs of a user",
+        "value": {"id": "user=alice", "configs": {"acks": "-1", "session.timeout.ms": "30000"}},
+    }
+}
+
+BODIES: Final[dict[str, dict[str, Any]]] = {
+    "describeClientQuotas": DESCRIBE_CLIENT_QUOTAS,
+    "createClientQuotas": CLIENT_QUOTAS,
+    "putClientQuotas": CLIENT_QUOTAS,
+    "alterClientQuotas": ALTER_CLIENT_QUOTAS,
+    "createClientConfigs": CLIENT_CONFIGS,
+    "putClientConfigs": CLIENT_CONFIGS,
+    "alterClientConfigs": ALTER_CLIENT_CONFIGS,
+    "describeClientConfigs": DESCRIBE_CLIENT_CONFIGS,
+}
+"""Examples by operation id, in the order in which all of them succeed on an empty cluster."""

@@ -1,0 +1,318 @@
+"""The resources of a facet: list, create, get, put, delete and effective values of single entities.
+
+One set of handlers serves every facet; what differs is in the facet's own rules and its schemas.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Body, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import patterns, schemas, views
+from app.api.context import (
+    MAX_REASON,
+    ClusterDep,
+    Common,
+    CommonDep,
+    Fresh,
+    Services,
+    ServicesDep,
+    cluster_of,
+    make_fresh,
+    services_of,
+)
+from app.api.docs import POLLED_PARAMETERS, PRECONDITIONS, problems_of
+from app.api.edge import HEADERS
+from app.api.paths import entity_of, id_of
+from app.api.preconditions import not_modified, precondition
+from app.api.responses import PreparedResponse, consistency_headers, json_response
+from app.api.routes import StrictRoute, check_query
+from app.domain.changes import Node, Op
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+from app.services.clusters import Collection
+from app.services.describe import DescribeService, ListQuery
+from app.services.edits import Edit, EditResult, Mode
+
+_GET_QUERY = frozenset({"validateOnly", "reason", "ticket", "view", "consistency"})
+_CHOICES = {
+    "view": frozenset({"default", "full"}),
+    "consistency": frozenset({"mirror", "strong"}),
+    "validateOnly": frozenset({"true", "false"}),
+}
+
+
+def read_resource(name: FacetName) -> Any:
+    """Make the handler of GET, which every poller calls: no dependency injection, no I/O unless asked for."""
+
+    async def read(request: Request) -> Response:
+        collection = cluster_of(request).collections[name]
+        view = await _polled_query(request)
+        describe = services_of(request).describe
+        node = describe.node(collection, id_of(request.scope))
+        if view != "default":
+            declared, etag = describe.content(collection, node)
+            not_modified(_header(request, b"if-none-match"), etag)  # no ETag of its own, but malformed stays malformed
+            return json_response(request, views.resource(collection, node.id, declared, node=node, view=view))
+        body, etag = _rendered(describe, collection, node)
+        return _polled(request, collection, body, etag)
+
+    return read
+
+
+@lru_cache(maxsize=16_384)
+def _rendered(describe: DescribeService, collection: Collection, node: Node) -> tuple[bytes, str]:
+    """Return the default view of a node and its ETag. Nodes never change, so what is polled is rendered once."""
+    declared, etag = describe.content(collection, node)
+    return orjson.dumps(views.resource(collection, node.id, declared, node=node, view="default")), etag
+
+
+def read_effective(name: FacetName) -> Any:
+    """Make the handler of GET .../effective."""
+
+    async def read(request: Request) -> Response:
+        collection = cluster_of(request).collections[name]
+        await _polled_query(request)
+        entity = entity_of(request.scope, suffix="/effective")
+        found, etag = services_of(request).describe.effective(collection, entity)
+        return _polled(request, collection, orjson.dumps(views.effective(collection, found)), etag)
+
+    return read
+
+
+def _polled(request: Request, collection: Collection, body: bytes, etag: str) -> Response:
+    """Answer a polled read: 304 when the poller has it already."""
+    headers = {"etag": etag, **consistency_headers(collection.store)}
+    if not_modified(_header(request, b"if-none-match"), etag):
+        return PreparedResponse(b"", headers, status=304)
+    return PreparedResponse(body, headers | {"content-type": "application/json"})
+
+
+def _header(request: Request, name: bytes) -> str | None:
+    found: bytes | None = request.scope[HEADERS].get(name)
+    return None if found is None else found.decode("latin-1")
+
+
+async def _polled_query(request: Request) -> str:
+    """Check the query of a polled read, wait for the consistency it asks for, and return the view."""
+    view, consistency = "default", "mirror"
+    if request.scope["query_string"]:
+        check_query(request, _GET_QUERY)
+        query = request.query_params
+        for parameter, known in _CHOICES.items():
+            if query.get(parameter, next(iter(known))) not in known:
+                raise InvalidRequestError(f"{parameter} is one of {', '.join(sorted(known))}", pointer=parameter)
+        for parameter in ("reason", "ticket"):
+            if len(query.get(parameter, "")) > MAX_REASON:
+                raise InvalidRequestError(f"{parameter} is longer than {MAX_REASON} characters", pointer=parameter)
+        view = query.get("view", view)
+        consistency = query.get("consistency", consistency)
+    min_revision = _header(request, b"confplane-min-revision")
+    if consistency != "mirror" or min_revision is not None:
+        await make_fresh(request, consistency=consistency, min_revision=min_revision)
+    return view
+
+
+def facet_router(
+    name: FacetName, models: schemas.FacetSchemas, shown: dict[str, Any], id_parameter: dict[str, Any]
+) -> APIRouter:
+    """Make the router of one facet's resources."""
+    noun = models.noun
+    body_model: Any = models.body
+    new_model: Any = models.new
+    router = APIRouter(prefix=f"/v1/clusters/{{cluster}}/{name.value}", tags=[name.value], route_class=StrictRoute)
+
+    @router.get(
+        "",
+        operation_id=f"list{noun}",
+        summary=f"List the entities that have {name.value}",
+        response_model=models.page,
+        dependencies=[Fresh],
+        responses=problems_of(400, 404, 503),
+    )
+    async def list_resources(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+        request: Request,
+        *,
+        cluster: ClusterDep,
+        services: ServicesDep,
+        common: CommonDep,
+        entity_id: Annotated[
+            str | None,
+            Query(alias="id", description="Exactly this entity id", json_schema_extra={"pattern": patterns.ANY_ID}),
+        ] = None,
+        user: Annotated[str | None, Query(description="User name, plain; empty is the default user")] = None,
+        client_id: Annotated[
+            str | None, Query(alias="client-id", description="Client id, plain; empty is the default client-id")
+        ] = None,
+        ip: Annotated[str | None, Query(description="IP address; empty is the default ip")] = None,
+        key: Annotated[str | None, Query(description="Only entities that set this key")] = None,
+        kind: Annotated[
+            Literal["user", "client-id", "user,client-id", "ip"] | None,
+            Query(description="Only entities of exactly these types"),
+        ] = None,
+        page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
+        page_token: Annotated[
+            str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
+        ] = None,
+    ) -> Response:
+        collection = cluster.collections[name]
+        wanted = {"user": user, "client-id": client_id, "ip": ip}
+        page = await services.describe.page(
+            collection,
+            ListQuery(
+                id=entity_id,
+                names={kind_: value or None for kind_, value in wanted.items() if value is not None},
+                key=key,
+                kind=tuple(kind.split(",")) if kind else None,
+                page_size=page_size,
+                page_token=page_token,
+            ),
+        )
+        items = [
+            views.resource(collection, node.id, declared, node=node, view=common.view) for node, declared in page.items
+        ]
+        return json_response(request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped})
+
+    @router.post(
+        "",
+        operation_id=f"create{noun}",
+        summary=f"Create the {name.value} of an entity",
+        status_code=201,
+        response_model=models.resource,
+        responses={
+            200: {"model": models.resource, "description": "Identical content was already there"},
+            **problems_of(400, 404, 409, 412, 413, 415, 429, 503, 504),
+        },
+        openapi_extra={"parameters": PRECONDITIONS},
+    )
+    async def create(
+        request: Request,
+        cluster: ClusterDep,
+        services: ServicesDep,
+        common: CommonDep,
+        body: Annotated[new_model, Body(openapi_examples=shown)],
+    ) -> Response:
+        collection = cluster.collections[name]
+        edit = _edit(collection, body, Mode.CREATE, request, entity=None)
+        result = await _run(services, collection, edit, common)
+        response = _written(request, collection, result, common, status=201 if result.created else 200)
+        response.headers["Location"] = f"{request.scope.get('root_path', '')}{request.scope['path']}/{edit.entity.id}"
+        return response
+
+    path = "/{id:path}"
+    router.add_api_route(
+        f"{path}/effective",
+        read_effective(name),
+        methods=["GET"],
+        operation_id=f"effective{noun}",
+        summary="The values in force, each with its source and every candidate level",
+        responses={
+            200: {"model": models.effective},
+            304: {"description": "Not modified"},
+            **problems_of(400, 404, 409, 503),
+        },
+        openapi_extra={"parameters": [id_parameter, *POLLED_PARAMETERS]},
+        response_class=Response,
+    )
+    router.add_api_route(
+        path,
+        read_resource(name),
+        methods=["GET"],
+        operation_id=f"get{noun}",
+        summary="What an entity declares, exactly as it was set",
+        responses={
+            200: {"model": models.resource},
+            304: {"description": "Not modified"},
+            **problems_of(400, 404, 409, 503),
+        },
+        openapi_extra={"parameters": [id_parameter, *POLLED_PARAMETERS]},
+        response_class=Response,
+    )
+
+    @router.put(
+        path,
+        operation_id=f"put{noun}",
+        summary=f"Replace all {name.value} of an entity",
+        response_model=models.resource,
+        responses=problems_of(400, 404, 409, 412, 413, 415, 429, 503, 504),
+        openapi_extra={"parameters": [id_parameter, *PRECONDITIONS]},
+    )
+    async def put(
+        request: Request,
+        cluster: ClusterDep,
+        services: ServicesDep,
+        common: CommonDep,
+        body: Annotated[body_model, Body(openapi_examples=shown)],
+    ) -> Response:
+        collection = cluster.collections[name]
+        edit = _edit(collection, body, Mode.REPLACE, request, entity=entity_of(request.scope))
+        return _written(request, collection, await _run(services, collection, edit, common), common)
+
+    @router.delete(
+        path,
+        operation_id=f"delete{noun}",
+        summary=f"Remove all {name.value} of an entity",
+        response_model=schemas.DeletedResource,
+        responses=problems_of(400, 404, 409, 412, 429, 503, 504),
+        openapi_extra={"parameters": [id_parameter, *PRECONDITIONS]},
+    )
+    async def delete(request: Request, cluster: ClusterDep, services: ServicesDep, common: CommonDep) -> Response:
+        collection = cluster.collections[name]
+        edit = Edit(entity_of(request.scope), (), Mode.REPLACE, precondition(request))
+        result = await _run(services, collection, edit, common)
+        return json_response(request, {"id": edit.entity.id}, headers=_change_header(result), revision=result.revision)
+
+    return router
+
+
+async def _run(services: Services, collection: Collection, edit: Edit, common: Common) -> EditResult:
+    result = (await services.alter.alter(collection, [edit], common.caller, validate_only=common.validate_only))[0]
+    if result.error is not None:
+        raise result.error
+    return result
+
+
+def _edit(collection: Collection, body: Any, mode: Mode, request: Request, *, entity: Entity | None) -> Edit:
+    """Make the edit of a PUT or POST; id and entity in the body must name the entity of the path."""
+    named = Entity.from_id(body.id) if body.id is not None else None
+    if body.entity is not None:
+        spelled = Entity.from_components(body.entity.items(), pointer="/entity")
+        if named is not None and named != spelled:
+            raise InvalidRequestError(f"id names {named.id}, entity names {spelled.id}", pointer="/entity")
+        named = spelled
+    if entity is None:
+        entity = named
+    elif named is not None and named != entity:
+        raise InvalidRequestError(f"The body names {named.id}, the path names {entity.id}", pointer="/id")
+    if entity is None:
+        raise InvalidRequestError('Name the entity: "id" or "entity" is needed', pointer="/id")
+    member = collection.facet.member
+    given: dict[str, Any] = getattr(body, member)
+    if not given:
+        raise InvalidRequestError(f"{member} is empty; use DELETE to remove them all", pointer=f"/{member}")
+    ops = tuple(
+        Op(key, value, pointer=f"/{member}/{key.replace('~', '~0').replace('/', '~1')}") for key, value in given.items()
+    )
+    return Edit(entity, ops, mode, precondition(request, body_etag=body.etag))
+
+
+def _written(
+    request: Request, collection: Collection, result: EditResult, common: Common, *, status: int = 200
+) -> Response:
+    """Answer a write with the whole resource."""
+    declared = result.declared(collection)
+    body = views.resource(
+        collection, result.edit.entity.id, declared, node=result.node, view=common.view, warnings=result.warnings
+    )
+    headers = _change_header(result)
+    if common.view == "default" and not common.validate_only:
+        headers |= views.etag_header(declared)
+    return json_response(request, body, status=status, headers=headers, revision=result.revision)
+
+
+def _change_header(result: EditResult) -> dict[str, str]:
+    return {} if result.change_id is None else {"Confplane-Change-Id": result.change_id}

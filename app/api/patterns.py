@@ -1,0 +1,47 @@
+"""Regular expressions that the specification shows, in the common part of Python's and ECMA 262's syntax."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REVISION: Final = "^[0-9]{1,19}$"
+CHANGE_ID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+REQUEST_ID: Final = "^[A-Za-z0-9._:-]{1,128}$"
+CLUSTER: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
+
+_ETAG: Final = '"[!#-~\\u0080-\\u00ff]*"'
+ETAG: Final = f"^{_ETAG}$"
+_GIVEN: Final = f"[ \\t]*(W/)?{_ETAG}[ \\t]*"
+ETAGS: Final = f"^([ \\t]*\\*[ \\t]*|{_GIVEN}(,{_GIVEN})*)$"
+"""What If-Match takes: a list of ETags, or ``*``."""
+
+NAME: Final = "^(?!\\.{1,2}$)[^\\u0000]+$"
+"""A name that a znode can carry."""
+
+# The one spelling of a byte in an id: itself where Kafka's sanitizing leaves it so, else ``~HH``; no NUL, sound UTF-8.
+_TAIL: Final = "~[89AB][0-9A-F]"
+_CHARACTER: Final = "|".join(
+    (
+        "[A-Za-z0-9._-]",
+        "~(0[1-9A-F]|1[0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[B-F])",
+        f"~(C[2-9A-F]|D[0-9A-F]){_TAIL}",
+        f"(~E0~[AB][0-9A-F]|~E[1-9A-CEF]{_TAIL}|~ED~[89][0-9A-F]){_TAIL}",
+        f"(~F0~[9AB][0-9A-F]|~F[1-3]{_TAIL}|~F4~8[0-9A-F])({_TAIL}){{2}}",
+    )
+)
+_ID_NAME: Final = f"(?!\\.{{1,2}}(,|$))({_CHARACTER})+"
+_USER: Final = f"user(={_ID_NAME})?"
+_CLIENT_ID: Final = f"client-id(={_ID_NAME})?"
+_OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IP: Final = f"ip(={_OCTET}(\\.{_OCTET}){{3}})?"
+
+CONFIG_ID: Final = f"^{_USER}(,{_CLIENT_ID})?$"
+"""Ids of entities that have client configs."""
+QUOTA_ID: Final = f"^({_USER}(,{_CLIENT_ID})?|{_CLIENT_ID}|{_IP})$"
+"""Ids of entities that have quotas."""
+_TOPIC: Final = "topic(=[A-Za-z0-9._-]{1,249})?"
+_BROKER: Final = "broker(=(0|[1-9][0-9]{0,9}))?"
+ANY_ID: Final = f"^({_USER}(,{_CLIENT_ID})?|{_CLIENT_ID}|ip(={_ID_NAME})?|{_TOPIC}|{_BROKER})$"
+"""Ids of all entities, whether or not a facet has them."""
+TIME: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
+"""RFC 3339, with an offset."""

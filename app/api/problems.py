@@ -1,0 +1,218 @@
+"""Every error as ``application/problem+json`` (RFC 9457), by one table.
+
+The domain raises and knows nothing of HTTP; the table below gives each error its status and problem type. A subclass
+without a row of its own takes its parent's.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from app.api.responses import json_response
+from app.domain import errors
+from app.domain.errors import ConfplaneError, KafkaCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fastapi import FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one error is rendered."""
+
+    status: int
+    slug: str
+    title: str
+
+
+TABLE: Final[dict[type[ConfplaneError], Row]] = {
+    ConfplaneError: Row(500, "internal", "Internal error"),
+    errors.InvalidRequestError: Row(400, "invalid-request", "Invalid request"),
+    errors.InvalidEntityIdError: Row(400, "invalid-entity-id", "Not the spelling of an entity id"),
+    errors.BodyTooLargeError: Row(413, "too-large", "Too large"),
+    errors.LayoutUndecidedError: Row(409, "layout-undecided", "The layout of client configs is not chosen"),
+    errors.IdempotencyUnsupportedError: Row(400, "idempotency-unsupported", "Idempotency-Key is not supported"),
+    errors.EncoderSecretMissingError: Row(422, "encoder-secret-missing", "The broker's encoder secret is not set"),
+    errors.InvalidConfigError: Row(422, "invalid-config", "Invalid config"),
+    errors.PolicyViolationError: Row(422, "policy-violation", "Refused by policy"),
+    errors.UnknownTopicError: Row(404, "unknown-topic", "No such topic"),
+    errors.InvalidTopicError: Row(400, "invalid-topic", "Not a topic's name"),
+    errors.UnsupportedVersionError: Row(400, "unsupported-version", "Unsupported"),
+    errors.UnauthenticatedError: Row(401, "unauthenticated", "Authentication needed"),
+    errors.ForbiddenError: Row(403, "forbidden", "Not allowed"),
+    errors.NotFoundError: Row(404, "not-found", "Not found"),
+    errors.StaleControllerError: Row(409, "stale-controller", "No controller accepts config writes"),
+    errors.CorruptZnodeError: Row(409, "corrupt-znode", "Stored data can't be read"),
+    errors.UndecodablePasswordError: Row(409, "undecodable-password", "A stored password can't be decoded"),
+    errors.AlreadyExistsError: Row(409, "already-exists", "Already exists"),
+    errors.ConcurrentChangeError: Row(409, "concurrent-change", "Changed by others meanwhile"),
+    errors.PreconditionFailedError: Row(412, "precondition-failed", "Precondition failed"),
+    errors.ThrottledError: Row(429, "throttled", "Too many changes"),
+    errors.NotAttemptedError: Row(409, "not-attempted", "Not attempted"),
+    errors.UnavailableError: Row(503, "unavailable", "A store is not available"),
+    errors.OutcomeUnknownError: Row(504, "outcome-unknown", "The outcome is unknown"),
+}
+
+
+def row_of(error: ConfplaneError) -> Row:
+    """Return the row of an error's nearest class in the table."""
+    for cls in type(error).__mro__:
+        if cls in TABLE:
+            return TABLE[cls]
+    raise AssertionError(f"{type(error).__name__} is not a ConfplaneError")
+
+
+def problem(error: ConfplaneError, *, request_id: str | None, instance: str | None = None) -> dict[str, Any]:
+    """Return the body of a problem."""
+    row = row_of(error)
+    body: dict[str, Any] = {
+        "type": f"/problems/{row.slug}",
+        "title": row.title,
+        "status": row.status,
+        "detail": error.detail,
+        "instance": instance,
+        "kafkaErrorCode": int(error.code),
+        "kafkaErrorName": error.code.name,
+        "retriable": error.retriable,
+        "requestId": request_id,
+        "errors": [{"pointer": error.pointer, "detail": error.detail}] if error.pointer is not None else [],
+    }
+    if error.outcome is not None:
+        body["outcome"] = error.outcome.value
+    match error:
+        case errors.InvalidEntityIdError(canonical_id=canonical_id):
+            body["canonicalId"] = canonical_id
+        case errors.PreconditionFailedError(etag=etag):
+            body["etag"] = etag
+        case errors.CorruptZnodeError(path=path):
+            body["path"] = path
+        case errors.OutcomeUnknownError(change_id=change_id):
+            body["changeId"] = change_id
+        case _:
+            pass
+    return body
+
+
+def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:
+    """Render an error as the answer to a request; ``members`` are added to its body."""
+    request_id = request.scope.get("confplane.request_id")
+    # The path as it was sent: a decoded one may be no URI reference.
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    body = problem(error, request_id=request_id, instance=raw.decode("latin-1")) | members
+    headers: dict[str, str] = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, errors.UnauthenticatedError):
+        headers["WWW-Authenticate"] = 'Bearer realm="confplane"'
+    if isinstance(error, errors.OutcomeUnknownError):
+        headers["Confplane-Change-Id"] = error.change_id
+    return json_response(request, body, status=body["status"], headers=headers, media_type=MEDIA_TYPE)
+
+
+class _HttpError(ConfplaneError):
+    """An error of the HTTP layer itself."""
+
+    code = KafkaCode.INVALID_REQUEST
+
+
+def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
+    """Register the handlers: one for our errors, one for validation, one for Starlette's, one for the rest.
+
+    Args:
+        app: The application.
+        routes: All of its routes, for the methods that a 405 names.
+    """
+
+    async def ours(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ConfplaneError)  # noqa: S101 - registered for this class
+        return respond(request, error)
+
+    async def validation(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
+        return validation_problem(request, error.errors())
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
+        if error.status_code == 404:  # noqa: PLR2004 - HTTP
+            found: ConfplaneError = errors.NotFoundError(
+                f"There is nothing at {request.scope['path'][:200]!a}; /openapi.json lists what is"
+            )
+            return respond(request, found)
+        detail = _HttpError(str(error.detail))
+        response = respond(request, detail, status=error.status_code, title=str(error.detail), type="/problems/http")
+        response.headers.update(error.headers or {})
+        if error.status_code == 405:  # noqa: PLR2004 - HTTP
+            # Starlette names the methods of the first route with this path alone.
+            response.headers["Allow"] = ", ".join(sorted(_methods(routes, request)))
+        return response
+
+    async def rest(request: Request, error: Exception) -> Response:
+        return internal(request, error)
+
+    app.add_exception_handler(ConfplaneError, ours)
+    app.add_exception_handler(RequestValidationError, validation)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, rest)
+
+
+def not_json(request: Request, error: ConfplaneError) -> Response:
+    """Render the refusal of a body that is not declared to be JSON."""
+    return respond(request, error, status=415, type="/problems/media-type", title="Not JSON")
+
+
+def _methods(routes: Iterable[BaseRoute], request: Request) -> set[str]:
+    """Return the methods that a request's path has."""
+    return {
+        method
+        for route in routes
+        if isinstance(route, Route) and route.path_regex.match(request.scope["path"])
+        for method in route.methods or ()
+    }
+
+
+def internal(request: Request, error: Exception) -> Response:
+    """Render a bug: the log has it all, the answer only the request id to find it by."""
+    logger.error("unhandled error for request %s", request.scope.get("confplane.request_id"), exc_info=error)
+    return respond(request, ConfplaneError("An error on our side; its log line carries this request id"))
+
+
+def validation_problem(request: Request, found: Sequence[Any]) -> Response:
+    """Render pydantic's findings: each with a JSON pointer into the body, or the name of the parameter."""
+    rows = [{"pointer": _pointer(item["loc"]), "detail": _rule(item)} for item in found[:50]]
+    first = rows[0] if rows else {"pointer": "", "detail": "invalid"}
+    where = first["pointer"] or "the body"
+    error = errors.InvalidRequestError(f"{where}: {first['detail']}")
+    return respond(request, error, errors=rows)
+
+
+def _pointer(loc: Sequence[str | int]) -> str:
+    head, *rest = loc or ("body",)
+    if head != "body":
+        return "/".join(str(part) for part in loc)
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in rest)
+
+
+_RULES: Final = {
+    "extra_forbidden": "this member is not known here",
+    "missing": "this member is required",
+}
+
+
+def _rule(item: Any) -> str:
+    text = _RULES.get(item["type"], item["msg"])
+    return str(text)[:300]

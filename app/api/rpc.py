@@ -1,0 +1,232 @@
+"""The RPC-style methods of KIP-546 and KIP-649: describe and alter of client quotas and client configs."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import examples, problems, schemas, views
+from app.api.context import ClusterDep, Common, CommonDep, Fresh, ServicesDep
+from app.api.docs import problems_of
+from app.api.preconditions import etag_field
+from app.api.responses import json_response
+from app.api.routes import StrictRoute
+from app.domain.changes import Op
+from app.domain.entities import Entity
+from app.domain.errors import ConfplaneError, InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.filters import EntityFilter, FilterComponent, MatchType
+from app.services.clusters import Collection
+from app.services.describe import SLICE, Described, RegistrationRequest
+from app.services.edits import Edit, EditResult
+from app.services.etags import Precondition
+
+router = APIRouter(prefix="/v1/clusters/{cluster}", route_class=StrictRoute)
+
+_DESCRIBE_PROBLEMS = problems_of(400, 404, 413, 415, 503)
+_ALTER_STATUSES: Final = (400, 404, 409, 412, 413, 415, 429, 503, 504)
+
+
+@router.post(
+    "/client-quotas:describe",
+    tags=["client-quotas"],
+    operation_id="describeClientQuotas",
+    summary="Describe client quotas by a filter (KIP-546)",
+    response_model=schemas.DescribedQuotas,
+    dependencies=[Fresh],
+    responses=_DESCRIBE_PROBLEMS,
+)
+async def describe_client_quotas(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    _: CommonDep,
+    body: Annotated[schemas.DescribeClientQuotas, Body(openapi_examples=examples.DESCRIBE_CLIENT_QUOTAS)],
+) -> Response:
+    """Entities that match every component; not strict, they may have further components."""
+    collection = cluster.collections[FacetName.CLIENT_QUOTAS]
+    described = await services.describe.describe(collection, _filter(collection, body))
+    return await _described(request, collection, described, resolved=False)
+
+
+@router.post(
+    "/client-configs:describe",
+    tags=["client-configs"],
+    operation_id="describeClientConfigs",
+    summary="Describe client configs by a filter, or resolve them for one client (KIP-649)",
+    response_model=schemas.DescribedConfigs,
+    dependencies=[Fresh],
+    responses=_DESCRIBE_PROBLEMS,
+)
+async def describe_client_configs(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    _: CommonDep,
+    body: Annotated[schemas.DescribeClientConfigs, Body(openapi_examples=examples.DESCRIBE_CLIENT_CONFIGS)],
+) -> Response:
+    """What applications poll: with `resolveEntity` the answer is the one set of configs in force for them."""
+    collection = cluster.collections[FacetName.CLIENT_CONFIGS]
+    wanted = _filter(collection, body)
+    if body.supported_configs is not None:
+        information = body.client_information
+        services.describe.register(
+            collection,
+            wanted,
+            RegistrationRequest(
+                tuple(body.supported_configs),
+                None if information is None else information.software_name,
+                None if information is None else information.software_version,
+            ),
+        )
+    if body.resolve_entity:
+        described = services.describe.resolve(collection, wanted)
+    else:
+        described = await services.describe.describe(collection, wanted)
+    return await _described(request, collection, described, resolved=body.resolve_entity)
+
+
+@router.post(
+    "/client-quotas:alter",
+    tags=["client-quotas"],
+    operation_id="alterClientQuotas",
+    summary="Alter client quotas (KIP-546)",
+    response_model=schemas.AlteredQuotas,
+    responses={
+        207: {"model": schemas.AlteredQuotas, "description": "Some entries failed"},
+        **problems_of(*_ALTER_STATUSES, model=schemas.AlterQuotasProblem),
+    },
+)
+async def alter_client_quotas(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    common: CommonDep,
+    body: Annotated[schemas.AlterClientQuotas, Body(openapi_examples=examples.ALTER_CLIENT_QUOTAS)],
+) -> Response:
+    """One result per entry, in order; entries are independent unless `atomic`."""
+    return await _alter(request, cluster.collections[FacetName.CLIENT_QUOTAS], services, common, body)
+
+
+@router.post(
+    "/client-configs:alter",
+    tags=["client-configs"],
+    operation_id="alterClientConfigs",
+    summary="Alter client configs (KIP-649)",
+    response_model=schemas.AlteredConfigs,
+    responses={
+        207: {"model": schemas.AlteredConfigs, "description": "Some entries failed"},
+        **problems_of(*_ALTER_STATUSES, model=schemas.AlterConfigsProblem),
+    },
+)
+async def alter_client_configs(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    common: CommonDep,
+    body: Annotated[schemas.AlterClientConfigs, Body(openapi_examples=examples.ALTER_CLIENT_CONFIGS)],
+) -> Response:
+    """One result per entry, in order; entries are independent unless `atomic`."""
+    return await _alter(request, cluster.collections[FacetName.CLIENT_CONFIGS], services, common, body)
+
+
+def _filter(collection: Collection, body: schemas.DescribeClientQuotas | schemas.DescribeClientConfigs) -> EntityFilter:
+    components = []
+    for index, component in enumerate(body.components):
+        pointer = f"/components/{index}"
+        components.append(
+            FilterComponent(
+                component.entity_type,
+                MatchType.parse(component.match_type, pointer=f"{pointer}/matchType"),
+                component.match,
+            )
+        )
+    return EntityFilter.build(components, strict=body.strict, allowed=collection.facet.entity_types)
+
+
+async def _described(request: Request, collection: Collection, described: Described, *, resolved: bool) -> Response:
+    entries = []
+    with_compatibility = collection.name is FacetName.CLIENT_CONFIGS and not resolved
+    for position, entry in enumerate(described.entries):
+        if position % SLICE == SLICE - 1:
+            await asyncio.sleep(0)
+        item: dict[str, Any] = {"entity": views.entity_data(entry.id), "values": views.values(entry.declared)}
+        if with_compatibility:
+            item["entityCompatibility"] = [views.compatibility(known) for known in entry.compatibility]
+        entries.append(item)
+    body = {
+        "throttleTimeMs": 0,
+        "errorCode": 0,
+        "errorMessage": None,
+        "entries": entries,
+        "skipped": list(described.skipped),
+    }
+    return json_response(request, body)
+
+
+async def _alter(
+    request: Request, collection: Collection, services: ServicesDep, common: Common, body: Any
+) -> Response:
+    edits = [_edit(index, entry) for index, entry in enumerate(body.entries)]
+    results = await services.alter.alter(
+        collection,
+        edits,
+        common.caller,
+        validate_only=common.validate_only or body.validate_only,
+        atomic=body.atomic,
+    )
+    return _altered(request, collection, results, [_echo(entry) for entry in body.entries])
+
+
+def _edit(index: int, entry: Any) -> Edit | EditResult:
+    pointer = f"/entries/{index}"
+    ops = tuple(
+        Op(op.key, op.value, op.remove, pointer=f"{pointer}/ops/{position}") for position, op in enumerate(entry.ops)
+    )
+    try:
+        entity = Entity.from_components(
+            ((component.entity_type, component.entity_name) for component in entry.entity), pointer=f"{pointer}/entity"
+        )
+        precondition = Precondition()
+        if entry.etag is not None:
+            precondition = Precondition(
+                if_match=etag_field(entry.etag, pointer=f"{pointer}/etag"), pointer=f"{pointer}/etag"
+            )
+    except InvalidRequestError as error:
+        return EditResult(Edit(Entity(()), ops, pointer=pointer), error)
+    return Edit(entity, ops, precondition=precondition, pointer=f"{pointer}/entity")
+
+
+def _echo(entry: Any) -> list[dict[str, str | None]]:
+    """Return an entry's entity as it was given: also one that could not be formed is told apart by it."""
+    return [{"entityType": item.entity_type, "entityName": item.entity_name} for item in entry.entity]
+
+
+def _altered(
+    request: Request,
+    collection: Collection,
+    results: Sequence[EditResult],
+    entities: Sequence[list[dict[str, str | None]]],
+) -> Response:
+    failed = [result.error for result in results if result.error is not None]
+    body = {
+        "throttleTimeMs": 0,
+        "failed": len(failed),
+        "entries": [
+            views.altered(collection, result, entity) for result, entity in zip(results, entities, strict=True)
+        ],
+    }
+    revision = max((result.revision or 0 for result in results), default=0)
+    if failed and len(failed) == len(results):
+        return problems.respond(request, _first(failed), **body)
+    changes = {result.change_id for result in results if result.change_id is not None}
+    headers = {"Confplane-Change-Id": changes.pop()} if len(changes) == 1 else None
+    return json_response(request, body, status=207 if failed else 200, headers=headers, revision=revision)
+
+
+def _first(failed: Sequence[ConfplaneError]) -> ConfplaneError:
+    """Return the error that a failed request is answered with: the offender's, not one that merely followed from it."""
+    return next((error for error in failed if error.code.name != "OPERATION_NOT_ATTEMPTED"), failed[0])

@@ -1,0 +1,100 @@
+"""The service itself: liveness, readiness, clusters, and who is asking."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+import app
+from app.api import edge, schemas
+from app.api.context import ClusterDep, CommonDep, ServicesDep
+from app.api.docs import problems_of
+from app.api.responses import json_response
+from app.api.routes import StrictRoute
+from app.services.ports import StoreStatus
+
+router = APIRouter(tags=["service"], route_class=StrictRoute)
+
+
+@router.get(
+    "/livez",
+    operation_id="livez",
+    summary="Is the process alive",
+    response_model=schemas.Liveness,
+    responses=problems_of(400),
+)
+async def livez(request: Request) -> Response:
+    """200 as long as the process makes progress, whatever its stores do."""
+    return json_response(request, {"status": "alive", "version": app.__version__})
+
+
+@router.get(
+    "/readyz",
+    operation_id="readyz",
+    summary="Can the process do its work",
+    response_model=schemas.ReadinessReport,
+    responses={503: {"model": schemas.ReadinessReport, "description": "Still starting"}, **problems_of(400)},
+)
+async def readyz(request: Request, services: ServicesDep) -> Response:
+    """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when one of them is away."""
+    report = await services.readiness.report()
+    status = "starting" if not report.ready else "degraded" if report.degraded else "ready"
+    body = {
+        "status": status,
+        "clusters": {name: _status(found) for name, found in report.clusters.items()},
+        "postgres": report.postgres or "ok",
+        "warnings": list(report.warnings),
+    }
+    headers = None if report.ready else {"Retry-After": "1"}
+    return json_response(request, body, status=200 if report.ready else 503, headers=headers)
+
+
+@router.get(
+    "/v1/whoami",
+    operation_id="whoami",
+    summary="The principal of the token that is used",
+    response_model=schemas.WhoAmI,
+    responses=problems_of(400),
+)
+async def whoami(request: Request, _: CommonDep) -> Response:
+    """Kafka's form of a principal."""
+    principal = request.scope[edge.PRINCIPAL]
+    return json_response(request, {"principal": principal.name, "authenticatedBy": principal.kind})
+
+
+@router.get(
+    "/v1/clusters",
+    operation_id="listClusters",
+    summary="The clusters that this service serves",
+    response_model=schemas.ClusterList,
+    responses=problems_of(400),
+)
+async def clusters(request: Request, services: ServicesDep, _: CommonDep) -> Response:
+    """Ordered by name."""
+    items = [{"name": cluster.name, **_status(cluster.store.status())} for cluster in services.clusters]
+    return json_response(request, {"items": items, "nextPageToken": None})
+
+
+@router.get(
+    "/v1/clusters/{cluster}",
+    operation_id="getCluster",
+    summary="One cluster",
+    response_model=schemas.ClusterData,
+    responses=problems_of(400, 404),
+)
+async def get_cluster(request: Request, cluster: ClusterDep, _: CommonDep) -> Response:
+    """Its state as this process sees it."""
+    return json_response(request, {"name": cluster.name, **_status(cluster.store.status())})
+
+
+def _status(status: StoreStatus) -> dict[str, Any]:
+    return {
+        "connected": status.connected,
+        "loaded": status.loaded,
+        "revision": str(status.revision),
+        "staleMs": status.stale_ms,
+        "brokersRegistered": status.brokers_registered,
+        "notifications": status.notifications,
+        "warnings": list(status.warnings),
+    }

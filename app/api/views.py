@@ -1,0 +1,197 @@
+"""Domain objects as the JSON of answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from app.api.responses import number
+from app.domain import errors
+from app.domain.entities import split_id
+from app.services.etags import etag_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.domain.facets import Facet, JsonValue
+    from app.services.clusters import Collection
+    from app.services.describe import Effective
+    from app.services.edits import EditResult
+    from app.services.ports import AuditRecord, Registration
+
+
+def entity_data(entity_id: str) -> list[dict[str, str | None]]:
+    """Return an entity as the RPCs write it."""
+    return [{"entityType": kind, "entityName": name} for kind, name in split_id(entity_id)]
+
+
+def values(declared: Mapping[str, JsonValue]) -> list[dict[str, Any]]:
+    """Return values as the RPCs write them."""
+    return [{"key": key, "value": number(value)} for key, value in declared.items()]
+
+
+def resource(
+    collection: Collection,
+    entity_id: str,
+    declared: Mapping[str, JsonValue],
+    *,
+    node: Node | None,
+    view: str,
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return a resource in the default or the full view."""
+    body: dict[str, Any] = {
+        "id": entity_id,
+        collection.facet.member: {key: number(value) for key, value in declared.items()},
+    }
+    if view == "full":
+        body["entity"] = dict(split_id(entity_id))
+        body["status"] = {
+            "revision": None if node is None else str(node.mzxid),
+            "etag": etag_of(declared),
+            "updatedAt": None if node is None else timestamp(node.mtime_ms),
+            "warnings": list(warnings),
+        }
+    return body
+
+
+def etag_header(declared: Mapping[str, JsonValue]) -> dict[str, str]:
+    """Return the ETag header of a default view; none where nothing is declared."""
+    etag = etag_of(declared)
+    return {} if etag is None else {"ETag": etag}
+
+
+def effective(collection: Collection, found: Effective) -> dict[str, Any]:
+    """Return the values in force with their sources."""
+    return {
+        "id": found.entity.id,
+        "entity": found.entity.as_dict(),
+        collection.facet.member: [
+            {
+                "key": item.key,
+                "value": number(item.value),
+                "source": item.source,
+                "synonyms": [
+                    {"source": synonym.source, "level": synonym.level, "value": number(synonym.value)}
+                    for synonym in item.synonyms
+                ],
+            }
+            for item in found.values
+        ],
+        "levels": [
+            {
+                "level": level.level,
+                "id": level.entity_id,
+                "reason": level.reason,
+                "sharedBy": level.shared_by,
+                collection.facet.member: {key: number(value) for key, value in level.declared.items()},
+            }
+            for level in found.levels
+        ],
+        "warnings": list(found.warnings),
+    }
+
+
+def timestamp(ms: int) -> str:
+    """Return milliseconds since the epoch as RFC 3339 in UTC."""
+    return _rfc3339(datetime.fromtimestamp(ms / 1000, UTC))
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def altered(collection: Collection, result: EditResult, entity: list[dict[str, str | None]]) -> dict[str, Any]:
+    """Return one entry of an alter's answer."""
+    error = result.error
+    entry: dict[str, Any] = {
+        "errorCode": 0 if error is None else int(error.code),
+        "errorName": "NONE" if error is None else error.code.name,
+        "errorMessage": None if error is None else error.detail,
+        "entity": entity,
+        "changeId": result.change_id,
+        "revision": None if result.revision is None else str(result.revision),
+        "diff": [
+            {
+                "key": item.key,
+                "before": _shown(collection.facet, item.key, item.before),
+                "after": _shown(collection.facet, item.key, item.after),
+            }
+            for item in result.diff
+        ],
+        "warnings": list(result.warnings),
+    }
+    if error is not None:
+        entry["retriable"] = error.retriable
+        entry["outcome"] = None if error.outcome is None else error.outcome.value
+        entry["errors"] = [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
+        if isinstance(error, errors.PreconditionFailedError):
+            entry["etag"] = error.etag
+        if isinstance(error, errors.OutcomeUnknownError):
+            entry["changeId"] = error.change_id
+    return entry
+
+
+def _shown(facet: Facet, key: str, stored: str | None) -> Any:
+    if stored is None:
+        return None
+    try:
+        return number(facet.decode(key, stored))
+    except ValueError:
+        return None  # what was stored before was no value of this key, so JSON has no form for it
+
+
+def compatibility(found: Registration) -> dict[str, Any]:
+    """Return a registration as describe answers it."""
+    return {
+        "clientInformation": {"softwareName": found.software_name, "softwareVersion": found.software_version},
+        "supportedConfigs": list(found.supported_configs),
+    }
+
+
+def registration(found: Registration, first_seen: datetime, last_seen: datetime) -> dict[str, Any]:
+    """Return a registration as its own collection answers it."""
+    return {
+        "id": found.entity_id,
+        "entity": dict(split_id(found.entity_id)),
+        **compatibility(found),
+        "firstSeenAt": _rfc3339(first_seen),
+        "lastSeenAt": _rfc3339(last_seen),
+    }
+
+
+def audit_record(record: AuditRecord) -> dict[str, Any]:
+    """Return one change of the trail."""
+    intent, outcome = record.intent, record.outcome
+    return {
+        "changeId": str(intent.change_id),
+        "cluster": intent.cluster,
+        "attempt": intent.attempt,
+        "principal": intent.principal,
+        "source": intent.source,
+        "requestId": intent.request_id,
+        "reason": intent.reason,
+        "ticket": intent.ticket,
+        "createdAt": _rfc3339(record.created_at),
+        "outcome": "open" if outcome is None else "committed" if outcome.committed else "rejected",
+        "revision": None if outcome is None or outcome.revision is None else str(outcome.revision),
+        "committedAt": None if outcome is None or outcome.time_ms is None else timestamp(outcome.time_ms),
+        "recordedAt": None if record.recorded_at is None else _rfc3339(record.recorded_at),
+        "errorCode": None if outcome is None else outcome.error_code,
+        "errorMessage": None if outcome is None else outcome.error,
+        "entities": [
+            {
+                "id": entity.entity_id,
+                "facet": entity.facet,
+                "path": entity.path,
+                "versionRead": entity.version_read,
+                "version": None if outcome is None else outcome.versions.get(entity.path),
+                "keys": list(entity.keys),
+                "ops": list(entity.ops),
+                "before": entity.before,
+                "after": entity.after,
+            }
+            for entity in intent.entities
+        ],
+    }

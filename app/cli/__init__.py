@@ -1,0 +1,5 @@
+"""The ``confplane`` command."""
+
+from app.cli.commands import main
+
+__all__ = ["main"]

@@ -1,0 +1,147 @@
+"""The subcommands of ``confplane`` and their help.
+
+What a command needs is imported when it runs, so that ``--help`` is quick and the service installs without what only
+``confplane dev`` needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+import app as package
+from app.cli import settings_errors
+
+_DESCRIPTION = """\
+HTTP control plane for the dynamic configuration of Apache Kafka clusters.
+
+`confplane dev` brings everything up on this machine; `confplane serve` runs against your own
+ZooKeeper and Postgres.
+"""
+
+_SETTINGS_HELP = """\
+Settings come from environment variables over a YAML file. The smallest file:
+
+    clusters:
+      payments:
+        zookeeper: zk1:2181,zk2:2181/kafka
+    postgres:
+      dsn: postgresql://confplane:secret@db/confplane
+    admin_token_file: /run/secrets/confplane-token
+
+Each has a variable too, for example CONFPLANE_POSTGRES__DSN, CONFPLANE_HTTP__PORT, CONFPLANE_LOG_LEVEL.
+"""
+
+cli = typer.Typer(
+    name="confplane",
+    help=_DESCRIPTION,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings-file",
+        metavar="FILE",
+        help="The YAML file, as CONFPLANE_SETTINGS_FILE names it.",
+        show_default=False,
+    ),
+]
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
+    if wanted:
+        typer.echo(f"confplane {package.__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@cli.command(
+    epilog="Examples:\n\n"
+    "    confplane dev\n\n"
+    "    confplane dev --port 8081 --data-dir /tmp/second\n\n"
+    "    confplane dev --zookeeper-port 2181    (for Kafka's own tools and brokers)"
+)
+def dev(
+    data_dir: Annotated[
+        Path, typer.Option(metavar="DIR", help="Everything is kept here and found again by the next start.")
+    ] = Path(".confplane"),
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the API on 127.0.0.1; 0 for a free one.")
+    ] = 8080,
+    zookeeper_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65_535, metavar="PORT", help="Port of ZooKeeper on 127.0.0.1.", show_default="a free one"
+        ),
+    ] = None,
+) -> None:
+    """Run the service on embedded ZooKeeper and Postgres, until Ctrl-C.
+
+    Needs a Java runtime, version 17 or later, and the extra `dev-stack`. Only this machine can reach it. When
+    it is ready it prints the URL, where the admin token is, and a curl line to paste.
+    """
+    try:
+        from app.cli import dev as command  # noqa: PLC0415 - psutil and the servers come with the extra only
+    except ModuleNotFoundError as error:
+        _fail(f"`confplane dev` needs {error.name}: pip install 'confplane[dev-stack]'")
+    raise typer.Exit(command.run(data_dir, port=port, zookeeper_port=zookeeper_port))
+
+
+@cli.command(
+    help=f"Run the service on ZooKeeper and Postgres given by settings.\n\n{_SETTINGS_HELP}\n"
+    "Run `confplane migrate` first, and again after every upgrade.",
+    epilog="Example:\n\n    confplane serve --settings-file confplane.yaml",
+)
+def serve(settings_file: SettingsFile = None) -> None:
+    """Run the service."""
+    settings = settings_errors.load(settings_file)
+    settings_errors.check_token(settings)
+    from app import wiring  # noqa: PLC0415 - see the module's docstring
+
+    wiring.serve(settings)
+
+
+@cli.command(epilog="Example:\n\n    confplane migrate --settings-file confplane.yaml")
+def migrate(settings_file: SettingsFile = None) -> None:
+    """Create or upgrade the tables, and grant the service's role its rights.
+
+    Connects as `postgres.migration_dsn`, the role that owns the tables (as postgres.dsn where that is not set),
+    and grants to the user named in `postgres.dsn`. It may be run at any time, also while the service runs.
+    """
+    from app.cli import migrate as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file)))
+
+
+@cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")
+def openapi() -> None:
+    """Print the OpenAPI description of the API as YAML."""
+    from app import wiring  # noqa: PLC0415 - see the module's docstring
+
+    typer.echo(wiring.openapi_yaml(), nl=False)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command line."""
+    cli(prog_name="confplane")

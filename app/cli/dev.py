@@ -1,0 +1,91 @@
+"""``confplane dev``: the embedded stack, a migration, and the service on top, until told to stop."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from typing import TYPE_CHECKING
+
+import typer
+
+from app.cli import migrate
+from app.devstack.errors import DevStackError
+from app.devstack.java import find_java
+from app.devstack.postgres import OWNER, SERVICE
+from app.devstack.stack import Stack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run(data_dir: Path, *, port: int, zookeeper_port: int | None) -> int:
+    """Run until a signal comes or a server ends; return the exit code: 0 for the former."""
+    stack = Stack(data_dir, http_port=port, zookeeper_port=zookeeper_port)
+
+    def cancel(_signal: int, _frame: FrameType | None) -> None:
+        # Only noted here: raising in the middle of starting a process could lose sight of it.
+        stack.cancel()
+
+    # One that is ignored stays so: nohup.
+    heeded = [
+        number for number in _STOP_SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+    ]
+    previous = {number: signal.signal(number, cancel) for number in heeded}
+    try:
+        code = _run(stack)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return code
+
+
+def _run(stack: Stack) -> int:
+    try:
+        find_java()
+        for sentence in stack.acquire():
+            typer.echo(sentence)
+        stack.service.check_port()
+        typer.echo(f"Starting ZooKeeper and Postgres, data in {stack.data_dir}")
+        stack.start()
+        if not stack.cancelled:
+            _serve(stack)
+        stack.wait()
+    except DevStackError as error:
+        if stack.cancelled:
+            return 0
+        typer.echo(f"confplane dev: {error}", err=True)
+        return 1
+    except OSError as error:  # the disk is full, the directory not ours
+        typer.echo(f"confplane dev: {error}", err=True)
+        return 1
+    except _MigrationError:
+        return 1
+    else:
+        return 0
+    finally:
+        stack.stop(report=lambda name: typer.echo(f"Stopping {name}"))
+
+
+class _MigrationError(Exception):
+    """The reason was printed already."""
+
+
+def _serve(stack: Stack) -> None:
+    typer.echo(f"ZooKeeper is at {stack.zookeeper.hosts}, Postgres at 127.0.0.1:{stack.postgres.port}")
+    if migrate.upgrade_database(stack.postgres.dsn(OWNER), SERVICE) != 0:
+        raise _MigrationError
+    if stack.cancelled:
+        return
+    typer.echo("Starting the service")
+    url = stack.serve()
+    typer.echo(f"\nConfplane is ready at {url} (Ctrl-C stops it)")
+    typer.echo(f"The admin token is in {stack.token_file}, the log in {stack.service.log}\n")
+    typer.echo(f"Try in another shell:\n\n  {curl(stack.token_file, url)}\n")
+
+
+def curl(token_file: Path, url: str) -> str:
+    """Return a command line for a POSIX shell that works as it stands, whatever the path is made of."""
+    return f'curl -sS -H "Authorization: Bearer $(cat {shlex.quote(str(token_file))})" {url}/v1/clusters'

@@ -1,0 +1,48 @@
+"""``confplane migrate``: bring the database to the schema of this version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from app.audit.migrate import upgrade
+from app.domain.errors import ConfplaneError
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+_FAILED = 1
+
+
+def run(settings: Settings) -> int:
+    """Migrate and return the exit code."""
+    dsn = settings.postgres.dsn.get_secret_value()
+    role = urlsplit(dsn).username or ""
+    owner = settings.postgres.migration_dsn
+    return upgrade_database(
+        owner.get_secret_value() if owner else dsn, unquote(role), traceback=settings.log_level == "debug"
+    )
+
+
+def upgrade_database(dsn: str, service_role: str, *, traceback: bool = False) -> int:
+    """Migrate, say on standard error why that failed, and return the exit code.
+
+    Args:
+        dsn: The role that owns the tables.
+        service_role: The role that is granted the service's rights.
+        traceback: Let errors of the database through.
+    """
+    try:
+        upgrade(dsn, service_role, progress=typer.echo)
+    except ConfplaneError as error:
+        typer.echo(f"Not migrated: {error}", err=True)
+        return _FAILED
+    except Exception as error:
+        if traceback:
+            raise
+        # What the database driver says: that the server is away, the password wrong, a right missing.
+        typer.echo(f"Not migrated: {' '.join(str(error).split())} (CONFPLANE_LOG_LEVEL=debug shows more)", err=True)
+        return _FAILED
+    return 0

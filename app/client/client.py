@@ -1,0 +1,241 @@
+"""An asynchronous client of one cluster's configs.
+
+Example::
+
+    async with ConfplaneClient("http://127.0.0.1:8080", token=token, cluster="default") as client:
+        await client.put("client-quotas", Entity.of(user="alice"), {"producer_byte_rate": 1048576})
+        answer = await client.get("client-quotas", Entity.of(user="alice"))
+        print(answer.body, answer.etag, answer.revision)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+
+from app.client.errors import ConnectionFailedError, ProblemError
+from app.domain.entities import Entity
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+
+_MEMBERS = {"client-quotas": "quotas", "client-configs": "configs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer."""
+
+    status: int
+    body: Any
+    """Parsed JSON; None for 304."""
+    revision: int | None
+    """``Confplane-Revision``."""
+    change_id: str | None
+    etag: str | None
+    stale_ms: int | None
+    """How old a mirror without its session is; None while it is current."""
+
+
+class ConfplaneClient:
+    """Speaks to one service about one cluster. Not bound to a thread; bound to an event loop once used.
+
+    Args:
+        url: Base URL, without ``/v1``.
+        token: Bearer token.
+        cluster: Name of the cluster.
+        timeout_s: For each request.
+        transport: Another httpx transport, e.g. ``httpx.ASGITransport`` in tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str,
+        cluster: str = "default",
+        timeout_s: float = 30.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._base = f"/v1/clusters/{cluster}"
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=timeout_s,
+            transport=transport,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=1024, max_keepalive_connections=1024),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send one request, its path relative to the cluster, or absolute with a leading slash.
+
+        Raises:
+            ProblemError: The service answered with an error.
+            ConnectionFailedError: No answer came.
+        """
+        url = path if path.startswith("/") else f"{self._base}/{path}"
+        try:
+            response = await self._http.request(method, url, json=json, params=params, headers=headers)
+        except httpx.TransportError as error:
+            raise ConnectionFailedError(f"{method} {url}: {type(error).__name__}: {error}") from error
+        if response.is_error:
+            raise _problem(response)
+        return Answer(
+            status=response.status_code,
+            body=response.json() if response.content else None,
+            revision=_number(response.headers.get("Confplane-Revision")),
+            change_id=response.headers.get("Confplane-Change-Id"),
+            etag=response.headers.get("ETag"),
+            stale_ms=_number(response.headers.get("Confplane-Stale-Ms")),
+        )
+
+    # ------------------------------------------------------------ resources
+
+    async def get(
+        self,
+        facet: str,
+        entity: Entity | str,
+        *,
+        min_revision: int | None = None,
+        strong: bool = False,
+        if_none_match: str | None = None,
+        full: bool = False,
+    ) -> Answer:
+        """Read what an entity declares."""
+        params = ({"consistency": "strong"} if strong else {}) | ({"view": "full"} if full else {})
+        headers = _headers(min_revision=min_revision) | (
+            {} if if_none_match is None else {"If-None-Match": if_none_match}
+        )
+        return await self.request("GET", f"{facet}/{_id(entity)}", params=params or None, headers=headers)
+
+    async def effective(self, facet: str, entity: Entity | str, *, min_revision: int | None = None) -> Answer:
+        """Read the values in force for an entity."""
+        return await self.request(
+            "GET", f"{facet}/{_id(entity)}/effective", headers=_headers(min_revision=min_revision)
+        )
+
+    async def put(
+        self, facet: str, entity: Entity | str, values: Mapping[str, Any], *, if_match: str | None = None
+    ) -> Answer:
+        """Replace all keys of a facet."""
+        return await self.request(
+            "PUT",
+            f"{facet}/{_id(entity)}",
+            json={_MEMBERS[facet]: dict(values)},
+            headers={} if if_match is None else {"If-Match": if_match},
+        )
+
+    async def create(self, facet: str, entity: Entity | str, values: Mapping[str, Any]) -> Answer:
+        """Create; the same content already there is fine."""
+        return await self.request("POST", facet, json={"id": _id(entity), _MEMBERS[facet]: dict(values)})
+
+    async def delete(self, facet: str, entity: Entity | str, *, if_match: str | None = None) -> Answer:
+        """Remove all keys of a facet."""
+        return await self.request(
+            "DELETE", f"{facet}/{_id(entity)}", headers={} if if_match is None else {"If-Match": if_match}
+        )
+
+    async def items(self, path: str, **filters: str) -> AsyncIterator[dict[str, Any]]:
+        """Iterate over all items of a list, page by page (``client-quotas``, ``audit``, ``registrations``)."""
+        token: str | None = None
+        while True:
+            params = filters | ({} if token is None else {"pageToken": token})
+            page = (await self.request("GET", path, params=params)).body
+            for item in page["items"]:
+                yield item
+            token = page["nextPageToken"]
+            if token is None:
+                return
+
+    # ------------------------------------------------------------ RPC style
+
+    async def describe(
+        self,
+        facet: str,
+        components: Sequence[Mapping[str, Any]] = (),
+        *,
+        strict: bool = False,
+        min_revision: int | None = None,
+        **members: Any,
+    ) -> Answer:
+        """Describe by a filter; ``members`` are further members of the body, e.g. ``resolveEntity=True``."""
+        body = {"components": list(components), "strict": strict, **members}
+        return await self.request("POST", f"{facet}:describe", json=body, headers=_headers(min_revision=min_revision))
+
+    async def alter(
+        self,
+        facet: str,
+        entries: Sequence[tuple[Entity, Mapping[str, Any]]],
+        *,
+        validate_only: bool = False,
+        atomic: bool = False,
+        reason: str | None = None,
+    ) -> Answer:
+        """Alter entities: key to value, None to remove."""
+        body = {
+            "entries": [
+                {
+                    "entity": [{"entityType": kind, "entityName": name} for kind, name in entity.components],
+                    "ops": [
+                        {"key": key, "remove": True} if value is None else {"key": key, "value": value}
+                        for key, value in values.items()
+                    ],
+                }
+                for entity, values in entries
+            ],
+            "validateOnly": validate_only,
+            "atomic": atomic,
+        }
+        params = None if reason is None else {"reason": reason}
+        return await self.request("POST", f"{facet}:alter", json=body, params=params)
+
+
+def _problem(response: httpx.Response) -> ProblemError:
+    """Read an error; one that is no problem comes from something between us and the service."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        body = {"title": response.reason_phrase, "detail": response.text[:200]}
+    retry_after = response.headers.get("Retry-After", "")
+    # RFC 9110 also allows a date there, which the service never sends.
+    return ProblemError(
+        response.status_code, body, retry_after_s=float(retry_after) if retry_after.isdecimal() else None
+    )
+
+
+def _id(entity: Entity | str) -> str:
+    return entity.id if isinstance(entity, Entity) else entity
+
+
+def _headers(*, min_revision: int | None) -> dict[str, str]:
+    return {} if min_revision is None else {"Confplane-Min-Revision": str(min_revision)}
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)

@@ -1,0 +1,42 @@
+"""Errors of the client library.
+
+::
+
+    ClientError
+    ├── ConnectionFailedError   no answer came; a write may or may not have been applied
+    └── ProblemError            the service answered with a problem
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ClientError(Exception):
+    """Base of what this library raises."""
+
+
+class ConnectionFailedError(ClientError):
+    """No answer came. Reads may be repeated; a write's outcome is unknown until it is looked up."""
+
+
+class ProblemError(ClientError):
+    """The service answered with ``application/problem+json``.
+
+    Attributes:
+        status: HTTP status.
+        kafka_error_code: Kafka's error code, e.g. 42.
+        retriable: Whether the same request may succeed later.
+        outcome: ``not_applied`` or ``unknown`` for writes, else None.
+        retry_after_s: Seconds after which a retry makes sense, or None.
+        body: All members of the problem.
+    """
+
+    def __init__(self, status: int, body: dict[str, Any], *, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}")
+        self.status = status
+        self.kafka_error_code: int | None = body.get("kafkaErrorCode")
+        self.retriable: bool = bool(body.get("retriable", False))
+        self.outcome: str | None = body.get("outcome")
+        self.retry_after_s = retry_after_s
+        self.body = body

@@ -1,0 +1,183 @@
+"""The service's own settings: environment variables ``CONFPLANE_...`` over an optional YAML file.
+
+``CONFPLANE_SETTINGS_FILE`` names the file. Nested settings join with two underscores:
+``CONFPLANE_POSTGRES__DSN``, ``CONFPLANE_HTTP__PORT``. The clusters are usually in the file::
+
+    clusters:
+      payments:
+        zookeeper: zk1:2181,zk2:2181,zk3:2181/kafka
+        client_configs_layout: separate
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+
+
+class ClientConfigsLayout(StrEnum):
+    """Where client configs are stored (docs/kafka-compatibility.md)."""
+
+    SHARED = "shared"
+    """In the quota nodes below /config/users, as KIP-649 has it."""
+    SEPARATE = "separate"
+    """In the same tree below /confplane/client-configs, so that Kafka's own tools go on altering those entities."""
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BrokerEncoderSettings(_Group):
+    """A broker's static ``password.encoder.*`` settings, which only the broker and its operators know.
+
+    The files hold a secret each, alone on one line. What is left out is as in Kafka's defaults.
+    """
+
+    secret_file: Path | None = Field(default=None, description="A file that holds password.encoder.secret")
+    old_secret_file: Path | None = Field(
+        default=None, description="A file that holds password.encoder.old.secret, while the secret is being replaced"
+    )
+    keyfactory_algorithm: (
+        Literal[
+            "PBKDF2WithHmacSHA1",
+            "PBKDF2WithHmacSHA224",
+            "PBKDF2WithHmacSHA256",
+            "PBKDF2WithHmacSHA384",
+            "PBKDF2WithHmacSHA512",
+        ]
+        | None
+    ) = None
+    cipher_algorithm: (
+        Literal[
+            "AES/CBC/PKCS5Padding",
+            "AES/CFB/PKCS5Padding",
+            "AES/OFB/PKCS5Padding",
+            "AES/GCM/NoPadding",
+            "DES/CBC/PKCS5Padding",
+            "DESede/CBC/PKCS5Padding",
+        ]
+        | None
+    ) = None
+    key_length: int | None = Field(default=None, ge=8, description="Bits")
+    iterations: int | None = Field(default=None, ge=1024, le=2_000_000)
+
+
+class PasswordEncoderSettings(BrokerEncoderSettings):
+    """The settings that all brokers of a cluster share, and those of single brokers."""
+
+    brokers: dict[Annotated[int, Field(ge=0, le=2_147_483_647)], BrokerEncoderSettings] = Field(
+        default={}, description="By broker id; what a broker leaves out is the cluster's"
+    )
+
+    def for_broker(self, broker_id: int) -> BrokerEncoderSettings:
+        """Return a broker's settings with the cluster's where it has none.
+
+        A broker with a secret of its own has no old one but its own.
+        """
+        own = self.brokers.get(broker_id)
+        if own is None:
+            return self
+        shared = self.model_dump(include=set(BrokerEncoderSettings.model_fields), exclude_none=True)
+        if own.secret_file is not None:
+            shared.pop("old_secret_file", None)
+        return BrokerEncoderSettings(**shared | own.model_dump(exclude_none=True))
+
+    @model_validator(mode="after")
+    def _old_secrets_have_new_ones(self) -> PasswordEncoderSettings:
+        if self.old_secret_file is not None and self.secret_file is None:
+            raise ValueError("old_secret_file is set without secret_file")
+        for broker_id, own in self.brokers.items():
+            if own.old_secret_file is not None and own.secret_file is None and self.secret_file is None:
+                raise ValueError(f"brokers.{broker_id}: old_secret_file is set without secret_file")
+        return self
+
+
+class ClusterSettings(_Group):
+    """One Kafka cluster."""
+
+    zookeeper: str = Field(
+        min_length=1, description="host:port[,host:port...][/chroot], as in Kafka's zookeeper.connect"
+    )
+    session_timeout_ms: int = Field(default=10_000, ge=1_000, le=120_000)
+    max_packet: int = Field(default=900_000, ge=10_000, le=1_048_575, description="Largest transaction in bytes")
+    notifications_max: int = Field(
+        default=10_000, ge=10, le=37_000, description="Most config_change_ nodes while brokers are registered"
+    )
+    client_configs_layout: ClientConfigsLayout | None = Field(
+        default=None, description="Must be chosen where brokers are registered; shared otherwise"
+    )
+    dynamic_client_configs: frozenset[str] = Field(
+        default=frozenset(), description="Client configs that may be set besides KIP-649's three"
+    )
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    password_encoder: PasswordEncoderSettings | None = Field(
+        default=None,
+        description="The brokers' password.encoder.* settings, for sensitive broker configs. No endpoint of this"
+        " version serves broker configs yet, so it is checked for its form and not used",
+    )
+
+
+class PostgresSettings(_Group):
+    """The database of the trail."""
+
+    dsn: SecretStr = Field(description="postgresql://user:password@host/database, the role that the service runs as")
+    migration_dsn: SecretStr | None = Field(
+        default=None, description="The role that owns the tables; for `confplane migrate`"
+    )
+    pool_size: int = Field(default=8, ge=2, le=100)
+
+
+class HttpSettings(_Group):
+    """The listener."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65_535)
+    max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
+    request_deadline_ms: int = Field(default=10_000, ge=100, le=300_000)
+
+
+class Settings(BaseSettings):
+    """Everything that a process is told. Read once, never changed."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CONFPLANE_", env_nested_delimiter="__", frozen=True, extra="forbid", env_ignore_empty=True
+    )
+
+    clusters: dict[Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,62})$")], ClusterSettings] = Field(min_length=1)
+    postgres: PostgresSettings
+    http: HttpSettings = HttpSettings()
+    admin_token_file: Path = Field(description="A file whose first line is the bearer token")
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+
+    @model_validator(mode="after")
+    def _session_bounds(self) -> Settings:
+        for name, cluster in self.clusters.items():
+            if cluster.group_min_session_timeout_ms > cluster.group_max_session_timeout_ms:
+                raise ValueError(f"clusters.{name}: group_min_session_timeout_ms is above group_max_session_timeout_ms")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: arguments, environment, file."""
+        del dotenv_settings, file_secret_settings
+        sources: list[PydanticBaseSettingsSource] = [init_settings, env_settings]
+        path = os.environ.get("CONFPLANE_SETTINGS_FILE")
+        if path:
+            if not Path(path).is_file():
+                raise FileNotFoundError(f"CONFPLANE_SETTINGS_FILE names {path}, which is not a file")
+            sources.append(YamlConfigSettingsSource(settings_cls, yaml_file=path))
+        return tuple(sources)

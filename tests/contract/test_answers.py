@@ -1,0 +1,237 @@
+"""One real answer of every documented status of every operation that can be brought about, held against the schema."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import schemathesis
+
+from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+    from tests.support.service import Service
+
+BASE = "/v1/clusters/default"
+FACETS = (
+    ("ClientQuotas", "client-quotas", "quotas", {"producer_byte_rate": 1024}, {"producer_byte_rate": 2048}),
+    ("ClientConfigs", "client-configs", "configs", {"acks": "1"}, {"acks": "all"}),
+)
+
+
+class Recorder:
+    """Sends requests by operation id, and holds each answer against the committed specification."""
+
+    def __init__(self, http: httpx.Client, schema: OpenApiSchema) -> None:
+        self._http = http
+        self._operations = {
+            operation["operationId"]: schema[path][method.upper()]
+            for path, item in schema.raw_schema["paths"].items()
+            for method, operation in item.items()
+        }
+        self.seen: set[tuple[str, int]] = set()
+
+    def send(self, operation_id: str, status: int, url: str, **options: Any) -> httpx.Response:
+        """Send one request, and check that its answer has this status and is as described."""
+        operation = self._operations[operation_id]
+        response = self._http.request(operation.method.upper(), url, **options)
+        assert response.status_code == status, (operation_id, response.status_code, response.text)
+        assert str(status) in operation.definition.raw["responses"], f"{operation_id} does not document {status}"
+        operation.validate_response(response)
+        if status >= 400 and operation_id != "readyz":
+            assert response.headers["content-type"] == "application/problem+json"
+            assert response.json().keys() >= PROBLEM_MEMBERS
+            assert response.json()["requestId"] == response.headers["x-request-id"]
+        self.seen.add((operation_id, status))
+        return response
+
+
+@pytest.fixture(scope="module")
+def recorder(service: Service) -> Iterator[Recorder]:
+    """The one recorder of this module."""
+    with httpx.Client(
+        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, trust_env=False, timeout=30
+    ) as http:
+        yield Recorder(http, schemathesis.openapi.from_path(FILE))
+
+
+@pytest.mark.parametrize(("noun", "facet", "member", "first", "second"), FACETS)
+def test_resources(
+    recorder: Recorder, noun: str, facet: str, member: str, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    collection = f"{BASE}/{facet}"
+    one = f"{collection}/user=res-{facet}"
+    body = {"id": f"user=res-{facet}", member: first}
+    created = recorder.send(f"create{noun}", 201, collection, json=body)
+    assert created.headers["location"] == one
+    assert created.headers["confplane-change-id"]
+    recorder.send(f"create{noun}", 200, collection, json=body)
+    recorder.send(f"create{noun}", 409, collection, json={**body, member: second})
+    recorder.send(f"create{noun}", 400, collection, json={member: first})
+    recorder.send(f"create{noun}", 412, collection, json=body, headers={"If-None-Match": "*"})
+    recorder.send(f"create{noun}", 201, collection, json={"entity": {"user": f"res2-{facet}"}, member: first})
+    full = recorder.send(f"get{noun}", 200, one, params={"view": "full"}).json()
+    etag = recorder.send(f"get{noun}", 200, one).headers["etag"]
+    assert full["status"]["etag"] == etag == created.headers["etag"]
+    recorder.send(f"get{noun}", 304, one, headers={"If-None-Match": etag})
+    recorder.send(f"get{noun}", 404, f"{collection}/user=nobody")
+    recorder.send(f"get{noun}", 400, f"{collection}/user%3Dx=y")
+    recorder.send(f"put{noun}", 200, one, json=full)
+    recorder.send(f"put{noun}", 200, one, json={member: second}, headers={"If-Match": etag})
+    failed = recorder.send(f"put{noun}", 412, one, json={member: first}, headers={"If-Match": etag}).json()
+    recorder.send(f"put{noun}", 200, one, json={member: first, "etag": failed["etag"]}, params={"view": "full"})
+    recorder.send(f"put{noun}", 200, one, json={member: second}, params={"validateOnly": "true"})
+    recorder.send(f"put{noun}", 400, one, json={member: {}})
+    found = recorder.send(f"effective{noun}", 200, f"{one}/effective")
+    recorder.send(f"effective{noun}", 304, f"{one}/effective", headers={"If-None-Match": found.headers["etag"]})
+    recorder.send(f"effective{noun}", 400, f"{collection}/topic=t/effective")
+    page = recorder.send(f"list{noun}", 200, collection, params={"pageSize": 1, "view": "full"}).json()
+    assert page["nextPageToken"]
+    recorder.send(f"list{noun}", 200, collection, params={"pageToken": page["nextPageToken"]})
+    recorder.send(f"list{noun}", 400, collection, params={"pageSize": 0})
+    recorder.send(f"delete{noun}", 412, one, headers={"If-Match": '"other"'})
+    recorder.send(f"delete{noun}", 200, one)
+    recorder.send(f"delete{noun}", 200, one)
+    recorder.send(f"delete{noun}", 400, f"{collection}/USER")
+
+
+@pytest.mark.parametrize(("noun", "facet", "member", "first", "second"), FACETS)
+def test_rpcs(
+    recorder: Recorder, noun: str, facet: str, member: str, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    del member
+    url = f"{BASE}/{facet}:alter"
+    good = {
+        "entity": [{"entityType": "user", "entityName": f"rpc-{facet}"}],
+        "ops": [{"key": key, "value": value} for key, value in first.items()],
+    }
+    bad = {**good, "entity": [{"entityType": "user", "entityName": ".."}]}
+    recorder.send(f"alter{noun}", 200, url, json={"entries": [good]})
+    recorder.send(f"alter{noun}", 200, url, json={"entries": [good]})
+    recorder.send(f"alter{noun}", 200, url, json={"entries": []})
+    assert recorder.send(f"alter{noun}", 207, url, json={"entries": [good, bad]}).json()["failed"] == 1
+    none = recorder.send(f"alter{noun}", 400, url, json={"entries": [bad, good], "atomic": True}).json()
+    assert none["failed"] == len(none["entries"]) == 2
+    recorder.send(f"alter{noun}", 412, url, json={"entries": [{**good, "etag": '"other"'}]})
+    recorder.send(f"alter{noun}", 400, url, json={"entries": [good], "more": 1})
+    changed = {**good, "ops": [{"key": key, "value": value} for key, value in second.items()]}
+    answer = recorder.send(f"alter{noun}", 200, url, json={"entries": [changed]})
+    assert answer.headers["confplane-change-id"] == answer.json()["entries"][0]["changeId"]
+    url = f"{BASE}/{facet}:describe"
+    recorder.send(f"describe{noun}", 200, url, json={"components": []})
+    recorder.send(f"describe{noun}", 400, url, json={"components": [{"entityType": "group", "matchType": 1}]})
+
+
+@pytest.mark.parametrize("operation_id", ["alterClientQuotas", "createClientConfigs", "describeClientConfigs"])
+def test_bodies(recorder: Recorder, operation_id: str) -> None:
+    url = {
+        "alterClientQuotas": f"{BASE}/client-quotas:alter",
+        "createClientConfigs": f"{BASE}/client-configs",
+        "describeClientConfigs": f"{BASE}/client-configs:describe",
+    }[operation_id]
+    recorder.send(operation_id, 415, url, content=b"{}", headers={"Content-Type": "text/plain"})
+    recorder.send(operation_id, 415, url, content=b"{}")
+    recorder.send(operation_id, 400, url, content=b"", headers={"Content-Type": "application/json"})
+    large = b'{"components":"' + b"x" * (8 * 1024 * 1024) + b'"}'
+    recorder.send(operation_id, 413, url, content=large, headers={"Content-Type": "application/json"})
+
+
+def test_registrations(recorder: Recorder) -> None:
+    body = {
+        "components": [{"entityType": "user", "matchType": "exact", "match": "registered"}],
+        "resolveEntity": True,
+        "supportedConfigs": ["acks"],
+        "clientInformation": {"softwareName": "librdkafka", "softwareVersion": "2.8.0"},
+    }
+    recorder.send("describeClientConfigs", 200, f"{BASE}/client-configs:describe", json=body)
+    described = recorder.send(
+        "describeClientConfigs", 200, f"{BASE}/client-configs:describe", json={"components": body["components"]}
+    ).json()
+    assert described["entries"][0]["entityCompatibility"][0]["supportedConfigs"] == ["acks"]
+    url = f"{BASE}/registrations"
+    for _ in range(100):  # written in the background, within seconds
+        items = recorder.send("listRegistrations", 200, url, params={"id": "user=registered"}).json()["items"]
+        if items:
+            break
+    assert items[0]["clientInformation"] == {"softwareName": "librdkafka", "softwareVersion": "2.8.0"}
+    recorder.send("listRegistrations", 400, url, params={"id": "nobody"})
+    recorder.send("clearRegistrations", 400, url)
+    assert recorder.send("clearRegistrations", 200, url, params={"id": "user=registered"}).json() == {"cleared": 1}
+
+
+def test_audit(recorder: Recorder) -> None:
+    one = f"{BASE}/client-quotas/user=audited"
+    change = recorder.send(
+        "putClientQuotas",
+        200,
+        one,
+        json={"quotas": {"request_percentage": 12.5}},
+        params={"reason": "to see it", "ticket": "T-1"},
+    ).headers["confplane-change-id"]
+    recorder.send("deleteClientQuotas", 200, one)
+    found = recorder.send("getAuditedChange", 200, f"{BASE}/audit/{change}").json()
+    assert found["reason"] == "to see it"
+    assert found["outcome"] == "committed"
+    page = recorder.send("searchAudit", 200, f"{BASE}/audit", params={"entity": "user=audited", "pageSize": 1}).json()
+    assert [item["entities"][0]["after"] for item in page["items"]] == [{}]
+    recorder.send(
+        "searchAudit",
+        200,
+        f"{BASE}/audit",
+        params={"pageToken": page["nextPageToken"], "since": "2020-01-01T00:00:00Z"},
+    )
+    recorder.send("searchAudit", 400, f"{BASE}/audit", params={"since": "yesterday"})
+    recorder.send("getAuditedChange", 404, f"{BASE}/audit/019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10")
+    recorder.send("getAuditedChange", 400, f"{BASE}/audit/1")
+
+
+def test_the_service_itself(recorder: Recorder) -> None:
+    recorder.send("livez", 200, "/livez")
+    recorder.send("livez", 400, "/livez?x=1")
+    recorder.send("readyz", 200, "/readyz")
+    recorder.send("readyz", 400, "/readyz", headers={"Idempotency-Key": "k"})
+    recorder.send("whoami", 200, "/v1/whoami")
+    recorder.send("whoami", 400, "/v1/whoami?x=1")
+    recorder.send("listClusters", 200, "/v1/clusters")
+    recorder.send("listClusters", 400, "/v1/clusters?x=1")
+    recorder.send("getCluster", 200, BASE)
+    recorder.send("getCluster", 400, f"{BASE}?x=1")
+    recorder.send("getCluster", 404, "/v1/clusters/none")
+    recorder.send("listConfigDefinitions", 200, f"{BASE}/config-definitions")
+    page = recorder.send("listConfigDefinitions", 200, f"{BASE}/config-definitions", headers={"Accept": "text/html"})
+    assert page.headers["content-type"].startswith("text/html")
+    recorder.send("listConfigDefinitions", 400, f"{BASE}/config-definitions?x=1")
+
+
+def test_a_revision_that_is_not_reached_in_time(recorder: Recorder) -> None:
+    waited = recorder.send(
+        "getClientQuotas",
+        503,
+        f"{BASE}/client-quotas/user=alice",
+        headers={"Confplane-Min-Revision": "9000000000000000000"},
+    )
+    assert int(waited.headers["retry-after"]) >= 1
+    assert waited.json()["retriable"] is True
+
+
+@pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "readyz"}))
+def test_without_a_token(recorder: Recorder, operation_id: str) -> None:
+    operation = recorder._operations[operation_id]
+    url = operation.path.format(cluster="default", id="user=alice", changeId="019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10")
+    refused = recorder.send(operation_id, 401, url, headers={"Authorization": "Bearer wrong"})
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_every_operation_was_answered_with_success_and_with_a_problem(recorder: Recorder) -> None:
+    if len(recorder.seen) < 30:
+        pytest.skip("only with the tests above")
+    for operation_id in OPERATION_IDS:
+        statuses = {status for name, status in recorder.seen if name == operation_id}
+        assert any(status < 300 for status in statuses), operation_id
+        assert any(status == 400 for status in statuses), (operation_id, json.dumps(sorted(statuses)))

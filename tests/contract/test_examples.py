@@ -1,0 +1,118 @@
+"""The specification's examples do what they show: each is sent to a real service, in the order in which they are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx
+import jsonschema_rs
+import pytest
+import schemathesis
+
+from app.api import examples
+from app.api.app import specification
+from tests.contract.api import FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+    from tests.support.service import Service
+
+SPEC: dict[str, Any] = specification()
+OPERATIONS = {
+    operation["operationId"]: {**operation, "path": path, "method": method}
+    for path, item in SPEC["paths"].items()
+    for method, operation in item.items()
+}
+ORDER = tuple(examples.BODIES)
+
+
+@pytest.fixture(scope="module")
+def schema() -> OpenApiSchema:
+    """The committed file."""
+    return schemathesis.openapi.from_path(FILE)
+
+
+@pytest.fixture(scope="module")
+def http(service: Service) -> Iterator[httpx.Client]:
+    """A client that is logged in."""
+    with httpx.Client(
+        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, trust_env=False, timeout=30
+    ) as client:
+        yield client
+
+
+def _resolve(item: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in item:
+        kind, name = item["$ref"].removeprefix("#/components/").split("/")
+        item = SPEC["components"][kind][name]
+    return item
+
+
+def _url(operation: dict[str, Any]) -> str:
+    """Fill the path with the examples of its parameters."""
+    path: str = operation["path"]
+    for parameter in map(_resolve, operation.get("parameters", [])):
+        if parameter["in"] == "path":
+            path = path.replace(f"{{{parameter['name']}}}", quote(parameter["example"], safe="=,~"))
+    return path
+
+
+def _send(http: httpx.Client, schema: OpenApiSchema, name: str, body: Any = None) -> httpx.Response:
+    operation = OPERATIONS[name]
+    response = http.request(operation["method"].upper(), _url(operation), json=body)
+    assert response.is_success, (name, response.status_code, response.text)
+    schema[operation["path"]][operation["method"].upper()].validate_response(response)
+    return response
+
+
+def test_every_example_of_a_body_is_sent_here() -> None:
+    assert set(ORDER) == {name for name, operation in OPERATIONS.items() if "requestBody" in operation}
+
+
+def test_all_examples_succeed_in_their_order(http: httpx.Client, schema: OpenApiSchema) -> None:
+    for name in ORDER:
+        shown = OPERATIONS[name]["requestBody"]["content"]["application/json"]["examples"]
+        assert shown, name
+        for example in shown.values():
+            answer = _send(http, schema, name, example["value"])
+            assert answer.status_code != httpx.codes.MULTI_STATUS, (name, answer.text)
+    for name in ("getClientQuotas", "getClientConfigs", "effectiveClientQuotas", "effectiveClientConfigs"):
+        assert _send(http, schema, name).json()["id"] == "user=alice"
+
+
+def test_the_worked_example_resolves_as_shown(http: httpx.Client, schema: OpenApiSchema) -> None:
+    _send(http, schema, "alterClientConfigs", examples.ALTER_CLIENT_CONFIGS["kip-649"]["value"])
+    body = examples.DESCRIBE_CLIENT_CONFIGS["resolve"]["value"]
+    (entry,) = _send(http, schema, "describeClientConfigs", body).json()["entries"]
+    assert {item["key"]: item["value"] for item in entry["values"]} == {
+        "acks": "all",
+        "heartbeat.interval.ms": "5000",
+        "session.timeout.ms": "11000",
+    }
+
+
+def test_examples_of_parameters_and_members_are_what_their_schemas_describe() -> None:
+    checked = 0
+    for operation in OPERATIONS.values():
+        for parameter in map(_resolve, operation.get("parameters", [])):
+            for example in [
+                *parameter["schema"].get("examples", []),
+                *([parameter["example"]] if "example" in parameter else []),
+            ]:
+                assert jsonschema_rs.is_valid(parameter["schema"], example), (parameter["name"], example)
+                checked += 1
+    for name, model in SPEC["components"]["schemas"].items():
+        for member, part in model.get("properties", {}).items():
+            for example in part.get("examples", []):
+                # References reach back into the components, so the part is judged within the whole.
+                assert jsonschema_rs.is_valid({**part, "components": SPEC["components"]}, example), (
+                    name,
+                    member,
+                    example,
+                )
+                checked += 1
+    assert checked > 50

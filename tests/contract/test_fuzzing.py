@@ -1,0 +1,59 @@
+"""Sound and unsound requests for every operation, made from the committed specification: none may end in a 5xx.
+
+Every answer is held against the specification: status, content type, headers, body; unsound requests must be refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.contract.api import OPERATION_IDS, Sender, load
+
+if TYPE_CHECKING:
+    from tests.contract.api import Case
+    from tests.support.service import Service
+
+_QUICK = load(15)
+_LONG = load(800)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def sender(service: Service) -> Sender:
+    """What sends the cases and counts them."""
+    async with service.client() as client:
+        answer = await client.put("client-quotas", "user=alice", {"producer_byte_rate": 1})
+    assert answer.change_id is not None
+    return Sender(answer.change_id)
+
+
+@_QUICK.parametrize()
+def test_every_operation_keeps_to_the_specification(case: Case, service: Service, sender: Sender) -> None:
+    sender.send(case, service)
+
+
+def test_the_cases_were_many_and_of_all_kinds(sender: Sender) -> None:
+    if not sender.sent:
+        pytest.skip("only with the test above")
+    assert sender.sent.total() >= 2_000
+    assert {operation for operation, _, _ in sender.sent} == OPERATION_IDS
+    for operation in OPERATION_IDS:
+        found = {(mode, status // 100) for name, mode, status in sender.sent if name == operation}
+        assert ("negative", 4) in found, f"{operation} never refused anything"
+        # What is made from a schema at random seldom has a key that the very entity can have; test_examples.py has them.
+        assert ("positive", 2) in found or operation.startswith("create"), f"{operation} never succeeded"
+
+
+@pytest.mark.long
+@_LONG.parametrize()
+def test_every_operation_keeps_to_the_specification_at_length(case: Case, service: Service, sender: Sender) -> None:
+    sender.send(case, service)
+
+
+@pytest.mark.long
+def test_the_long_run_was_ten_times_as_long(sender: Sender) -> None:
+    if not sender.sent:
+        pytest.skip("only with the test above")
+    assert sender.sent.total() >= 20_000

@@ -1,0 +1,296 @@
+"""Input that no schema describes: bytes on the wire, odd headers, endless queries, deep and huge bodies.
+
+Whatever is sent, the answer is an error of the client's, as a problem, and the service goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contract.api import MAX_TARGET, PROBLEM_MEMBERS
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+BASE = "/v1/clusters/default"
+
+
+def _exchange(service: Service, raw: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send raw bytes and read one answer to its end: status, headers by lower-case name, body."""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(raw)
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+    head, _, body = received.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(status.split()[1]), headers, body
+
+
+def _request(
+    service: Service, method: str, target: str, *headers: bytes, body: bytes | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    lines = [
+        f"{method} {target} HTTP/1.1".encode("latin-1"),
+        b"Host: localhost",
+        b"Connection: close",
+        f"Authorization: Bearer {service.token}".encode(),
+        *headers,
+    ]
+    if body is not None:
+        lines += [b"Content-Type: application/json", b"Content-Length: %d" % len(body)]
+    return _exchange(service, b"\r\n".join(lines) + b"\r\n\r\n" + (body or b""))
+
+
+def _refused(answer: tuple[int, dict[str, str], bytes]) -> int:
+    """Check that an answer is a problem of the client's, and return its status."""
+    status, headers, body = answer
+    assert 400 <= status < 500, (status, body[:500])
+    assert headers["content-type"] == "application/problem+json", body[:500]
+    problem = json.loads(body)
+    assert problem.keys() >= PROBLEM_MEMBERS
+    assert problem["status"] == status
+    return status
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/%00",
+        "/v1/clusters/%00/client-quotas",
+        "/v1/clusters/%FF/client-quotas",
+        "/v1/clusters/../../etc/passwd",
+        "/v1//clusters",
+        "/v1/clusters/",
+        f"{BASE}/client-quotas/",
+        f"{BASE}/client-quotas/user=%00",
+        f"{BASE}/client-quotas/user=%FF",
+        f"{BASE}/client-quotas/user=%C3%28",
+        f"{BASE}/client-quotas/user=~00",
+        f"{BASE}/client-quotas/user=~ED~A0~80",
+        f"{BASE}/client-quotas/user=..",
+        f"{BASE}/client-quotas/user=a/../user=b",
+        f"{BASE}/client-quotas/user=a%2Feffective",
+        f"{BASE}/client-quotas/user=a;x=y",
+        f"{BASE}/client-quotas/user=a%",
+        f"{BASE}/client-quotas/user=%zz",
+        f"{BASE}/client-quotas/{'a' * 60_000}",
+        f"{BASE}/client-quotas/{'user=a,' * 5_000}",
+        f"{BASE}/client-quotas?user=%FF",
+        f"{BASE}/client-quotas?user=%00",
+        f"{BASE}/client-quotas?user=a&user=b",
+        f"{BASE}/client-quotas?{'x=1&' * 10_000}",
+        f"{BASE}/client-quotas?pageSize={'9' * 5_000}",
+        f"{BASE}/client-quotas?pageSize=1e3",
+        f"{BASE}/client-quotas?pageSize=-0",
+        f"{BASE}/client-quotas?pageToken={'A' * 8_000}",
+        f"{BASE}/client-quotas?pageToken=%F0%9F%98%80",
+        f"{BASE}/client-quotas?pageToken=____",
+        f"{BASE}/client-quotas?id={'user=' + 'a' * 50_000 + '%2F'}",
+        f"{BASE}/client-quotas?consistency=Strong",
+        f"{BASE}/client-quotas/user=a?view=%C3%A9",
+        f"{BASE}/client-quotas/user=a?reason={'r' * 1_025}",
+        f"{BASE}/audit?since=0000-01-01T00:00:00Z",
+        f"{BASE}/audit?since=9999-12-31T23:59:59-23:59",
+        f"{BASE}/audit?until=0001-01-01T00:00:00%2B23:59",
+        f"{BASE}/audit?until=253402300800",
+        f"{BASE}/audit?pageToken={'f' * 36}",
+        f"{BASE}/audit/{'0' * 32}",
+        f"{BASE}/audit/%7B00000000-0000-0000-0000-000000000000%7D",
+        f"{BASE}/registrations?id=user%3Da%00",
+        f"{BASE}/nothing",
+    ],
+    ids=lambda target: target[:60],
+)
+def test_odd_targets(service: Service, target: str) -> None:
+    assert _refused(_request(service, "GET", target)) in {400, 404}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"{BASE}/audit?key=%F0%9F%98%80",
+        f"{BASE}/client-quotas?user=%F0%9F%98%80%2F%0A",
+        f"{BASE}/audit?since=0001-01-01T00:00:00Z",
+        f"{BASE}/audit?principal=%EF%BF%BF&until=9999-12-31T23:59:59.999999999Z",
+    ],
+)
+def test_odd_targets_that_are_sound(service: Service, target: str) -> None:
+    status, _, body = _request(service, "GET", target)
+    assert status == 200, body
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PATCH", "TRACE", "PROPFIND", "POST"])
+def test_methods_that_are_not_there(service: Service, method: str) -> None:
+    status, headers, body = _request(service, method, f"{BASE}/audit")
+    assert status == 405
+    assert headers["allow"] == "get"
+    assert method == "HEAD" or _refused((status, headers, body)) == 405
+
+
+@pytest.mark.parametrize(
+    ("header", "statuses"),
+    [
+        (b"If-Match: " + b'"a",' * 3_000 + b'"a"', {404, 412, 200}),
+        (b"If-Match: " + b'"' * 5_000, {400}),
+        (b"If-None-Match: \xff", {400}),
+        (b"If-None-Match: ,", {400}),
+        (b"X-Request-Id: \xe9 spaces and <tags>", {200}),
+        (b"X-Request-Id: " + b"a" * 10_000, {200}),
+        (b"Confplane-Min-Revision: -1", {400}),
+        (b"Confplane-Min-Revision: 1e3", {400}),
+        (b"Confplane-Min-Revision: \xb2", {400}),
+        (b"Confplane-Min-Revision: " + b"9" * 5_000, {400}),
+        (b"Idempotency-Key: k", {400}),
+        (b"Content-Length: 0", {200}),
+        (b"Accept: \xff/\xff;q=x", {200}),
+        (b"Cookie: " + b"a=b; " * 3_000, {200}),
+    ],
+    ids=lambda value: value[:40].decode("latin-1") if isinstance(value, bytes) else None,
+)
+def test_odd_headers(service: Service, header: bytes, statuses: set[int]) -> None:
+    body = b'{"quotas":{"producer_byte_rate":1}}'
+    assert _request(service, "PUT", f"{BASE}/client-quotas/user=headers", body=body)[0] == 200
+    for target in (f"{BASE}/client-quotas/user=headers", f"{BASE}/client-quotas"):
+        answer = _request(service, "GET", target, header)
+        if answer[0] >= 400:
+            _refused(answer)
+        if target.endswith("headers") and not header.startswith(b"If-Match"):
+            assert answer[0] in statuses, answer
+        assert len(answer[1]["x-request-id"]) <= 128
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [b"", b"Bearer", b"Bearer ", b"Basic YTpi", b"bearer \xff", b"Bearer " + b"x" * 20_000, b"Bearer a b"],
+)
+def test_odd_tokens(service: Service, authorization: bytes) -> None:
+    head = b"GET /v1/whoami HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    assert _refused(_exchange(service, head + b"Authorization: " + authorization + b"\r\n\r\n")) == 401
+    assert _refused(_exchange(service, head + b"\r\n")) == 401
+
+
+BODIES = {
+    "deep-lists": b"[" * 100_000,
+    "deep-objects": b'{"a":' * 100_000,
+    "deep-within": b'{"entries":' + b"[" * 40 + b"]" * 40 + b"}",
+    "huge-integer": b'{"entries":' + b"9" * 1_000_000 + b"}",
+    "huge-exponent": b'{"entries":1e' + b"9" * 10_000 + b"}",
+    "nan": b'{"entries":NaN}',
+    "scalar": b"1",
+    "null": b"null",
+    "list": b"[]",
+    "text": b'"entries"',
+    "empty": b"",
+    "blank": b" ",
+    "half": b'{"entries":[',
+    "two": b'{"entries":[]}{"entries":[]}',
+    "bom": b'\xef\xbb\xbf{"entries":[]}',
+    "utf-16": '{"entries":[]}'.encode("utf-16"),
+    "latin-1": b'{"entries":["\xe9"]}',
+    "surrogate": b'{"entries":["\\ud800"]}',
+    "nul": b'{"entries":["\\u0000"]}',
+    "nul-key": b'{"\\u0000":[]}',
+    "twice": b'{"entries":[],"entries":[]}',
+    "unknown-member": b'{"entries":[],"\xf0\x9f\x98\x80":1}',
+    "proto": b'{"entries":[],"__proto__":{}}',
+    "long-name": b'{"entries":[],"' + b"x" * 100_000 + b'":1}',
+    "many-entries": b'{"entries":[' + b"0," * 200_000 + b"0]}",
+    "above-the-most-entries": b'{"entries":[' + b'{"entity":[],"ops":[]},' * 10_000 + b'{"entity":[],"ops":[]}]}',
+    "long-entity-name": b'{"entries":[{"entity":[{"entityType":"user","entityName":"'
+    + b"x" * 1_000_000
+    + b'"}],"ops":[{"key":"producer_byte_rate","value":1,"remove":false}]}]}',
+    "long-type": b'{"entries":[{"entity":[{"entityType":"' + b"x" * 100_000 + b'","entityName":"a"}],"ops":[]}]}',
+    "dots": b'{"entries":[{"entity":[{"entityType":"user","entityName":".."}],"ops":[]}]}',
+}
+
+
+@pytest.mark.parametrize("facet", ["client-quotas", "client-configs"])
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+def test_odd_bodies(service: Service, facet: str, body: bytes) -> None:
+    assert _refused(_request(service, "POST", f"{BASE}/{facet}:alter", body=body)) in {400, 413}
+
+
+@pytest.mark.parametrize(
+    ("facet", "key", "value"),
+    [
+        ("client-quotas", "producer_byte_rate", value)
+        for value in (
+            "-1",
+            "1e400",
+            "9223372036854775808",
+            "9" * 300,
+            "0.5",
+            "1e-7",
+            "true",
+            '"1"',
+            "null",
+            "[]",
+            "{}",
+            "-0.1",
+            "1e19",
+        )
+    ]
+    + [
+        ("client-quotas", key, "1")
+        for key in (
+            "SCRAM-SHA-256",
+            "",
+            "x",
+            "\\ud83d\\ude00",
+            "producer_byte_rate ",
+            "acks",
+            "connection_creation_rate",
+        )
+    ]
+    + [
+        ("client-configs", "session.timeout.ms", value)
+        for value in ("30000", "null", '""', '"-1"', '"1e4"', '"99999999999999999999"', '"\\u0661"', '"0x1"', "[]")
+    ]
+    + [
+        ("client-configs", key, '"1"')
+        for key in ("supported.configs", "bootstrap.servers", "ssl.key.password", "x", "")
+    ],
+)
+def test_odd_values(service: Service, facet: str, key: str, value: str) -> None:
+    member = "quotas" if facet == "client-quotas" else "configs"
+    put = f'{{"{member}":{{"{key}":{value}}}}}'.encode()
+    assert _refused(_request(service, "PUT", f"{BASE}/{facet}/user=odd", body=put)) == 400
+    if value == "1e-7":
+        return  # within the tolerance that Kafka has for what altered rates may be off from a whole number
+    op = f'{{"key":"{key}","value":{value}}}'
+    alter = f'{{"entries":[{{"entity":[{{"entityType":"user","entityName":"odd"}}],"ops":[{op}]}}]}}'.encode()
+    assert _refused(_request(service, "POST", f"{BASE}/{facet}:alter", body=alter)) == 400
+
+
+def test_a_name_that_fills_the_transaction_is_too_large(service: Service) -> None:
+    body = json.dumps(
+        {
+            "entries": [
+                {
+                    "entity": [{"entityType": "user", "entityName": "x" * 950_000}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1}],
+                }
+            ]
+        }
+    ).encode()
+    assert _refused(_request(service, "POST", f"{BASE}/client-quotas:alter", body=body)) == 413
+
+
+def test_what_is_no_http_is_refused(service: Service) -> None:
+    status, _, _ = _exchange(service, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
+    assert status == 400
+    status, _, _ = _exchange(service, b"GET / HTTP/1.1\r\nHost x\r\n\r\n")
+    assert status == 400
+    status, _, _ = _request(service, "GET", f"/livez?{'x' * MAX_TARGET}")
+    assert status == 400
+
+
+def test_the_service_goes_on_after_all_of_it(service: Service) -> None:
+    assert _request(service, "GET", f"{BASE}/client-quotas")[0] == 200
+    assert "Traceback" not in service.log.read_text()

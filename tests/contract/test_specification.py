@@ -1,0 +1,140 @@
+"""The committed specification: it is the code's, its names are kept, and it says of every operation what it may answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from app.api.app import specification
+from app.wiring import openapi_yaml
+from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPEC: dict[str, Any] = specification()
+OPERATIONS: dict[str, dict[str, Any]] = {
+    operation["operationId"]: {**operation, "path": path, "method": method}
+    for path, item in SPEC["paths"].items()
+    for method, operation in item.items()
+}
+OPEN = frozenset({"livez", "readyz"})
+WRITES = frozenset(
+    name for name in OPERATIONS if name.startswith(("alterClient", "createClient", "putClient", "deleteClient"))
+)
+
+
+def _resolve(item: dict[str, Any]) -> dict[str, Any]:
+    """Follow a reference within the specification."""
+    while "$ref" in item:
+        kind, name = item["$ref"].removeprefix("#/components/").split("/")
+        item = SPEC["components"][kind][name]
+    return item
+
+
+def _schemas(item: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a schema that describes an object."""
+    if isinstance(item, dict):
+        if item.get("type") == "object":
+            yield item
+        for value in item.values():
+            yield from _schemas(value)
+    elif isinstance(item, list):
+        for value in item:
+            yield from _schemas(value)
+
+
+def _reachable(name: str, seen: set[str]) -> set[str]:
+    if name not in seen:
+        seen.add(name)
+        text = yaml.safe_dump(SPEC["components"]["schemas"][name])
+        for word in text.split():
+            if word.startswith(("'#/components/schemas/", "#/components/schemas/")):
+                _reachable(word.strip("'").rpartition("/")[2], seen)
+    return seen
+
+
+def test_the_committed_file_is_what_the_code_says() -> None:
+    assert FILE.read_bytes() == openapi_yaml().encode(), "run `make openapi` and look at what changed"
+
+
+def test_operation_ids_stay() -> None:
+    assert set(OPERATIONS) == OPERATION_IDS
+
+
+@pytest.mark.parametrize("name", sorted(OPERATION_IDS))
+def test_every_answer_is_described(name: str) -> None:
+    operation = OPERATIONS[name]
+    statuses = set(operation["responses"])
+    expected = {"400"} if name in OPEN else {"400", "401"}
+    if "{cluster}" in operation["path"]:
+        expected |= {"404"}
+    if "requestBody" in operation:
+        expected |= {"413", "415"}
+    if name in WRITES:
+        expected |= {"409", "412", "429", "503", "504"}
+    assert statuses >= expected
+    for status, response in operation["responses"].items():
+        answer = _resolve(response)
+        assert answer["description"]
+        headers = set(answer["headers"])
+        assert "X-Request-Id" in headers
+        if int(status) >= 400 and name != "readyz":
+            assert set(answer["content"]) == {"application/problem+json"}
+        if status in {"429", "503"}:
+            assert "Retry-After" in headers
+        if int(status) < 300 and "{cluster}" in operation["path"]:
+            assert {"Confplane-Revision", "Confplane-Stale-Ms"} <= headers
+        if (int(status) < 300 and name in WRITES) or status == "504":
+            assert "Confplane-Change-Id" in headers
+
+
+@pytest.mark.parametrize("name", sorted(OPERATION_IDS))
+def test_every_operation_explains_itself(name: str) -> None:
+    operation = OPERATIONS[name]
+    assert operation["summary"]
+    assert len(operation["tags"]) == 1
+    assert operation["tags"][0] in {tag["name"] for tag in SPEC["tags"]}
+    assert operation["security"] == ([] if name in OPEN else [{"bearer": []}])
+    for parameter in operation.get("parameters", []):
+        known = _resolve(parameter)
+        assert known["description"]
+        assert "null" not in str(known["schema"]), "a parameter is there or is left out"
+
+
+def test_requests_take_no_unknown_members() -> None:
+    names: set[str] = set()
+    for operation in OPERATIONS.values():
+        if "requestBody" in operation:
+            _reachable(
+                operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2], names
+            )
+    assert len(names) >= 12
+    for name in names:
+        assert SPEC["components"]["schemas"][name]["additionalProperties"] is False
+
+
+def test_every_object_of_an_answer_is_closed_or_a_map() -> None:
+    for name, schema in SPEC["components"]["schemas"].items():
+        for item in _schemas(schema):
+            if item.get("properties"):
+                closed = item.get("additionalProperties") is False or isinstance(item["additionalProperties"], dict)
+                assert closed, f"{name} would let anything pass"
+
+
+def test_problems_have_their_members() -> None:
+    problem = SPEC["components"]["schemas"]["Problem"]
+    assert set(problem["required"]) == PROBLEM_MEMBERS
+
+
+def test_everything_that_is_shared_is_used() -> None:
+    text = FILE.read_text()
+    for kind in ("schemas", "responses", "parameters", "headers"):
+        for name in SPEC["components"][kind]:
+            assert f"#/components/{kind}/{name}" in text, f"components.{kind}.{name} is used by nothing"
+
+
+def test_no_title_repeats_a_name() -> None:
+    assert not [name for name, schema in SPEC["components"]["schemas"].items() if isinstance(schema.get("title"), str)]

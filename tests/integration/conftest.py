@@ -1,0 +1,65 @@
+"""A service on real ZooKeeper and Postgres, and a client that speaks to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE
+from tests.support import servers
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+
+
+@pytest.fixture(scope="module")
+def module_chroot(zookeeper: ZooKeeper) -> str:
+    """One chroot for the tests of a module, which keep apart by their entities' names."""
+    return servers.make_chroot(zookeeper.hosts)
+
+
+@pytest.fixture(scope="module")
+def module_database(postgres: Postgres) -> servers.Database:
+    """One migrated database for the tests of a module."""
+    database = servers.make_database(postgres)
+    upgrade(database.owner_dsn, SERVICE)
+    return database
+
+
+@pytest.fixture(scope="module")
+def service(
+    module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """One service for the tests of a module."""
+    with Service(tmp_path_factory.mktemp("service"), connect=module_chroot, dsn=module_database.service_dsn) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(service: Service) -> AsyncIterator[ConfplaneClient]:
+    """A client of that service."""
+    async with service.client() as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def zk(module_chroot: str) -> Iterator[KazooClient]:
+    """A plain kazoo client on the service's chroot: what a broker sees."""
+    yield from servers.raw_client(module_chroot)
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    """Where a test's own processes keep their files."""
+    return tmp_path

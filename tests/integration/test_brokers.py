@@ -1,0 +1,186 @@
+"""A store with registered brokers: the controller guard, the layout of client configs, the cap on notifications."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.audit.migrate import upgrade
+from app.client import ProblemError
+from app.devstack.postgres import SERVICE
+from app.domain.entities import Entity
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from tests.support.servers import Database
+
+ALICE = Entity.of(user="alice")
+PAIR = Entity.of(user="alice", client_id="app")
+
+
+@pytest.fixture
+def dsn(database: Database) -> str:
+    upgrade(database.owner_dsn, SERVICE)
+    return database.service_dsn
+
+
+def register_broker(zk: KazooClient, *, controller: dict[str, Any] | None) -> None:
+    """Leave what a broker leaves."""
+    for path in ("/brokers/ids", "/config/changes", "/config/users", "/config/clients", "/config/ips"):
+        zk.ensure_path(path)
+    zk.create("/brokers/ids/0", b'{"host":"b"}', ephemeral=True)
+    if controller is not None:
+        zk.create("/controller_epoch", b"1")
+        zk.create("/controller", json.dumps(controller).encode(), ephemeral=True)
+
+
+ZOOKEEPER_CONTROLLER = {"version": 2, "brokerid": 0, "timestamp": "1", "kraftControllerEpoch": -1}
+
+
+@pytest.mark.parametrize(
+    "controller",
+    [None, {"version": 2, "brokerid": 3000, "timestamp": "1", "kraftControllerEpoch": 5}],
+    ids=["no controller", "KRaft controller"],
+)
+async def test_no_write_without_a_zookeeper_controller(
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str, controller: Any
+) -> None:
+    register_broker(raw_zk, controller=controller)
+    with Service(tmp_path, connect=chroot, dsn=dsn) as service:
+        async with service.client() as client:
+            with pytest.raises(ProblemError) as caught:
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+            assert caught.value.status == 409
+            assert caught.value.kafka_error_code == 11
+            assert caught.value.outcome == "not_applied"
+            assert raw_zk.exists("/config/users/alice") is None
+            # A controller that shows up is found without a restart.
+            if controller is not None:
+                raw_zk.delete("/controller")
+            else:
+                raw_zk.create("/controller_epoch", b"1")
+            raw_zk.create("/controller", json.dumps(ZOOKEEPER_CONTROLLER).encode(), ephemeral=True)
+            await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+
+
+async def test_a_takeover_between_read_and_write_is_seen(
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
+) -> None:
+    register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
+    with Service(tmp_path, connect=chroot, dsn=dsn) as service:
+        async with service.client() as client:
+            await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+            # A KRaft takeover: the node is deleted and made again, so its version is the same, but the epoch grew.
+            transaction = raw_zk.transaction()
+            transaction.delete("/controller")
+            transaction.create("/controller", b'{"version":2,"brokerid":3000,"kraftControllerEpoch":7}')
+            transaction.set_data("/controller_epoch", b"2")
+            assert not any(isinstance(result, Exception) for result in transaction.commit())
+            with pytest.raises(ProblemError) as caught:
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": 2})
+            assert caught.value.kafka_error_code == 11
+            assert raw_zk.get("/config/users/alice")[0] == b'{"version":1,"config":{"producer_byte_rate":"1"}}'
+
+
+async def test_the_layout_must_be_chosen_where_brokers_are(
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
+) -> None:
+    register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
+    with Service(tmp_path, connect=chroot, dsn=dsn) as service:
+        async with service.client() as client:
+            with pytest.raises(ProblemError) as caught:
+                await client.put("client-configs", ALICE, {"acks": "1"})
+            assert caught.value.status == 409
+            assert "client_configs_layout" in caught.value.body["detail"]
+            assert (await client.describe("client-configs")).body["entries"] == []
+            await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+
+
+async def test_the_separate_layout(tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str) -> None:
+    register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
+    cluster = {"client_configs_layout": "separate"}
+    with (
+        Service(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as service,
+        Service(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as other,
+    ):
+        async with service.client() as client, other.client() as reader:
+            await client.put("client-quotas", PAIR, {"producer_byte_rate": 1})
+            written = await client.put("client-configs", PAIR, {"acks": "1"})
+            root = "/confplane/client-configs/users/alice/clients/app"
+            assert raw_zk.get(root)[0] == b'{"version":1,"config":{"acks":"1"}}'
+            assert (
+                raw_zk.get("/config/users/alice/clients/app")[0] == b'{"version":1,"config":{"producer_byte_rate":"1"}}'
+            )
+            newest = max(raw_zk.get_children("/config/changes"))
+            assert (
+                raw_zk.get(f"/config/changes/{newest}")[0] == b'{"version":2,"entity_path":"users/alice/clients/app"}'
+            )
+            read = await reader.get("client-configs", PAIR, min_revision=written.revision)
+            assert read.body["configs"] == {"acks": "1"}
+            await client.delete("client-quotas", PAIR)
+            assert (await reader.get("client-configs", PAIR, strong=True)).body["configs"] == {"acks": "1"}
+
+
+async def test_the_pace_is_bounded_while_brokers_are_registered(
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
+) -> None:
+    register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
+    with Service(tmp_path, connect=chroot, dsn=dsn, cluster={"notifications_max": 10}) as service:
+        async with service.client() as client:
+            for value in range(10):
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": value})
+            with pytest.raises(ProblemError) as caught:
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": 99})
+            assert caught.value.status == 429
+            assert caught.value.kafka_error_code == 89
+            assert caught.value.retry_after_s is not None
+            assert caught.value.outcome == "not_applied"
+            assert len(raw_zk.get_children("/config/changes")) == 10
+            trail = [item async for item in client.items("audit")]
+            assert len(trail) == 10
+
+
+async def test_a_stray_child_is_reported(tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str) -> None:
+    raw_zk.ensure_path("/config/changes/a-lock")
+    with Service(tmp_path, connect=chroot, dsn=dsn) as service:
+        async with service.client() as client:
+            ready = await client.request("GET", "/readyz")
+            assert any("a-lock" in warning for warning in ready.body["warnings"])
+            await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+            assert raw_zk.exists("/config/changes/a-lock") is not None
+
+
+async def test_credentials_appear_nowhere(tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str) -> None:
+    secret = "c3RvcmVkLWtleS1vZi1hbGljZQ"
+    raw_zk.ensure_path("/config/users")
+    raw_zk.create(
+        "/config/users/alice",
+        json.dumps({"version": 1, "config": {"SCRAM-SHA-512": f"salt=a,stored_key={secret},iterations=4096"}}).encode(),
+    )
+    settings = {"CONFPLANE_LOG_LEVEL": "debug"}
+    with Service(tmp_path, connect=chroot, dsn=dsn, settings=settings) as service:
+        async with service.client() as client:
+            answers = [
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": 1}),
+                await client.get("client-quotas", ALICE, full=True),
+                await client.effective("client-quotas", ALICE),
+                await client.describe("client-quotas"),
+                await client.put("client-configs", ALICE, {"acks": "1"}),
+                await client.request("GET", "audit"),
+                await client.request("GET", "/readyz"),
+                await client.delete("client-quotas", ALICE),
+            ]
+            seen = [json.dumps(answer.body) for answer in answers]
+            with pytest.raises(ProblemError) as caught:
+                await client.alter("client-quotas", [(ALICE, {"SCRAM-SHA-512": None})])
+            seen.append(json.dumps(caught.value.body))
+        assert service.token not in service.log.read_text()
+        assert secret not in service.log.read_text()
+        assert not any(secret in text or service.token in text for text in seen)
+    assert secret.encode() in raw_zk.get("/config/users/alice")[0]

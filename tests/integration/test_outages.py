@@ -1,0 +1,128 @@
+"""ZooKeeper or Postgres away: what goes on, what is refused and how, and that all comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.audit.migrate import upgrade
+from app.client import ProblemError
+from app.devstack.postgres import OWNER, SERVICE, Postgres
+from app.devstack.zookeeper import ZooKeeper
+from app.domain.entities import Entity
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+ALICE = Entity.of(user="alice")
+
+
+async def eventually(what: Callable[[], Awaitable[Any]], *, within_s: float = 60.0) -> Any:
+    """Repeat until it raises no problem."""
+    end = time.monotonic() + within_s
+    while True:
+        try:
+            return await what()
+        except ProblemError:
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Any:
+    with Postgres(tmp_path / "postgres", durable=False) as server:
+        server.create_database("trail")
+        upgrade(server.dsn(OWNER, "trail"), SERVICE)
+        yield server
+
+
+async def test_zookeeper_away_and_back(tmp_path: Path, own_postgres: Postgres) -> None:
+    zookeeper = ZooKeeper(tmp_path / "zookeeper")
+    zookeeper.start()
+    try:
+        dsn = own_postgres.dsn(SERVICE, "trail")
+        with Service(tmp_path / "service", connect=zookeeper.hosts, dsn=dsn) as service:
+            async with service.client() as client:
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+                assert (await client.get("client-quotas", ALICE)).stale_ms is None
+                zookeeper.stop()
+                deadline = time.monotonic() + 30
+                while (read := await client.get("client-quotas", ALICE)).stale_ms is None:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.05)
+                assert read.body["quotas"] == {"producer_byte_rate": 1}
+                with pytest.raises(ProblemError) as caught:
+                    await client.put("client-quotas", ALICE, {"producer_byte_rate": 2})
+                assert caught.value.status == 503
+                assert caught.value.retry_after_s is not None
+                assert caught.value.outcome == "not_applied"
+                ready = await client.request("GET", "/readyz")
+                assert ready.body["status"] == "degraded"
+                await asyncio.sleep(6)  # past the session's timeout, so that it is lost and not merely suspended
+                assert (await client.get("client-quotas", ALICE)).body["quotas"] == {"producer_byte_rate": 1}
+                zookeeper.start()
+                await eventually(lambda: client.put("client-quotas", ALICE, {"producer_byte_rate": 3}))
+                again = await client.get("client-quotas", ALICE, strong=True)
+                assert again.body["quotas"] == {"producer_byte_rate": 3}
+                assert again.stale_ms is None
+    finally:
+        zookeeper.stop()
+
+
+async def test_postgres_away_and_back(tmp_path: Path, chroot: str, own_postgres: Postgres) -> None:
+    dsn = own_postgres.dsn(SERVICE, "trail")
+    with Service(tmp_path / "service", connect=chroot, dsn=dsn) as service:
+        async with service.client() as client:
+            await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+            own_postgres.stop()
+            with pytest.raises(ProblemError) as caught:
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": 2})
+            assert caught.value.status == 503
+            assert caught.value.retry_after_s is not None
+            assert caught.value.outcome == "not_applied"
+            read = await client.get("client-quotas", ALICE, strong=True)
+            assert read.body["quotas"] == {"producer_byte_rate": 1}
+            assert read.stale_ms is None
+            with pytest.raises(ProblemError) as caught:
+                await client.request("GET", "audit")
+            assert caught.value.status == 503
+            assert (await client.request("GET", "/readyz")).body["status"] == "degraded"
+            own_postgres.start()
+            await eventually(lambda: client.put("client-quotas", ALICE, {"producer_byte_rate": 3}))
+            trail = [item async for item in client.items("audit", entity=ALICE.id, outcome="committed")]
+            assert [item["entities"][0]["after"]["producer_byte_rate"] for item in trail] == ["3", "1"]
+
+
+async def test_a_service_that_starts_before_its_stores(tmp_path: Path) -> None:
+    zookeeper = ZooKeeper(tmp_path / "zookeeper")
+    postgres = Postgres(tmp_path / "postgres", durable=False)
+    with postgres, zookeeper:  # once, for their ports and the schema
+        postgres.create_database("trail")
+        upgrade(postgres.dsn(OWNER, "trail"), SERVICE)
+    service = Service(tmp_path / "service", connect=zookeeper.hosts, dsn=postgres.dsn(SERVICE, "trail"))
+    service.start(wait_ready=False)
+    try:
+        async with service.client() as client:
+            end = time.monotonic() + 30
+            while True:
+                try:
+                    await client.request("GET", "/readyz")
+                except Exception as error:  # noqa: BLE001 - either not listening yet, or not ready
+                    if isinstance(error, ProblemError) and error.status == 503:
+                        break
+                assert time.monotonic() < end
+                await asyncio.sleep(0.1)
+            with pytest.raises(ProblemError) as caught:
+                await client.get("client-quotas", ALICE)
+            assert caught.value.status == 503
+            with postgres, zookeeper:
+                await eventually(lambda: client.put("client-quotas", ALICE, {"producer_byte_rate": 1}))
+                service.wait_ready()
+    finally:
+        service.stop()

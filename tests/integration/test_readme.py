@@ -1,0 +1,101 @@
+"""The README's commands, run as they are printed, against what `make run` starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from app.devstack.process import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def commands(heading: str) -> list[str]:
+    """The shell blocks of one section."""
+    section = README.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    data = tmp_path_factory.mktemp("readme") / ".confplane"
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "dev", "--data-dir", str(data), "--port", str(port)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + 120
+        while True:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200:
+                    break
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        yield data, port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def test_the_five_minutes(stack: tuple[Path, int], tmp_path: Path) -> None:
+    data, port = stack
+    blocks = commands("Five minutes with it")
+    script = "set -eu\n" + "echo '#'\n".join(blocks)
+    script = script.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace(".venv/bin/python", sys.executable)
+    (tmp_path / ".confplane").symlink_to(data)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
+    _, altered, effective, quotas, stored, trail = [part.strip() for part in done.stdout.split("#\n")]
+    assert json.loads(altered)["failed"] == 0
+    in_force = {item["key"]: item for item in json.loads(effective)["configs"]}
+    assert in_force["session.timeout.ms"]["value"] == "11000"
+    assert in_force["acks"]["source"] == "user=alice"
+    assert [json.loads(line)["quotas"]["producer_byte_rate"] for line in quotas.splitlines()] == [1048576, 2097152]
+    assert json.loads(stored) == {
+        "version": 1,
+        "config": {"acks": "all", "session.timeout.ms": "20000", "producer_byte_rate": "2097152"},
+    }
+    assert [item["outcome"] for item in json.loads(trail)["items"]] == ["committed"] * 3
+
+
+@pytest.mark.parametrize("name", ["CN=a b", "CN=Alice, O=Acme/x y*é", "plain.name_-1", "a~b(c)!'", "日本"])
+def test_the_recipes_for_names(name: str) -> None:
+    from urllib.parse import quote  # noqa: PLC0415 - what the recipe needs
+
+    from app.domain.entities import Entity  # noqa: PLC0415 - beside its twin
+
+    wanted = Entity.of(user=name).id.removeprefix("user=")
+    rows = dict(re.findall(r"^\| (Python|shell|JavaScript|HCL) \| `(.*?)`", README, re.MULTILINE))
+    assert eval(rows["Python"], {"quote": quote, "name": name}) == wanted  # noqa: S307 - our own README
+    for program, language, arguments in (
+        ("bash", "shell", ["-c", rows["shell"].replace("\\|", "|")]),
+        ("node", "JavaScript", ["-e", f"const name = process.env.name; process.stdout.write({rows['JavaScript']})"]),
+    ):
+        needed = "jq" if language == "shell" else program
+        if subprocess.run(["which", needed], capture_output=True, check=False).returncode:
+            continue
+        done = subprocess.run(
+            [program, *arguments], env={**os.environ, "name": name}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == wanted, language

@@ -1,0 +1,61 @@
+"""Registrations over HTTP: recorded with a describe, listed by entity, cleared."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from app.client import ConfplaneClient
+
+
+async def register(client: ConfplaneClient, user: str, client_id: str, version: str) -> None:
+    await client.describe(
+        "client-configs",
+        [
+            {"entityType": "user", "matchType": "exact", "match": user},
+            {"entityType": "client-id", "matchType": "exact", "match": client_id},
+        ],
+        resolveEntity=True,
+        supportedConfigs=["acks"],
+        clientInformation={"softwareName": "kafka-python", "softwareVersion": version},
+    )
+
+
+async def listed(client: ConfplaneClient, count: int, **filters: str) -> list[dict[str, Any]]:
+    """The list, once it has as many items as are expected: it is written in the background."""
+    end = time.monotonic() + 30
+    while True:
+        items = [item async for item in client.items("registrations", **filters)]
+        if len(items) == count or time.monotonic() > end:
+            return items
+        await asyncio.sleep(0.1)
+
+
+async def test_registrations_live_and_are_cleared(client: ConfplaneClient) -> None:
+    for client_id, version in (("b", "2.0"), ("a", "2.0"), ("a", "2.1"), ("a", "2.1")):
+        await register(client, "reg", client_id, version)
+    items = await listed(client, 3)
+    assert [(item["id"], item["clientInformation"]["softwareVersion"]) for item in items] == [
+        ("user=reg,client-id=a", "2.0"),
+        ("user=reg,client-id=a", "2.1"),
+        ("user=reg,client-id=b", "2.0"),
+    ]
+    assert items[0]["entity"] == {"user": "reg", "client-id": "a"}
+    assert items[0]["supportedConfigs"] == ["acks"]
+    assert items[0]["firstSeenAt"] <= items[0]["lastSeenAt"]
+    assert len(await listed(client, 2, id="user=reg,client-id=a", pageSize="1")) == 2
+
+    dry = await client.request("DELETE", "registrations", params={"id": "user=reg,client-id=a", "validateOnly": "true"})
+    assert dry.body["cleared"] == 0
+    cleared = await client.request("DELETE", "registrations", params={"id": "user=reg,client-id=a"})
+    assert cleared.body == {"cleared": 2}
+    assert [item["id"] for item in await listed(client, 1)] == ["user=reg,client-id=b"]
+    described = await client.describe("client-configs", [{"entityType": "user", "matchType": "exact", "match": "reg"}])
+    assert [len(entry["entityCompatibility"]) for entry in described.body["entries"]] == [1]
+
+    await register(client, "reg", "a", "2.1")
+    assert len(await listed(client, 2)) == 2
+    assert (await client.request("DELETE", "registrations", params={"all": "true"})).body == {"cleared": 2}
+    assert await listed(client, 0) == []

@@ -1,0 +1,207 @@
+"""Single entities as resources: what is declared, conditional requests, lists, effective values."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.client import ConfplaneClient, ProblemError
+from app.domain.entities import Entity
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+
+async def problem(awaitable: Any) -> ProblemError:
+    with pytest.raises(ProblemError) as caught:
+        await awaitable
+    return caught.value
+
+
+async def test_get_returns_what_was_put(client: ConfplaneClient) -> None:
+    entity = Entity.of(user="CN=Alice, O=Acme/x y*é")
+    quotas = {"producer_byte_rate": 9223372036854775807, "request_percentage": 12.25, "consumer_byte_rate": 0}
+    put = await client.put("client-quotas", entity, quotas)
+    assert put.status == 200
+    got = await client.get("client-quotas", entity)
+    assert got.body == {"id": "user=CN~3DAlice~2C~20O~3DAcme~2Fx~20y~2A~C3~A9", "quotas": quotas}
+    assert got.etag is not None
+    assert got.etag == put.etag
+    full = await client.get("client-quotas", entity, full=True)
+    assert full.etag is None
+    assert full.body["entity"] == {"user": "CN=Alice, O=Acme/x y*é"}
+    assert full.body["status"]["etag"] == got.etag
+    assert full.body["status"]["revision"] == str(put.revision)
+    again = await client.request("PUT", f"client-quotas/{entity.id}", json=full.body)
+    assert again.change_id is None
+    assert again.etag == got.etag
+
+
+async def test_put_replaces_only_its_own_keys(client: ConfplaneClient, zk: KazooClient) -> None:
+    scram = "salt=c2FsdA==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=4096"
+    config = {"SCRAM-SHA-256": scram, "producer_byte_rate": "10", "acks": "1", "later.key": "x"}
+    foreign = {"version": 1, "config": config, "owner": ["someone", 1]}
+    zk.ensure_path("/config/users")
+    zk.create("/config/users/carol", json.dumps(foreign, separators=(",", ":")).encode())
+    zk.create("/config/changes/config_change_", b'{"version":2,"entity_path":"users/carol"}', sequence=True)
+    carol = Entity.of(user="carol")
+    assert (await client.get("client-quotas", carol, strong=True)).body["quotas"] == {"producer_byte_rate": 10}
+    await client.put("client-quotas", carol, {"consumer_byte_rate": 20})
+    stored = json.loads(zk.get("/config/users/carol")[0])
+    assert stored["owner"] == ["someone", 1]
+    assert stored["config"] == {
+        "SCRAM-SHA-256": scram, "acks": "1", "later.key": "x", "consumer_byte_rate": "20",
+    }  # fmt: skip
+    assert (await client.delete("client-quotas", carol)).body == {"id": "user=carol"}
+    stored = json.loads(zk.get("/config/users/carol")[0])
+    assert stored["config"] == {"SCRAM-SHA-256": scram, "acks": "1", "later.key": "x"}
+    trail = [item async for item in client.items("audit", entity="user=carol")]
+    assert "c3RvcmVk" not in json.dumps(trail)
+    assert trail[0]["entities"][0]["after"] == {"SCRAM-SHA-256": None, "acks": None, "later.key": None}
+
+
+async def test_an_emptied_entity_keeps_its_node(client: ConfplaneClient, zk: KazooClient) -> None:
+    entity = Entity.of(client_id="gone")
+    await client.put("client-quotas", entity, {"request_percentage": 10})
+    await client.delete("client-quotas", entity)
+    assert zk.get("/config/clients/gone")[0] == b'{"version":1,"config":{}}'
+    assert (await problem(client.get("client-quotas", entity))).status == 404
+    again = await client.delete("client-quotas", entity)
+    assert again.status == 200
+    assert again.change_id is None
+
+
+async def test_etags_guard_writes(client: ConfplaneClient) -> None:
+    entity = Entity.of(user="etags")
+    created = await client.create("client-quotas", entity, {"producer_byte_rate": 1})
+    assert created.status == 201
+    assert (await client.create("client-quotas", entity, {"producer_byte_rate": 1})).status == 200
+    assert (await problem(client.create("client-quotas", entity, {"producer_byte_rate": 2}))).status == 409
+    assert created.etag is not None
+    changed = await client.put("client-quotas", entity, {"producer_byte_rate": 3}, if_match=created.etag)
+    stale = await problem(client.put("client-quotas", entity, {"producer_byte_rate": 4}, if_match=created.etag))
+    assert stale.status == 412
+    assert stale.body["etag"] == changed.etag
+    assert stale.outcome == "not_applied"
+    unchanged = await client.get("client-quotas", entity, if_none_match=changed.etag)
+    assert unchanged.status == 304
+    only_new = await problem(
+        client.request(
+            "PUT",
+            f"client-quotas/{entity.id}",
+            json={"quotas": {"producer_byte_rate": 5}},
+            headers={"If-None-Match": "*"},
+        )
+    )
+    assert only_new.status == 412
+    body = {"quotas": {"producer_byte_rate": 6}, "etag": created.etag}
+    assert (await problem(client.request("PUT", f"client-quotas/{entity.id}", json=body))).status == 412
+    absent = await problem(client.delete("client-quotas", Entity.of(user="never"), if_match="*"))
+    assert absent.status == 412
+    assert (await client.get("client-quotas", entity)).body["quotas"] == {"producer_byte_rate": 3}
+
+
+async def test_etags_of_equal_content_are_equal(client: ConfplaneClient) -> None:
+    one = await client.put("client-configs", Entity.of(user="e1"), {"acks": "1", "session.timeout.ms": "9000"})
+    two = await client.put("client-configs", Entity.of(user="e2"), {"session.timeout.ms": "9000", "acks": "1"})
+    assert one.etag == two.etag
+
+
+async def test_validate_only_writes_nothing(client: ConfplaneClient, zk: KazooClient) -> None:
+    before = zk.get_children("/config/changes")
+    answer = await client.request(
+        "PUT", "client-quotas/user=dry", json={"quotas": {"producer_byte_rate": 1}}, params={"validateOnly": "true"}
+    )
+    assert answer.body == {"id": "user=dry", "quotas": {"producer_byte_rate": 1}}
+    assert answer.change_id is None
+    altered = await client.alter(
+        "client-quotas", [(Entity.of(user="dry"), {"producer_byte_rate": 7})], validate_only=True
+    )
+    assert altered.body["entries"][0]["diff"] == [{"key": "producer_byte_rate", "before": None, "after": 7}]
+    assert zk.exists("/config/users/dry") is None
+    assert zk.get_children("/config/changes") == before
+    assert [item async for item in client.items("audit", entity="user=dry")] == []
+
+
+async def test_the_facet_of_an_id_is_checked(client: ConfplaneClient) -> None:
+    assert (await problem(client.get("client-configs", "ip=10.0.0.1"))).status == 400
+    assert (await problem(client.get("client-configs", "client-id=a"))).status == 400
+    assert (await problem(client.get("client-quotas", "topic=a"))).status == 400
+
+
+@pytest.mark.parametrize(
+    ("spelled", "canonical"),
+    [
+        ("user=CN%3Da", "user=CN~3Da"),
+        ("client-id=b,user=a", "user=a,client-id=b"),
+        ("user=~41lice", "user=Alice"),
+        ("user=a%2Fb", "user=a~2Fb"),
+        ("user=a/b", "user=a~2Fb"),
+        ("user%3dalice", "user=alice"),
+        ("user=<default>", "user=~3Cdefault~3E"),
+        ("user=a%20b", "user=a~20b"),
+    ],
+)
+async def test_another_spelling_is_refused_with_the_right_one(
+    client: ConfplaneClient, spelled: str, canonical: str
+) -> None:
+    refused = await problem(client.request("GET", f"client-quotas/{spelled}"))
+    assert refused.status == 400
+    assert refused.body["canonicalId"] == canonical
+
+
+async def test_encoded_separators_are_the_same_id(client: ConfplaneClient) -> None:
+    entity = Entity.of(user="enc", client_id="x")
+    await client.put("client-quotas", entity, {"producer_byte_rate": 1})
+    assert (await client.request("GET", "client-quotas/user%3Denc%2Cclient-id%3Dx")).body["id"] == entity.id
+
+
+async def test_lists_page_and_filter(client: ConfplaneClient) -> None:
+    entities = [Entity.of(user=f"list-{index:02}", client_id="app") for index in range(25)]
+    await client.alter("client-quotas", [(entity, {"producer_byte_rate": 5}) for entity in entities])
+    await client.alter("client-quotas", [(Entity.of(user="list-00"), {"request_percentage": 5})])
+    page = (await client.request("GET", "client-quotas", params={"client-id": "app", "pageSize": "10"})).body
+    assert [item["id"] for item in page["items"]] == [entity.id for entity in entities[:10]]
+    found = [item["id"] async for item in client.items("client-quotas", **{"client-id": "app", "pageSize": "10"})]
+    assert found == [entity.id for entity in entities]
+    found = [item["id"] async for item in client.items("client-quotas", user="list-00")]
+    assert found == ["user=list-00", "user=list-00,client-id=app"]
+    found = [item["id"] async for item in client.items("client-quotas", user="list-00", key="request_percentage")]
+    assert found == ["user=list-00"]
+    found = [item["id"] async for item in client.items("client-quotas", pageSize="7", kind="user,client-id")]
+    assert [entity.id for entity in entities] == [entity for entity in found if "list-" in entity]
+    assert found == sorted(found)
+    everything = [item["id"] async for item in client.items("client-quotas", pageSize="3")]
+    assert everything == sorted(set(everything))
+    assert (await problem(client.request("GET", "client-quotas", params={"pageToken": "abc"}))).status == 400
+
+
+async def test_effective_quotas_show_every_level(client: ConfplaneClient) -> None:
+    user, client_id = "eff", "eff-app"
+    levels: list[tuple[Entity, dict[str, Any]]] = [
+        (Entity.of(user=user, client_id=None), {"producer_byte_rate": 2}),
+        (Entity.of(user=user), {"producer_byte_rate": 3, "request_percentage": 33.5}),
+        (Entity.of(user=None, client_id=client_id), {"consumer_byte_rate": 4}),
+        (Entity.of(client_id=client_id), {"consumer_byte_rate": 7, "controller_mutation_rate": 1}),
+    ]
+    await client.alter("client-quotas", levels)
+    answer = await client.effective("client-quotas", Entity.of(user=user, client_id=client_id))
+    assert [level["level"] for level in answer.body["levels"]] == [1, 2, 3, 4, 5, 6, 7, 8]
+    in_force = {item["key"]: (item["value"], item["source"]) for item in answer.body["quotas"]}
+    assert in_force == {
+        "producer_byte_rate": (2, "user=eff,client-id"),
+        "request_percentage": (33.5, "user=eff"),
+        "consumer_byte_rate": (4, "user,client-id=eff-app"),
+        "controller_mutation_rate": (1, "client-id=eff-app"),
+    }
+    synonyms = next(item for item in answer.body["quotas"] if item["key"] == "producer_byte_rate")["synonyms"]
+    assert [item["source"] for item in synonyms] == ["user=eff,client-id", "user=eff"]
+    assert all(level["reason"] for level in answer.body["levels"])
+    etag = answer.etag
+    assert etag is not None
+    polled = await client.request(
+        "GET", f"client-quotas/user={user},client-id={client_id}/effective", headers={"If-None-Match": etag}
+    )
+    assert polled.status == 304

@@ -1,0 +1,124 @@
+"""Every error of the domain has its row, and its rendering is what the specification calls a problem."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+import pytest
+from starlette.requests import Request
+
+from app.api import problems
+from app.api.app import specification
+from app.domain import errors
+from app.domain.errors import ConfplaneError, KafkaCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPEC = specification()
+STATUSES: dict[KafkaCode, set[int]] = {
+    KafkaCode.UNKNOWN_SERVER_ERROR: {409},
+    KafkaCode.INVALID_REQUEST: {400, 409, 413},
+    KafkaCode.INVALID_TOPIC_EXCEPTION: {400},
+    KafkaCode.UNSUPPORTED_VERSION: {400},
+    KafkaCode.CLUSTER_AUTHORIZATION_FAILED: {401, 403},
+    KafkaCode.UNKNOWN_TOPIC_OR_PARTITION: {404},
+    KafkaCode.RESOURCE_NOT_FOUND: {404},
+    KafkaCode.STALE_CONTROLLER_EPOCH: {409},
+    KafkaCode.DUPLICATE_RESOURCE: {409},
+    KafkaCode.OPERATION_NOT_ATTEMPTED: {409},
+    KafkaCode.INVALID_UPDATE_VERSION: {409, 412},
+    KafkaCode.INVALID_CONFIG: {422},
+    KafkaCode.POLICY_VIOLATION: {422},
+    KafkaCode.THROTTLING_QUOTA_EXCEEDED: {429},
+    KafkaCode.NETWORK_EXCEPTION: {503},
+    KafkaCode.REQUEST_TIMED_OUT: {504},
+}
+"""Which statuses an error of a Kafka code may be answered with."""
+
+
+def _tree(root: type[ConfplaneError]) -> Iterator[type[ConfplaneError]]:
+    for child in root.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield child
+        yield from _tree(child)
+
+
+CLASSES = sorted(set(_tree(ConfplaneError)), key=lambda cls: cls.__name__)
+
+
+def _example(cls: type[ConfplaneError]) -> ConfplaneError:
+    """Make an error of a class, with text for whatever it takes."""
+    given: dict[str, Any] = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if parameter.default is inspect.Parameter.empty:
+            given[name] = '"5f2a9c0d1e3b4a6c7d8e9f00"' if name == "etag" else f"some {name}"
+    if cls is errors.OutcomeUnknownError:
+        given["change_id"] = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
+    return cls(**given)
+
+
+def test_the_tree_is_found() -> None:
+    assert len(CLASSES) >= 18
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_error_has_a_row_of_its_own(cls: type[ConfplaneError]) -> None:
+    assert cls in problems.TABLE, f"{cls.__name__} would be answered as {problems.row_of(_example(cls)).title!r}"
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_the_status_fits_the_kafka_code(cls: type[ConfplaneError]) -> None:
+    error = _example(cls)
+    row = problems.row_of(error)
+    allowed = STATUSES[error.code] | ({422} if row.slug == "encoder-secret-missing" else set())
+    assert row.status in allowed
+
+
+def test_slugs_tell_errors_apart() -> None:
+    slugs = [row.slug for row in problems.TABLE.values()]
+    assert len(slugs) == len(set(slugs))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_problem_is_as_the_specification_says(cls: type[ConfplaneError]) -> None:
+    error = _example(cls)
+    error.pointer = "/entries/0"
+    body = problems.problem(error, request_id="r", instance="/v1/clusters/default")
+    schema = {"$ref": "#/components/schemas/Problem", "components": SPEC["components"]}
+    jsonschema_rs.validate(schema, body)
+    assert body["status"] == problems.row_of(error).status
+    assert body["errors"] == [{"pointer": "/entries/0", "detail": error.detail}]
+
+
+def test_a_subclass_without_a_row_takes_its_parents() -> None:
+    class NarrowError(errors.NotFoundError):
+        """Not in the table."""
+
+    assert problems.row_of(NarrowError("x")) is problems.TABLE[errors.NotFoundError]
+
+
+@pytest.mark.parametrize(
+    ("error", "header", "value"),
+    [
+        (errors.UnavailableError("away", retry_after_s=7), "retry-after", "7"),
+        (errors.UnauthenticatedError("who"), "www-authenticate", 'Bearer realm="confplane"'),
+        (errors.OutcomeUnknownError("lost", change_id="c-1"), "confplane-change-id", "c-1"),
+    ],
+)
+def test_headers_of_problems(error: ConfplaneError, header: str, value: str) -> None:
+    request = Request({"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []})
+    assert problems.respond(request, error).headers[header] == value
+
+
+def test_findings_of_the_parser_name_their_place() -> None:
+    request = Request({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []})
+    found = [
+        {"type": "missing", "loc": ("body", "entries", 0, "a/b~c"), "msg": "Field required"},
+        {"type": "int_parsing", "loc": ("query", "pageSize"), "msg": "not a number"},
+    ]
+    body = bytes(problems.validation_problem(request, found).body).decode()
+    assert '"pointer":"/entries/0/a~1b~0c"' in body
+    assert '"pointer":"query/pageSize"' in body

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api import strict_json
+from app.domain.errors import InvalidRequestError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**40), 10**40)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(value=VALUES, ascii_only=st.booleans())
+def test_sound_json_is_read_as_it_is(*, value: Any, ascii_only: bool) -> None:
+    assert strict_json.loads(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+
+
+@given(
+    st.binary(max_size=60)
+    | st.text(alphabet='[]{}",:0123456789.eE+-\\untrfalsdNI \0\ud800', max_size=60).map(
+        lambda text: text.encode("utf-8", "surrogatepass")
+    )
+)
+def test_nothing_else_gets_out_than_a_value_or_a_refusal(body: bytes) -> None:
+    try:
+        value = strict_json.loads(body)
+    except InvalidRequestError:
+        return
+    # What is let in can be written again as UTF-8, so nothing behind this door stumbles over it.
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        (b'{"a":"\xff"}', "not UTF-8: invalid byte at offset 6"),
+        (b'{"a":"\xed\xa0\x80"}', "not UTF-8"),
+        (b'{"a":1,"a":1}', "member 'a' twice"),
+        (b'[{"b":{"a":1,"\\u0061":2}}]', "member 'a' twice"),
+        (b"[NaN]", "NaN"),
+        (b"[-Infinity]", "Infinity"),
+        (b"[1e999]", "beyond the range"),
+        (b"[-1e999]", "beyond the range"),
+        (b"[" + b"9" * 401 + b"]", "401 digits"),
+        (b'{"a":["\\u0000"]}', "NUL"),
+        (b'{"\\u0000":1}', "NUL"),
+        (b'["\\ud800"]', "lone surrogate"),
+        (b'["\\udc00\\ud800"]', "lone surrogate"),
+        (b'{"\\uDFFF":1}', "lone surrogate"),
+        (b"[" * 34 + b"]" * 34, "deeper than 32"),
+        (b'{"a":' * 34 + b"1" + b"}" * 34, "deeper than 32"),
+        (b"[" * 200_000, "deeper than 32"),
+        (b'{"a":' * 200_000, "deeper than 32"),
+    ],
+)
+def test_what_is_refused(body: bytes, reason: str) -> None:
+    with pytest.raises(InvalidRequestError, match=reason.replace("(", r"\(")):
+        strict_json.loads(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (b'["\\ud83d\\ude00"]', ["\U0001f600"]),
+        (b'["\\\\u0000"]', ["\\u0000"]),
+        (b'["\\\\ud800"]', ["\\ud800"]),
+        (b"[" + b"9" * 400 + b"]", [int("9" * 400)]),
+        (b"[-0.0, 1E2]", [-0.0, 100.0]),
+        (b'{"a":{"a":1}}', {"a": {"a": 1}}),
+        (b" \n\t[] ", []),
+    ],
+)
+def test_what_is_let_in(body: bytes, value: Any) -> None:
+    assert strict_json.loads(body) == value
+
+
+def test_the_deepest_that_is_let_in() -> None:
+    depth = strict_json.MAX_DEPTH
+    assert strict_json.loads(b"[" * depth + b"]" * depth) is not None
+    with pytest.raises(InvalidRequestError) as refused:
+        strict_json.loads(b"[" * (depth + 1) + b"1" + b"]" * (depth + 1))
+    assert refused.value.pointer == "/0" * (depth + 1)
+
+
+def test_many_brackets_side_by_side_are_not_deep() -> None:
+    assert strict_json.loads(b"[" + b"[]," * 500 + b"{}]")[-1] == {}
+
+
+def test_the_place_of_a_bad_text_is_named() -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        strict_json.loads(b'{"a/b":[1,{"c~":"x\\u0000"}]}')
+    assert refused.value.pointer == "/a~1b/1/c~0"

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from app import client as package
+from app.client import Answer, ClientError, ConfplaneClient, ConnectionFailedError, ProblemError
+from app.client import errors as client_errors
+from app.domain.entities import Entity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROBLEM = {
+    "type": "/problems/precondition-failed",
+    "title": "Precondition failed",
+    "status": 412,
+    "detail": "The entity's current ETag is another",
+    "kafkaErrorCode": 95,
+    "kafkaErrorName": "INVALID_UPDATE_VERSION",
+    "retriable": False,
+    "outcome": "not_applied",
+    "etag": '"a"',
+}
+
+
+def _client(answer: Callable[[httpx.Request], httpx.Response]) -> ConfplaneClient:
+    return ConfplaneClient("http://confplane.test", token="secret", transport=httpx.MockTransport(answer))
+
+
+async def _error(response: httpx.Response) -> ProblemError:
+    async with _client(lambda _: response) as client:
+        with pytest.raises(ProblemError) as raised:
+            await client.get("client-quotas", "user=alice")
+    return raised.value
+
+
+async def test_a_problem_is_read() -> None:
+    error = await _error(httpx.Response(412, json=PROBLEM))
+    assert isinstance(error, ClientError)
+    assert (error.status, error.kafka_error_code, error.retriable, error.outcome) == (412, 95, False, "not_applied")
+    assert error.body["etag"] == '"a"'
+    assert error.retry_after_s is None
+    assert str(error) == "412 Precondition failed: The entity's current ETag is another"
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("2", 2.0), ("0", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("soon", None), ("-1", None)],
+)
+async def test_when_to_retry(header: str, seconds: float | None) -> None:
+    error = await _error(httpx.Response(503, json=PROBLEM | {"retriable": True}, headers={"Retry-After": header}))
+    assert error.retriable
+    assert error.retry_after_s == seconds
+
+
+@pytest.mark.parametrize("content", [b"<html>bad gateway</html>", b"", b"[1]", b'"text"', b"null", b"\xff"])
+async def test_errors_of_something_in_between(content: bytes) -> None:
+    error = await _error(httpx.Response(502, content=content, headers={"Content-Type": "application/json"}))
+    assert error.status == 502
+    assert error.kafka_error_code is None
+    assert not error.retriable
+    assert error.body["title"] == "Bad Gateway"
+
+
+@pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ReadTimeout, httpx.RemoteProtocolError])
+async def test_no_answer(failure: type[httpx.TransportError]) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise failure("lost", request=request)
+
+    async with _client(fail) as client:
+        with pytest.raises(
+            ConnectionFailedError, match=rf"GET /v1/clusters/default/client-quotas/user=alice: {failure.__name__}"
+        ):
+            await client.get("client-quotas", Entity.of(user="alice"))
+
+
+async def test_an_answer_is_read() -> None:
+    headers = {
+        "Confplane-Revision": "8589934635",
+        "Confplane-Change-Id": "c-1",
+        "Confplane-Stale-Ms": "12",
+        "ETag": '"a"',
+    }
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"id": "user=alice"}, headers=headers)
+
+    async with _client(answer) as client:
+        found = await client.put("client-quotas", "user=alice", {"producer_byte_rate": 1}, if_match='"b"')
+    assert found == Answer(200, {"id": "user=alice"}, 8589934635, "c-1", '"a"', 12)
+    (request,) = seen
+    assert request.headers["authorization"] == "Bearer secret"
+    assert request.headers["if-match"] == '"b"'
+    assert json.loads(request.content) == {"quotas": {"producer_byte_rate": 1}}
+
+
+async def test_not_modified_has_no_body() -> None:
+    async with _client(lambda _: httpx.Response(304, headers={"ETag": '"a"'})) as client:
+        found = await client.get("client-configs", "user=alice", if_none_match='"a"')
+    assert (found.status, found.body, found.etag) == (304, None, '"a"')
+
+
+async def test_lists_are_read_to_their_end() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        pages: dict[str | None, dict[str, Any]] = {
+            None: {"items": [{"id": "a"}], "nextPageToken": "t"},
+            "t": {"items": [{"id": "b"}], "nextPageToken": None},
+        }
+        page = pages[request.url.params.get("pageToken")]
+        assert request.url.params["user"] == "x y"
+        return httpx.Response(200, json=page)
+
+    async with _client(answer) as client:
+        assert [item["id"] async for item in client.items("client-quotas", user="x y")] == ["a", "b"]
+
+
+def test_what_the_package_exports() -> None:
+    assert sorted(package.__all__) == package.__all__
+    raised = {name for name, kind in inspect.getmembers(client_errors, inspect.isclass) if issubclass(kind, Exception)}
+    assert raised <= set(package.__all__)
+    for name in package.__all__:
+        assert inspect.getdoc(getattr(package, name))

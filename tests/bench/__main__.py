@@ -1,0 +1,91 @@
+"""Prints the figures of performance: ``python -m tests.bench``, or ``make bench``.
+
+Each figure stands beside its reference, measured in turn with it in the same run, because on a shared machine only the
+ratio means something. Nothing is asserted about time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench import alters, describe, latency, mirror, reads
+from tests.bench.rounds import progress, table
+from tests.bench.stage import staged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.bench.rounds import Figure
+    from tests.bench.stage import Stage
+
+_SMALL = 10_000
+
+
+def main() -> None:
+    """Measure what is asked for and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side of a figure (5)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement of a rate (3)")
+    parser.add_argument("--entities", type=int, default=100_000, help="entities of the large cluster (100000)")
+    parser.add_argument("--changes", type=int, default=200, help="changes a round whose latency is measured (200)")
+    parser.add_argument("--output", type=Path, help="a file that the result is written to besides")
+    parser.add_argument("only", nargs="*", help="some of: reads alters load memory describe latency")
+    options = parser.parse_args()
+    rounds: int = options.rounds
+    measures: dict[str, Callable[[Stage], Iterator[Figure]]] = {
+        "reads": lambda stage: reads.measure(stage, rounds=rounds, seconds=options.seconds),
+        "alters": lambda stage: alters.measure(stage, rounds=rounds, seconds=options.seconds),
+        "load": lambda stage: mirror.load(stage, rounds=rounds, entities=options.entities),
+        "memory": lambda stage: mirror.memory(stage, rounds=rounds, entities=options.entities),
+        "describe": lambda stage: _describe(stage, rounds, options.entities),
+        "latency": lambda stage: latency.measure(stage, rounds=rounds, changes=options.changes),
+    }
+    unknown = set(options.only) - measures.keys()
+    if unknown:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(measures)}")
+    begun = time.monotonic()
+    figures: list[Figure] = []
+    # A node takes some 600 bytes of ZooKeeper's heap.
+    heap = f"{1 + options.entities * 4 // 1_000_000}g"
+    with tempfile.TemporaryDirectory(prefix="confplane-bench-") as directory, staged(Path(directory), heap) as stage:
+        for name in options.only or measures:
+            progress.print(f"{name} ({time.monotonic() - begun:.0f} s since the start)")
+            figures += measures[name](stage)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    result = f"{_machine()}\nRounds: {rounds}; load average at the end: {load}.\n\n{table(figures)}\n"
+    sys.stdout.write(result)
+    if options.output is not None:
+        options.output.write_text(result)
+
+
+def _describe(stage: Stage, rounds: int, entities: int) -> Iterator[Figure]:
+    for count in sorted({min(_SMALL, entities), entities}):
+        yield from describe.measure(stage, rounds=rounds, entities=count)
+
+
+def _machine() -> str:
+    models = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    packages = ", ".join(f"{name} {version(name)}" for name in ("uvicorn", "uvloop", "starlette", "fastapi", "kazoo"))
+    return (
+        f"{os.cpu_count()} cores ({models[0] if models else platform.machine()}), {platform.system()}"
+        f" {platform.release()}; Python {platform.python_version()}, {packages}."
+    )
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+if __name__ == "__main__":
+    main()

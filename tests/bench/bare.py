@@ -1,0 +1,54 @@
+"""The reference of the reads: one bare Starlette route that answers prepared bytes, on the service's server settings.
+
+``python -m tests.bench.bare JSON`` with ``port``, ``body`` and ``headers`` serves ``GET /v1/clusters/{cluster}/
+client-quotas/{id}`` and ``POST /v1/clusters/{cluster}/client-configs:describe`` until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+from pydantic import SecretStr
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+from app.settings import ClusterSettings, HttpSettings, PostgresSettings, Settings
+from app.wiring import uvicorn_config
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+
+def main(port: int, body: str, headers: dict[str, str]) -> None:
+    """Serve."""
+    prepared = body.encode()
+
+    async def read(_: Request) -> Response:
+        return Response(prepared, headers=headers)
+
+    async def describe(request: Request) -> Response:
+        await request.body()
+        return Response(prepared, headers=headers)
+
+    app = Starlette(
+        routes=[
+            Route("/v1/clusters/{cluster}/client-quotas/{id}", read),
+            Route("/v1/clusters/{cluster}/client-configs:describe", describe, methods=["POST"]),
+        ]
+    )
+    settings = Settings(
+        clusters={"default": ClusterSettings(zookeeper="unused")},
+        postgres=PostgresSettings(dsn=SecretStr("unused")),
+        http=HttpSettings(port=port),
+        admin_token_file=Path("unused"),
+    )
+    uvicorn.Server(uvicorn_config(app, settings)).run()
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

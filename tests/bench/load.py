@@ -1,0 +1,160 @@
+"""A load generator for HTTP/1.1: a process of its own, so that the server has its own interpreter to itself.
+
+``python -m tests.bench.load JSON`` with the fields of :class:`Load` prints the fields of :class:`Loaded` as JSON. Each
+connection has one request under way. Nothing is parsed but the status and the length of a reply, so one process makes
+several times the requests that a Python server answers; it imports the standard library only, to start at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import socket
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+_HEAD_END = b"\r\n\r\n"
+_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
+_RECEIVE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send.
+
+    ``{entity}`` in path and body becomes a number below ``entities``, each connection going round those that are its
+    own; ``{value}`` in the body becomes a number of ten digits, never the same twice.
+    """
+
+    port: int
+    path: str
+    method: str = "GET"
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str | None = None
+    connections: int = 32
+    entities: int = 1
+    first_value: int = 1_000_000_000
+    warm_up_s: float = 0.5
+    seconds: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What came back while it was measured; latencies in milliseconds."""
+
+    replies: int
+    seconds: float
+    all_replies: int
+    """With those of the warm-up."""
+    statuses: dict[str, int]
+    p50_ms: float
+    p99_ms: float
+
+    @property
+    def rate(self) -> float:
+        """Replies a second."""
+        return self.replies / self.seconds
+
+
+class _Connection:
+    """One connection and the requests that it sends."""
+
+    def __init__(self, load: Load, number: int) -> None:
+        self._load = load
+        self._entity = number
+        self._value = load.first_value + number
+        self._varies = "{entity}" in load.path or "{value}" in (load.body or "")
+        self._request = self._render()
+        self._sent = 0.0
+        self.socket = socket.create_connection(("127.0.0.1", load.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.reply = b""
+
+    def _render(self) -> bytes:
+        load = self._load
+        body = (load.body or "").replace("{entity}", f"{self._entity:06d}").replace("{value}", f"{self._value:010d}")
+        path = load.path.replace("{entity}", f"{self._entity:06d}")
+        lines = [f"{load.method} {path} HTTP/1.1", "Host: 127.0.0.1"]
+        lines += [f"{name}: {value}" for name, value in load.headers.items()]
+        if load.body is not None:
+            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
+
+    def send(self, now: float) -> None:
+        if self._varies:
+            self._value += self._load.connections
+            self._entity += self._load.connections
+            if self._entity >= self._load.entities:
+                self._entity %= self._load.connections
+            self._request = self._render()
+        self._sent = now
+        self.socket.sendall(self._request)
+
+    def receive(self) -> bytes | None:
+        """Take what arrived; the status when the reply is complete."""
+        data = self.socket.recv(_RECEIVE)
+        if not data:
+            raise ConnectionError(f"The server closed a connection after {self.reply[:200]!r}")
+        self.reply = reply = self.reply + data if self.reply else data
+        end = reply.find(_HEAD_END)
+        if end < 0:
+            return None
+        length = _LENGTH.search(reply, 0, end + 2)
+        if len(reply) < end + 4 + (int(length[1]) if length else 0):
+            return None
+        self.reply = b""
+        return reply[9:12]
+
+    def latency(self, now: float) -> float:
+        return now - self._sent
+
+
+def run(load: Load) -> Loaded:
+    """Send for a while and count what comes back."""
+    if load.entities % load.connections and load.entities > load.connections:
+        raise ValueError("entities must be a multiple of connections, so that no two connections share one")
+    poll = select.epoll()
+    connections = {}
+    for number in range(load.connections):
+        connection = _Connection(load, number)
+        connections[connection.socket.fileno()] = connection
+        poll.register(connection.socket, select.EPOLLIN)
+    clock = time.perf_counter
+    statuses: Counter[bytes] = Counter()
+    latencies: list[float] = []
+    warming = 0
+    for connection in connections.values():
+        connection.send(clock())
+    begun = clock() + load.warm_up_s
+    end = begun + load.seconds
+    while (now := clock()) < end:
+        for fd, _ in poll.poll(1):
+            connection = connections[fd]
+            status = connection.receive()
+            if status is None:
+                continue
+            now = clock()
+            if now >= begun:
+                statuses[status] += 1
+                latencies.append(connection.latency(now))
+            else:
+                warming += 1
+            connection.send(now)
+    latencies.sort()
+    for connection in connections.values():
+        connection.socket.close()
+    return Loaded(
+        len(latencies),
+        now - begun,
+        warming + len(latencies),
+        {status.decode(): count for status, count in statuses.items()},
+        latencies[len(latencies) // 2] * 1000,
+        latencies[len(latencies) * 99 // 100] * 1000,
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(run(Load(**json.loads(sys.argv[1]))))))

@@ -1,0 +1,75 @@
+"""Reads of one entity: what applications and Terraform poll."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import httpx
+
+from tests.bench.load import Load
+from tests.bench.rounds import Figure, alternate, column
+from tests.bench.stage import bare, loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.bench.rounds import Sample
+    from tests.bench.stage import Stage
+
+_QUOTAS = "/v1/clusters/default/client-quotas/user=alice"
+_CONFIGS = "/v1/clusters/default/client-configs/user=alice"
+_DESCRIBE = "/v1/clusters/default/client-configs:describe"
+_RESOLVE = (
+    '{"components":[{"entityType":"user","matchType":"exact","match":"alice"},'
+    '{"entityType":"client-id","matchType":"exact","match":"billing"}],"resolveEntity":true}'
+)
+
+
+_FINER = 3
+"""A read is so short that many short rounds even out more of what else the machine does than few long ones."""
+
+
+def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
+    """Yield the figures of reads."""
+    rounds, seconds = rounds * _FINER, seconds / _FINER
+    with stage.service() as service:
+        authorization = {"Authorization": f"Bearer {service.token}"}
+        with httpx.Client(base_url=service.url, headers=authorization, trust_env=False) as client:
+            quotas = {"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}
+            client.put(_QUOTAS, json={"quotas": quotas}).raise_for_status()
+            configs = {"acks": "all", "session.timeout.ms": "30000"}
+            client.put(_CONFIGS, json={"configs": configs}).raise_for_status()
+            got = client.get(_QUOTAS).raise_for_status()
+            described = client.post(
+                _DESCRIBE, content=_RESOLVE, headers={"Content-Type": "application/json"}
+            ).raise_for_status()
+        get = Load(service.port, _QUOTAS, headers=authorization, seconds=seconds)
+        unchanged = replace(get, headers={**authorization, "If-None-Match": got.headers["etag"]})
+        resolve = Load(service.port, _DESCRIBE, method="POST", body=_RESOLVE, headers=authorization, seconds=seconds)
+        with bare(got) as (port, process):
+            ours, revalidated, reference = alternate(
+                "GET of one entity | with If-None-Match | bare route",
+                rounds,
+                lambda _: loaded(get, "200", service.pid),
+                lambda _: loaded(unchanged, "304", service.pid),
+                lambda _: loaded(replace(get, port=port), "200", process),
+            )
+        yield from _pair("GET of one entity", ours, reference, "0.70")
+        yield from _pair("GET with If-None-Match, 304", revalidated, reference)
+        with bare(described) as (port, process):
+            ours, reference = alternate(
+                "describe with resolveEntity | bare route",
+                rounds,
+                lambda _: loaded(resolve, "200", service.pid),
+                lambda _: loaded(replace(resolve, port=port), "200", process),
+            )
+        yield from _pair("Describe with resolveEntity", ours, reference)
+
+
+def _pair(name: str, ours: list[Sample], reference: list[Sample], goal: str = "information") -> Iterator[Figure]:
+    bare_route = "bare Starlette route, same bytes"
+    yield Figure(name, "/s", column(ours), bare_route, column(reference), goal)
+    yield Figure(
+        f"{name}: CPU time of the server", "µs", column(ours, 1), bare_route, column(reference, 1), less_is_better=True
+    )

@@ -1,0 +1,169 @@
+"""What the figures are measured on: real servers with fsync, services, helper processes, and entities in ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psutil
+from kazoo.client import KazooClient
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE, Postgres
+from app.devstack.process import free_port
+from app.devstack.zookeeper import ZooKeeper
+from app.store import znodes
+from tests.bench.load import Load, Loaded
+from tests.bench.rounds import progress
+from tests.support.servers import make_chroot, make_database
+from tests.support.service import ROOT, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_BATCH = 1000
+_CLIENTS_PER_USER = 100
+_READY_S = 1800.0
+
+
+@dataclass(slots=True)
+class Stage:
+    """Two servers, and what was made on them."""
+
+    directory: Path
+    zookeeper: ZooKeeper
+    postgres: Postgres
+    _filled: dict[int, str] = field(default_factory=dict)
+
+    def chroot(self) -> str:
+        """Make a chroot and return its connect string."""
+        return make_chroot(self.zookeeper.hosts)
+
+    @contextmanager
+    def service(self, connect: str | None = None, dsn: str | None = None) -> Iterator[Service]:
+        """Run ``confplane serve``, on a chroot and a database of its own unless they are given."""
+        dsn = dsn or self.database()
+        service = Service(self.directory / "service", connect=connect or self.chroot(), dsn=dsn)
+        service.start(wait_ready=False)
+        try:
+            # A million entities take minutes.
+            service.wait_ready(_READY_S)
+            yield service
+        finally:
+            service.stop()
+
+    def database(self) -> str:
+        """Make a migrated database and return the service's DSN."""
+        database = make_database(self.postgres)
+        upgrade(database.owner_dsn, SERVICE)
+        return database.service_dsn
+
+    def filled(self, entities: int) -> str:
+        """Return the connect string of a chroot that holds so many ``<user, client-id>`` entities with two quotas."""
+        if entities not in self._filled:
+            connect = self.chroot()
+            with progress.status(f"  creating {entities:,} entities in ZooKeeper"):
+                _fill(connect, entities)
+            self._filled[entities] = connect
+        return self._filled[entities]
+
+
+def paths_of(entities: int) -> Iterator[str]:
+    """Yield the paths of the entities of a filled chroot."""
+    for number in range(entities):
+        user, client = divmod(number, _CLIENTS_PER_USER)
+        yield f"/config/users/user-{user:06d}/clients/client-{client:04d}"
+
+
+def data_of(number: int) -> bytes:
+    """Return the data of one entity of a filled chroot."""
+    return znodes.encode_entity({"producer_byte_rate": str(1_048_576 + number), "consumer_byte_rate": "2097152"})
+
+
+def _fill(connect: str, entities: int) -> None:
+    client = KazooClient(connect)
+    client.start()
+    client.ensure_path("/config/users")
+    under_way = []
+    transaction = client.transaction()
+    for number, path in enumerate(paths_of(entities)):
+        if not number % _CLIENTS_PER_USER:
+            clients = path.rpartition("/")[0]
+            transaction.create(clients.rpartition("/")[0])
+            transaction.create(clients)
+        transaction.create(path, data_of(number))
+        if len(transaction.operations) >= _BATCH:
+            under_way.append(transaction.commit_async())
+            transaction = client.transaction()
+            if len(under_way) > 10:
+                _check(under_way.pop(0).get())
+    under_way.append(transaction.commit_async())
+    for result in under_way:
+        _check(result.get())
+    client.stop()
+    client.close()
+
+
+def _check(results: list[Any]) -> None:
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+@contextmanager
+def staged(directory: Path, heap: str) -> Iterator[Stage]:
+    """Start the servers, as ``confplane dev`` does: durable."""
+    with ExitStack() as stack:
+        with progress.status("starting ZooKeeper and Postgres"):
+            zookeeper = stack.enter_context(ZooKeeper(directory / "zookeeper", max_heap=heap))
+            postgres = stack.enter_context(Postgres(directory / "postgres"))
+        yield Stage(directory, zookeeper, postgres)
+
+
+def probe(module: str, **fields: Any) -> Any:
+    """Run one of the bench's modules as a process of its own and return what it prints."""
+    command = [sys.executable, "-m", f"tests.bench.{module}", json.dumps(fields)]
+    return json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def loaded(load: Load, expected: str, server: int) -> tuple[float, float]:
+    """Run the load generator; return replies a second, and the server's CPU time for one in microseconds.
+
+    Every reply must have the expected status.
+    """
+    process = psutil.Process(server)
+    before = sum(process.cpu_times()[:2])
+    result = Loaded(**probe("load", **asdict(load)))
+    spent = sum(process.cpu_times()[:2]) - before
+    if set(result.statuses) != {expected}:
+        raise AssertionError(f"{load.method} {load.path} was answered {result.statuses}, not {expected}")
+    return result.rate, spent / result.all_replies * 1e6
+
+
+@contextmanager
+def bare(reply: httpx.Response) -> Iterator[tuple[int, int]]:
+    """Serve a reply's bytes from the bare route; yields the port and the process id."""
+    port = free_port()
+    own = {"date", "content-length"}
+    headers = {name: value for name, value in reply.headers.items() if name not in own}
+    spec = json.dumps({"port": port, "body": reply.text, "headers": headers})
+    process = subprocess.Popen([sys.executable, "-m", "tests.bench.bare", spec], cwd=ROOT)
+    try:
+        transport = httpx.HTTPTransport(retries=10)  # with pauses that grow to some seconds
+        with httpx.Client(transport=transport, trust_env=False) as client:
+            again = client.get(f"http://127.0.0.1:{port}{reply.request.url.path}")
+            if reply.request.method == "GET" and (
+                again.content != reply.content or again.headers.keys() != reply.headers.keys()
+            ):
+                raise AssertionError(f"The reference answers {again.headers}, the service {reply.headers}")
+        yield port, process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()

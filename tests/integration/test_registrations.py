@@ -25,7 +25,7 @@ async def register(client: ConfplaneClient, user: str, client_id: str, version: 
 
 async def listed(client: ConfplaneClient, count: int, **filters: str) -> list[dict[str, Any]]:
     """The list, once it has as many items as are expected: it is written in the background."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 90
     while True:
         items = [item async for item in client.items("registrations", **filters)]
         if len(items) == count or time.monotonic() > end:

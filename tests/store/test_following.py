@@ -152,7 +152,7 @@ async def test_many_at_once(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
         )
         pending.append(batch.commit_async())
     for each in pending:
-        each.get(timeout=10)
+        each.get(timeout=60)
     await store.catch_up(soon())
     assert len(held(store)) == 1_200
     assert same(store, raw_zk)

@@ -230,12 +230,12 @@ def controller(zk: KazooClient, data: bytes = b'{"version":1,"brokerid":0,"times
 
 
 async def test_guard_follows_the_controller(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    await store.check_admission([write(ALICE, {})], time.monotonic() + 5)
+    await store.check_admission([write(ALICE, {})], soon())
     assert not store.status().brokers_registered
     raw_zk.create("/brokers/ids/0", b"{}", makepath=True)
     await until(lambda: store.status().brokers_registered)
     with pytest.raises(StaleControllerError, match="no controller"):
-        await store.check_admission([write(ALICE, {})], time.monotonic() + 5)
+        await store.check_admission([write(ALICE, {})], soon())
     with pytest.raises(StaleControllerError):
         await commit(store, write(ALICE, {}))
     raw_zk.create("/controller", b"{}")
@@ -245,11 +245,11 @@ async def test_guard_follows_the_controller(store: ZooKeeperStore, raw_zk: Kazoo
     raw_zk.create("/controller", b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":3}')
     await until(lambda: "KRaft" in (store._guard._refusal or ""))
     with pytest.raises(StaleControllerError, match="KRaft"):
-        await store.check_admission([write(ALICE, {}, 0)], time.monotonic() + 5)
+        await store.check_admission([write(ALICE, {}, 0)], soon())
     raw_zk.delete("/controller")
     raw_zk.delete("/brokers/ids/0")
     await until(lambda: not store._guard._refusal and not store._guard.brokers)
-    await store.check_admission([write(ALICE, {}, 0)], time.monotonic() + 5)
+    await store.check_admission([write(ALICE, {}, 0)], soon())
 
 
 @pytest.mark.parametrize("path", ["/controller", "/controller_epoch"])
@@ -300,32 +300,32 @@ async def test_throttled_only_while_brokers_are_registered(open_store: Opener, r
     store = await open_store(notifications_max=10)
     for number in range(10):
         await committed(store, write(Entity.of(user=f"u{number}"), {}))
-    await store.check_admission([write(ALICE, {})], time.monotonic() + 5)
+    await store.check_admission([write(ALICE, {})], soon())
     controller(raw_zk)
     await until(lambda: len(store._guard._checks) == 2)
     with pytest.raises(ThrottledError) as refusal:
-        await store.check_admission([write(ALICE, {})], time.monotonic() + 5)
+        await store.check_admission([write(ALICE, {})], soon())
     assert refusal.value.retry_after_s
     assert refusal.value.outcome == "not_applied"
     raw_zk.delete("/config/changes/config_change_0000000000")
     await until(lambda: store.status().notifications == 9)
-    await store.check_admission([write(ALICE, {})], time.monotonic() + 5)
+    await store.check_admission([write(ALICE, {})], soon())
     with pytest.raises(ThrottledError):
-        await store.check_admission([write(ALICE, {}), write(BILLING, {})], time.monotonic() + 5)
+        await store.check_admission([write(ALICE, {}), write(BILLING, {})], soon())
 
 
 async def test_too_large_is_refused_before_it_is_sent(open_store: Opener) -> None:
     store = await open_store(max_packet=20_000)
-    await store.check_admission([write(ALICE, {"k": "x" * 17_000})], time.monotonic() + 5)
+    await store.check_admission([write(ALICE, {"k": "x" * 17_000})], soon())
     await committed(store, write(ALICE, {"k": "x" * 17_000}))
     for config in ({"k": "x" * 20_000}, {"k": "é" * 10_000}):
         with pytest.raises(BodyTooLargeError):
-            await store.check_admission([write(ALICE, config)], time.monotonic() + 5)
+            await store.check_admission([write(ALICE, config)], soon())
         with pytest.raises(BodyTooLargeError):
             await commit(store, write(ALICE, config, 0))
     with pytest.raises(BodyTooLargeError):
         await store.check_admission(
-            [write(Entity.of(user=f"u{number}"), {}) for number in range(60)], time.monotonic() + 5
+            [write(Entity.of(user=f"u{number}"), {}) for number in range(60)], soon()
         )
     assert store.status().connected
 

@@ -68,7 +68,7 @@ class Service:
         if wait_ready:
             self.wait_ready()
 
-    def wait_ready(self, timeout_s: float = 60.0) -> None:
+    def wait_ready(self, timeout_s: float = 120.0) -> None:
         """Wait until /readyz answers 200."""
         assert self._process is not None
         end = time.monotonic() + timeout_s

@@ -37,12 +37,12 @@ def facets(tree: Tree = Tree.CONFIG) -> dict[str, FacetIndex]:
     }
 
 
-def soon(seconds: float = 5.0) -> float:
+def soon(seconds: float = 30.0) -> float:
     """A deadline."""
     return time.monotonic() + seconds
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something to become true."""
     deadline = soon(seconds)
     while not condition():

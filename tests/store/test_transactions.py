@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -324,9 +323,7 @@ async def test_too_large_is_refused_before_it_is_sent(open_store: Opener) -> Non
         with pytest.raises(BodyTooLargeError):
             await commit(store, write(ALICE, config, 0))
     with pytest.raises(BodyTooLargeError):
-        await store.check_admission(
-            [write(Entity.of(user=f"u{number}"), {}) for number in range(60)], soon()
-        )
+        await store.check_admission([write(Entity.of(user=f"u{number}"), {}) for number in range(60)], soon())
     assert store.status().connected
 
 

@@ -131,6 +131,15 @@ class ClusterStore(Protocol):
         The iteration sees one moment of the mirror as long as the caller does not await within it.
         """
 
+    def topic_exists(self, name: str) -> bool | None:
+        """Say whether the cluster's metadata have a topic, as followed; None where there are no such metadata.
+
+        Brokers create topics without a notification, so one made this moment may be missing; writes look at ZooKeeper.
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+
     def with_client_id(self, tree: Tree, facet: str, client_id: str | None) -> list[Node]:
         """Return the nodes of entities whose client-id component has this name (None: the default), ordered by id."""
 
@@ -163,6 +172,9 @@ class ClusterStore(Protocol):
 
         Returns:
             The revision at which they were, or None when one was not.
+
+        Raises:
+            UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
 
     async def check_admission(self, writes: Sequence[EntityWrite], deadline: float) -> None:
@@ -172,6 +184,7 @@ class ClusterStore(Protocol):
             BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``.
             ThrottledError: It would bring the notifications above ``notifications.max`` while brokers are registered.
             StaleControllerError: Brokers are registered and there is no ZooKeeper-mode controller.
+            UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:

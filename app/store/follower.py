@@ -36,6 +36,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.store import loader, znodes
+from app.store.metadata import TopicMetadata
 from app.store.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Follower:
         notifications: Children of ``/config/changes`` when last seen.
         strays: Names among them that are no notifications, as of the last listing.
         in_flight: Own commits submitted and not answered; kept by whoever submits.
+        metadata: The topics that the cluster has; followed before the mirror is shown.
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class Follower:
         self.notifications = 0
         self.strays: tuple[str, ...] = ()
         self.in_flight = 0
+        self._wake = asyncio.Event()
+        self.metadata = TopicMetadata(self._wake.set)
         self._name = name
         self._trees = trees
         self._on_writer_gone = on_writer_gone
@@ -96,7 +100,6 @@ class Follower:
         self._armed: int | None = None
         self._rung: int | None = None
         self._topics_rung = False
-        self._wake = asyncio.Event()
         self._confirmed = time.monotonic()
         self._own: dict[int, int] = {}
         self._strong: list[asyncio.Future[int]] = []
@@ -129,10 +132,11 @@ class Follower:
                 self._step.cancel()
             self._watch = session.watcher(self._on_event)
             self._topics_watch = session.watcher(self._on_topics)
+            self.metadata.begin(session)
         self._live = False
         self._armed = None
         self._topics_rung = True
-        self._wake.set()
+        self.metadata.ring()
 
     def down(self) -> None:
         """Take note that watches are lost."""
@@ -307,8 +311,7 @@ class Follower:
         try:
             if self._reload:
                 await self._load(session)
-            if self._topics_rung:
-                await self._follow_topics(session)
+            await self._follow_rung(session)
             if self._rung is not None and self.in_flight:
                 await asyncio.sleep(_DEBOUNCE_SECONDS)
             overdue = time.monotonic() - self._confirmed >= _TICK_SECONDS
@@ -316,6 +319,8 @@ class Follower:
                 waiters += self._strong
                 self._strong = []
                 await self._pass(session, strong=bool(waiters))
+                # By the end of a strong pass the watches of topics that came or went before it have rung.
+                await self._follow_rung(session)
             await self._arm(session)
         except _GapError:
             # They are answered after the load.
@@ -335,6 +340,7 @@ class Follower:
         self._topics_rung = False
         try:
             revision = (await session.touch()).mzxid
+            await self.metadata.follow(session)
             names, stat = await session.children(znodes.CHANGES)
             await loader.load(session, mirror, self._topics_watch)
             self.mirror = mirror
@@ -501,6 +507,13 @@ class Follower:
         await self._read_entities(
             session, [f"topics/{name}" for entity_id, name in present.items() if entity_id not in tree.nodes]
         )
+
+    async def _follow_rung(self, session: Session) -> None:
+        """Look at the topics whose watches have rung."""
+        if self.metadata.rung:
+            await self.metadata.follow(session)
+        if self._topics_rung:
+            await self._follow_topics(session)
 
     async def _arm(self, session: Session) -> None:
         """Leave the watch on the next notification."""

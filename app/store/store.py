@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency, ZookeeperError
 
 from app.domain.changes import Node
-from app.domain.entities import EntityType
-from app.domain.errors import StaleControllerError, ThrottledError, UnavailableError, WriteOutcome
+from app.domain.errors import StaleControllerError, ThrottledError, UnavailableError, UnknownTopicError, WriteOutcome
 from app.domain.facets import Tree
 from app.services.ports import Committed, Conflict, SessionEnded, StoreStatus, Unknown
-from app.store import transactions, znodes
+from app.store import metadata, transactions, znodes
 from app.store.bridge import Mailbox
 from app.store.follower import Follower
 from app.store.guard import Guard
@@ -21,7 +20,7 @@ from app.store.purge import PERIOD_SECONDS, Purger
 from app.store.session import Keeper, Session, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from app.domain.entities import Entity
@@ -159,6 +158,12 @@ class ZooKeeperStore:
         """Iterate over the nodes with keys of a facet; see the port."""
         return self._loaded().trees[tree].with_keys(facet, after=after, prefix=prefix)
 
+    def topic_exists(self, name: str) -> bool | None:
+        """Say whether the cluster has a topic, as followed; see the port."""
+        self._loaded()
+        names = self._follower.metadata.names
+        return None if names is None else name in names
+
     def with_client_id(self, tree: Tree, facet: str, client_id: str | None) -> list[Node]:
         """Return the nodes whose client-id has this name; see the port."""
         return self._loaded().trees[tree].with_client_id(facet, client_id)
@@ -211,6 +216,7 @@ class ZooKeeperStore:
 
         Versions hold at the revision itself; an absence was seen right after it.
         """
+        await self._check_topics((entity for _, entity, _ in expectations), deadline)
         session = self._keeper.current
         if session.writer != writer:
             raise unavailable(f"Cluster {self.name}: the ZooKeeper session was replaced")
@@ -254,6 +260,19 @@ class ZooKeeperStore:
                     f" for the brokers; at most {self._notifications_max} may",
                     outcome=WriteOutcome.NOT_APPLIED,
                     retry_after_s=int(PERIOD_SECONDS),
+                )
+        await self._check_topics((write.entity for write in writes), deadline)
+
+    async def _check_topics(self, entities: Iterable[Entity], deadline: float) -> None:
+        topics = transactions.topics_of(entities)
+        if topics:
+            session = self._keeper.current
+            unknown = await self._answer(metadata.unknown(session, topics), deadline, session)
+            if unknown:
+                raise UnknownTopicError(
+                    f"The metadata of cluster {self.name} ({znodes.BROKER_TOPICS}) have no topic {_some(unknown)}."
+                    " Create the topic first, with Kafka's own tools",
+                    outcome=WriteOutcome.NOT_APPLIED,
                 )
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
@@ -329,30 +348,24 @@ class ZooKeeperStore:
     async def _surroundings(
         self, session: Session, transaction: Transaction, deadline: float
     ) -> tuple[frozenset[str], list[str]]:
-        """Find out which parents have to be created, and which topics must go on having metadata."""
+        """Find out which parents have to be created, and which topics the cluster's metadata must have."""
         parents: dict[str, None] = {}
-        topics: list[str] = []
         for write in transaction.writes:
             if write.expected is None and not (transaction.attempt == 1 and self._parents_known(write)):
                 parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
-            topic = write.entity.get(EntityType.TOPIC)
-            if topic is not None:
-                topics.append(topic)
+        topics = transactions.topics_of(write.entity for write in transaction.writes)
         if not parents and not topics:
             return frozenset(), []
         replies = [session.exists(path) for path in parents]
-        topic_replies = [session.exists(f"{znodes.BROKER_TOPICS}/{topic}") for topic in topics]
+        parent = session.exists(znodes.BROKER_TOPICS) if topics else None
         missing = [
             path
             for path, reply in zip(parents, replies, strict=True)
             if await self._answer(reply, deadline, None) is None
         ]
-        present = [
-            topic
-            for topic, reply in zip(topics, topic_replies, strict=True)
-            if await self._answer(reply, deadline, None) is not None
-        ]
-        return frozenset(missing), present
+        if parent is None or await self._answer(parent, deadline, None) is None:
+            topics = []
+        return frozenset(missing), topics
 
     def _parents_known(self, write: EntityWrite) -> bool:
         """Say whether the mirror shows that all parents of a node exist. A second attempt does not trust it."""

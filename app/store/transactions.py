@@ -1,8 +1,8 @@
 """A change as one ZooKeeper transaction: its operations in their order, its size, and what ZooKeeper's answer means.
 
 The order of operations: the writer node's set (nothing commits once the session counts as gone, and its Stat gives the
-revision and the time), the guard's checks, the config nodes with their missing parents, one notification per path, the
-marker. ZooKeeper applies all of them or none, under one zxid.
+revision and the time), the guard's checks and those of topics, the config nodes with their missing parents, one
+notification per path, the marker. ZooKeeper applies all of them or none, under one zxid.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from app.domain.changes import Node
+from app.domain.entities import EntityType
 from app.domain.errors import BodyTooLargeError, WriteOutcome
 from app.domain.facets import Tree
 from app.services.ports import Conflict, SessionEnded
 from app.store import znodes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from app.domain.entities import Entity
     from app.services.ports import EntityWrite, Transaction
 
 Operation = tuple[Any, ...]
@@ -29,6 +31,7 @@ WRITER_GONE: Final = "the writer node is gone"
 
 _WRITER: Final = "writer"
 _GUARD: Final = "guard"
+_TOPIC: Final = "topic"
 _CONFIG: Final = "config"
 _NOTIFICATION: Final = "notification"
 _MARKER: Final = "marker"
@@ -103,7 +106,7 @@ def plan(
         transaction: What to commit.
         guard: The guard's check operations.
         missing: Ancestors of the config nodes that are absent and have to be created.
-        topics: Topics with metadata, which must still have it.
+        topics: Topics that the cluster's metadata must have at that moment.
 
     Raises:
         ValueError: An entity is written twice.
@@ -113,7 +116,7 @@ def plan(
     for operation in guard:
         result.add(_GUARD, *operation)
     for topic in topics:
-        result.add(_GUARD, "check", f"{znodes.BROKER_TOPICS}/{topic}", -1)
+        result.add(_TOPIC, "check", znodes.topic_path(topic), -1)
     paths = [znodes.path_of(write.tree, write.entity) for write in transaction.writes]
     if len(set(paths)) != len(paths):
         raise ValueError("An entity is written twice in one transaction")
@@ -148,6 +151,12 @@ def plan(
     )
     result.add(_MARKER, "create", znodes.marker_path(transaction.change_id), marker)
     return result
+
+
+def topics_of(entities: Iterable[Entity]) -> list[str]:
+    """Return the names of the topics among entities."""
+    firsts = (entity.components[0] for entity in entities)
+    return [name for kind, name in firsts if kind is EntityType.TOPIC and name is not None]
 
 
 def notifications_of(writes: Sequence[EntityWrite]) -> int:
@@ -190,6 +199,8 @@ def check_size(writes: Sequence[EntityWrite], chroot: str, limit: int) -> None:
         path = znodes.path_of(write.tree, write.entity)
         operation = ("create", path, znodes.encode_entity(write.config, write.extra))
         size += _operation_size(operation, base)
+        for topic in topics_of([write.entity]):
+            size += _operation_size(("check", znodes.topic_path(topic), -1), base)
         size += sum(
             _operation_size(("create", each, b""), base) for each in znodes.parents_of(write.tree, write.entity)
         )

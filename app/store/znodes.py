@@ -313,6 +313,11 @@ def next_sequence(cversion: int, children: int) -> int:
 # ---------------------------------------------------------------- Confplane's own nodes
 
 
+def topic_path(topic: str) -> str:
+    """Return the path of a topic's metadata, which brokers keep."""
+    return f"{BROKER_TOPICS}/{topic}"
+
+
 def writer_path(writer: str) -> str:
     """Return the path of a session's ephemeral node."""
     return f"{WRITERS}/{writer}"

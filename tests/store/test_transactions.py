@@ -283,15 +283,6 @@ async def test_takeover_that_leaves_the_version_equal_is_seen(store: ZooKeeperSt
     await until(lambda: store._guard._refusal)
 
 
-async def test_topic_with_metadata_must_keep_it(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    orders = Entity.of(topic="orders")
-    await committed(store, write(orders, {}))
-    raw_zk.create("/brokers/topics/orders", b"{}", makepath=True)
-    await committed(store, write(orders, {"retention.ms": "1"}, 0))
-    made = transactions.plan(transaction(store, write(orders, {}, 1)), guard=(), missing=frozenset(), topics=["orders"])
-    assert ("check", "/brokers/topics/orders", -1) in made.operations
-
-
 # ---------------------------------------------------------------- admission
 
 

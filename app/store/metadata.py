@@ -1,0 +1,89 @@
+"""Which topics the cluster has: the children of ``/brokers/topics``.
+
+Brokers create and delete a topic without a config notification. For reads the names are followed by a child watch,
+names alone, so that a list of 100,000 costs one reply. Writes ask ZooKeeper itself: a topic may have been created a
+moment ago, and configs of one that the cluster does not have would be found by the next topic of that name.
+
+Source: kafka.server.ZkAdminManager, which refuses configs of topics that are not in its metadata; KafkaZkClient.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
+
+from app.store import znodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from app.store.session import Session
+
+
+class TopicMetadata:
+    """The names of a cluster's topics, as followed.
+
+    Attributes:
+        names: None where there is no ``/brokers/topics``, or it may not be listed.
+        rung: They have to be listed again.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.names: frozenset[str] | None = None
+        self.rung = True
+        self._wake = wake
+
+    def begin(self, session: Session) -> None:
+        """Follow on this session, a new one."""
+        self._watch = session.watcher(self.ring)
+
+    def ring(self) -> None:
+        """Have the names listed again."""
+        self.rung = True
+        self._wake()
+
+    async def follow(self, session: Session) -> None:
+        """List the names and leave a watch.
+
+        Raises:
+            ZookeeperError: It has to be tried again.
+            UnavailableError: The connection went down meanwhile.
+        """
+        self.rung = False
+        try:
+            names, _ = await session.children(znodes.BROKER_TOPICS, self._watch)
+            self.names = frozenset(names)
+        except NoNodeError:
+            # A child watch needs the node; this one tells when it comes.
+            if await session.exists(znodes.BROKER_TOPICS, self._watch) is not None:
+                self.ring()
+            self.names = None
+        except NoAuthError:
+            self.names = None
+        except ZookeeperError:
+            self.rung = True
+            raise
+
+
+async def unknown(session: Session, topics: Collection[str]) -> list[str]:
+    """Return those of some topics that the cluster does not have; none where there is no metadata.
+
+    Raises:
+        ZookeeperError: A call failed; NoNodeError when the session's writer is gone.
+        UnavailableError: The connection is down.
+    """
+    absent = await _absent(session, topics)
+    if absent:
+        # A server may be behind; behind a write of this session it is not.
+        await session.touch()
+        absent = await _absent(session, absent)
+    return absent
+
+
+async def _absent(session: Session, topics: Collection[str]) -> list[str]:
+    parent = session.exists(znodes.BROKER_TOPICS)
+    replies = [session.exists(znodes.topic_path(topic)) for topic in topics]
+    if await parent is None:
+        return []
+    return [topic for topic, reply in zip(topics, replies, strict=True) if await reply is None]

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
-from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError
+from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, NotFoundError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -39,6 +39,8 @@ _READ: Final = frozenset(
     }
 )
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_PARTS: Final = 5
+"""Of a path, up to the facet in ``/v1/clusters/{cluster}/{facet}``: they tell which operation is meant."""
 
 
 class Edge:
@@ -74,7 +76,25 @@ class Edge:
                     "This version does not honour Idempotency-Key, and will not pretend to; send the request without "
                     "it, and use If-Match or etag to make a retry safe"
                 )
+            _check_path(scope)
         except ConfplaneError as error:
             await problems.respond(Request(scope), error)(scope, receive, send_with_id)
             return
         await self._app(scope, receive, send_with_id)
+
+
+def _check_path(scope: Scope) -> None:
+    """Refuse a slash that is encoded: decoded, it would make the path of another operation.
+
+    Raises:
+        NotFoundError: There is one before the entity id.
+    """
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%2" not in raw:
+        return
+    parts = raw.removeprefix(scope.get("root_path", "").encode()).split(b"/", _PARTS)[:_PARTS]
+    if any(b"%2f" in part.lower() for part in parts):
+        raise NotFoundError(
+            f"There is nothing at {raw[:200].decode('latin-1')!a}: before the entity id %2F is no separator, and part "
+            "of no name; /openapi.json lists what there is"
+        )

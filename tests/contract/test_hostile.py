@@ -104,6 +104,15 @@ def _refused(answer: tuple[int, dict[str, str], bytes]) -> int:
         f"{BASE}/audit/%7B00000000-0000-0000-0000-000000000000%7D",
         f"{BASE}/registrations?id=user%3Da%00",
         f"{BASE}/nothing",
+        "/v1/clusters/default%2Fclient-quotas",
+        "/v1/clusters/default%2fclient-quotas",
+        "/v1/clusters/default%2Fclient-quotas%2Fuser=a",
+        "/v1/clusters%2Fdefault/client-quotas",
+        "/v1%2Fclusters",
+        "/v1%2Fwhoami",
+        f"{BASE}%2Faudit",
+        f"{BASE}/client-quotas%2Fuser=a",
+        f"{BASE}/client-quotas%2fuser=a/effective",
     ],
     ids=lambda target: target[:60],
 )
@@ -123,6 +132,23 @@ def test_odd_targets(service: Service, target: str) -> None:
 def test_odd_targets_that_are_sound(service: Service, target: str) -> None:
     status, _, body = _request(service, "GET", target)
     assert status == 200, body
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("POST", "/v1/clusters/default%2Fclient-quotas:alter"),
+        ("POST", "/v1/clusters/default%2Fclient-quotas"),
+        ("PUT", f"{BASE}%2Fclient-quotas%2Fuser=slash"),
+        ("PUT", f"{BASE}%2Fclient-quotas/user=slash"),
+        ("DELETE", f"{BASE}/client-quotas%2Fuser=slash"),
+        ("POST", f"{BASE}%2Fregistrations:clear"),
+    ],
+)
+def test_an_encoded_slash_reaches_no_operation(service: Service, method: str, target: str) -> None:
+    body = b'{"quotas":{"producer_byte_rate":1}}'
+    assert _refused(_request(service, method, target, body=body)) == 404
+    assert _request(service, "GET", f"{BASE}/client-quotas/user=slash")[0] == 404
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PATCH", "TRACE", "PROPFIND", "POST"])

@@ -13,9 +13,11 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
-from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, NotFoundError
+from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from app.security.principals import Authenticator
@@ -41,6 +43,7 @@ _READ: Final = frozenset(
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _PARTS: Final = 5
 """Of a path, up to the facet in ``/v1/clusters/{cluster}/{facet}``: they tell which operation is meant."""
+_CONDITIONAL: Final = (b"if-match", b"if-none-match")
 
 
 class Edge:
@@ -77,6 +80,8 @@ class Edge:
                     "it, and use If-Match or etag to make a retry safe"
                 )
             _check_path(scope)
+            if scope["method"] == "POST":
+                _check_conditions(scope, headers)
         except ConfplaneError as error:
             await problems.respond(Request(scope), error)(scope, receive, send_with_id)
             return
@@ -98,3 +103,21 @@ def _check_path(scope: Scope) -> None:
             f"There is nothing at {raw[:200].decode('latin-1')!a}: before the entity id %2F is no separator, and part "
             "of no name; /openapi.json lists what there is"
         )
+
+
+def _check_conditions(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Refuse conditional headers where a request writes several entities, rather than ignore them.
+
+    Raises:
+        InvalidRequestError: There is one.
+    """
+    for name in _CONDITIONAL:
+        if name in headers:
+            _, colon, verb = scope["path"].rpartition("/")[2].partition(":")
+            if colon and verb != "describe":
+                shown = name.decode().title()
+                raise InvalidRequestError(
+                    f"{shown} is not taken here, where each entry has a precondition of its own; use the "
+                    "entry's `etag` field",
+                    pointer=shown,
+                )

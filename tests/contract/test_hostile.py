@@ -151,6 +151,18 @@ def test_an_encoded_slash_reaches_no_operation(service: Service, method: str, ta
     assert _request(service, "GET", f"{BASE}/client-quotas/user=slash")[0] == 404
 
 
+@pytest.mark.parametrize("facet", ["client-quotas", "client-configs"])
+@pytest.mark.parametrize("header", ['If-Match: "a"', "If-Match: *", "If-None-Match: *", 'if-none-match: "a"'])
+def test_conditional_headers_are_not_ignored(service: Service, facet: str, header: str) -> None:
+    answer = _request(service, "POST", f"{BASE}/{facet}:alter", header.encode(), body=b'{"entries":[]}')
+    assert _refused(answer) == 400
+    problem = json.loads(answer[2])
+    assert "`etag`" in problem["detail"]
+    assert problem["errors"][0]["pointer"] == header.partition(":")[0].title()
+    assert _request(service, "POST", f"{BASE}/{facet}:alter", body=b'{"entries":[]}')[0] == 200
+    assert _request(service, "POST", f"{BASE}/{facet}:describe", header.encode(), body=b'{"components":[]}')[0] == 200
+
+
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PATCH", "TRACE", "PROPFIND", "POST"])
 def test_methods_that_are_not_there(service: Service, method: str) -> None:
     status, headers, body = _request(service, method, f"{BASE}/audit")

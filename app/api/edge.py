@@ -5,6 +5,7 @@ Pure ASGI, because it stands on the path of every poll.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from typing import TYPE_CHECKING, Final
@@ -44,15 +45,26 @@ _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _PARTS: Final = 5
 """Of a path, up to the facet in ``/v1/clusters/{cluster}/{facet}``: they tell which operation is meant."""
 _CONDITIONAL: Final = (b"if-match", b"if-none-match")
+_DRAINED_BODIES: Final = 4
+"""How much of a body that nobody reads is still taken, in bodies of the largest size."""
+_DRAIN_S: Final = 30.0
 
 
 class Edge:
-    """Wraps the application. A request id is taken from ``X-Request-Id`` where it is sound, else made."""
+    """Wraps the application. A request id is taken from ``X-Request-Id`` where it is sound, else made.
 
-    def __init__(self, app: ASGIApp, *, authenticator: Authenticator, deadline_ms: int) -> None:
+    Args:
+        app: The application.
+        authenticator: Who may call.
+        deadline_ms: How long a request may take.
+        max_body_bytes: Largest request body.
+    """
+
+    def __init__(self, app: ASGIApp, *, authenticator: Authenticator, deadline_ms: int, max_body_bytes: int) -> None:
         self._app = app
         self._authenticator = authenticator
         self._deadline_s = deadline_ms / 1000
+        self._max_drained = _DRAINED_BODIES * max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
@@ -66,9 +78,23 @@ class Edge:
         scope[REQUEST_ID] = request_id.decode()
         scope[DEADLINE] = time.monotonic() + self._deadline_s
 
+        unread = scope["method"] not in {"GET", "HEAD"}
+
+        async def receive_marked() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = message.get("more_body", False)
+            return message
+
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"].append((b"x-request-id", request_id))
+            elif unread and not message.get("more_body", False):
+                # Closing a connection while the client still sends would reset it, and the answer could be lost. So
+                # the whole answer goes out, and its end waits for the end of the body.
+                await send({**message, "more_body": True})
+                await self._drain(receive)
+                message = {"type": "http.response.body", "body": b""}
             await send(message)
 
         try:
@@ -85,7 +111,20 @@ class Edge:
         except ConfplaneError as error:
             await problems.respond(Request(scope), error)(scope, receive, send_with_id)
             return
-        await self._app(scope, receive, send_with_id)
+        await self._app(scope, receive_marked if unread else receive, send_with_id)
+
+    async def _drain(self, receive: Receive) -> None:
+        """Take the rest of a body, within bounds."""
+        left = self._max_drained
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
+        except TimeoutError:
+            return
 
 
 def _check_path(scope: Scope) -> None:

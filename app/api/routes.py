@@ -87,17 +87,20 @@ async def read_json(request: Request) -> Any:
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise MediaTypeError(f"The body is {kind[:100] or 'of no type'}; send Content-Type: application/json")
     limit: int = getattr(request.app.state, MAX_BODY)
-    body = b""
+    pieces: list[bytes] = []
+    size = 0
     more = True
     while more:
         # Not by request.stream(): most bodies come in one piece.
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        body = body + message["body"] if body else message["body"]
+        pieces.append(message["body"])
+        size += len(message["body"])
         more = message.get("more_body", False)
-        if len(body) > limit:
+        if size > limit:
             raise BodyTooLargeError(f"The body is larger than {limit} bytes; send fewer entries a request")
+    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     return strict_json.loads(body) if body else None
 
 

@@ -5,10 +5,13 @@ Whatever is sent, the answer is an error of the client's, as a problem, and the 
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import socket
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from tests.contract.api import MAX_TARGET, PROBLEM_MEMBERS
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 BASE = "/v1/clusters/default"
+MAX_BODY = 8 * 1024 * 1024
 
 
 def _exchange(service: Service, raw: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -304,6 +308,54 @@ def test_odd_values(service: Service, facet: str, key: str, value: str) -> None:
     op = f'{{"key":"{key}","value":{value}}}'
     alter = f'{{"entries":[{{"entity":[{{"entityType":"user","entityName":"odd"}}],"ops":[{op}]}}]}}'.encode()
     assert _refused(_request(service, "POST", f"{BASE}/{facet}:alter", body=alter)) == 400
+
+
+UNREAD = {
+    "too-large": ("/client-quotas:alter", {}, 413),
+    "too-large-put": ("/client-quotas/user=a", {}, 413),
+    "unknown-token": ("/client-quotas:alter", {"Authorization": "Bearer x"}, 401),
+    "no-json": ("/client-quotas:alter", {"Content-Type": "text/plain"}, 415),
+    "nowhere": ("/nothing", {}, 404),
+    "encoded-slash": ("%2Fclient-quotas", {}, 404),
+    "no-such-method": ("/audit", {}, 405),
+}
+"""Requests that are refused before all of their body is read."""
+
+
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+@pytest.mark.parametrize(("path", "headers", "status"), UNREAD.values(), ids=UNREAD.keys())
+def test_a_refusal_reaches_a_client_that_is_still_sending(
+    service: Service, path: str, headers: dict[str, str], status: int, connection: str
+) -> None:
+    body = b"x" * (4 * MAX_BODY)  # far more than the buffers of both sockets take
+    sent = {"Authorization": f"Bearer {service.token}", "Content-Type": "application/json", **headers}
+    method = "PUT" if path.endswith("user=a") else "POST"
+    # A client that sends all of a body before it reads, as most do.
+    plain = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
+    with contextlib.closing(plain):
+        for _ in range(1 if connection == "close" else 2):
+            plain.request(method, BASE + path, body, {**sent, "Connection": connection})
+            answer = plain.getresponse()
+            assert answer.status == status
+            assert json.loads(answer.read())["status"] == status
+    pieces = (body[start : start + 65536] for start in range(0, len(body), 65536))
+    for content in (body, pieces):
+        response = httpx.request(
+            method,
+            f"{service.url}{BASE}{path}",
+            content=content,
+            headers={**sent, "Connection": connection},
+            trust_env=False,
+            timeout=120,
+        )
+        assert response.status_code == status
+
+
+def test_a_refused_client_is_not_asked_for_its_body(service: Service) -> None:
+    head = f"POST {BASE}/client-quotas:alter HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=120) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
 
 
 def test_a_name_that_fills_the_transaction_is_too_large(service: Service) -> None:

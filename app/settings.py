@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
@@ -98,6 +98,13 @@ class PasswordEncoderSettings(BrokerEncoderSettings):
         return self
 
 
+class PolicySettings(_Group):
+    """A policy plug-in (docs/policies.md)."""
+
+    name: str = Field(min_length=1, description="Its name in the entry point group confplane.policies")
+    options: dict[str, Any] = Field(default={}, description="What the plug-in is given; its own to define")
+
+
 class ClusterSettings(_Group):
     """One Kafka cluster."""
 
@@ -121,6 +128,12 @@ class ClusterSettings(_Group):
         default=None,
         description="The brokers' password.encoder.* settings, for sensitive broker configs. No endpoint of this"
         " version serves broker configs yet, so it is checked for its form and not used",
+    )
+    policy_file: Path | None = Field(
+        default=None, description="YAML rules that changes must keep to, read at start (docs/policies.md)"
+    )
+    policies: tuple[PolicySettings, ...] = Field(
+        default=(), description="Policy plug-ins, asked in this order after the rules of policy_file"
     )
 
 

@@ -1,0 +1,304 @@
+"""Declarative rules on alters: which changes a rule is about, and what it demands of them.
+
+A rule looks at one entity's change. The first rule that is violated, in the order of the file, refuses the change; a
+change that violates none is allowed. Nothing here compares or repeats a value: sensitive ones are not even given.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass, field
+from operator import itemgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
+
+from app.domain.entities import DEFAULT_NODE, EntityType
+from app.domain.errors import PolicyViolationError
+from app.domain.numbers import java_trim, parse_java_double, plain_number
+from app.domain.texts import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from app.domain.entities import Entity
+
+KINDS: Final[Mapping[str, tuple[EntityType, ...]]] = MappingProxyType(
+    {
+        ",".join(types): types
+        for types in (
+            *((kind,) for kind in EntityType),
+            (EntityType.USER, EntityType.CLIENT_ID),
+        )
+    }
+)
+"""The kinds of entity as entity ids spell their types: ``user``, ``user,client-id``."""
+
+FACET_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "client-quotas": frozenset({"user", "client-id", "user,client-id", "ip"}),
+        "client-configs": frozenset({"user", "user,client-id"}),
+        "configs": frozenset({"topic", "broker"}),
+    }
+)
+"""Which kinds of entity each facet has."""
+
+LONGEST_MATCHED: Final = 10_000
+"""Characters of the longest value that a regular expression is tried on; longer ones are refused unseen."""
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
+_SPECIAL: Final = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRequest:
+    """One entity's change as policies see it: valid, planned against what is stored, and not yet written.
+
+    Values are as they are stored. Sensitive ones are None wherever they stand. Nothing in it may be changed.
+    """
+
+    cluster: str
+    principal: str
+    """In Kafka's form, ``User:name``."""
+    facet: str
+    """``client-quotas``, ``client-configs`` or ``configs``."""
+    entity: Entity
+    set: Mapping[str, str | None]
+    """The keys whose stored value would change, with the value that would be stored."""
+    removed: frozenset[str]
+    """The keys that would be removed."""
+    before: Mapping[str, str | None]
+    """The facet's keys as they are."""
+    after: Mapping[str, str | None]
+    """The facet's keys as they would be."""
+    validate_only: bool
+    pointers: Mapping[str, str]
+    """Key -> JSON pointer of the part of the request body that names it; not every key has one."""
+
+
+class Globs:
+    """Patterns of names as a shell has them (``*``, ``?``, ``[...]``), told apart by case and matched as a whole."""
+
+    __slots__ = ("_exact", "_patterns", "texts")
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = tuple(texts)
+        self._exact = frozenset(text for text in self.texts if _SPECIAL.isdisjoint(text))
+        self._patterns = tuple(
+            re.compile(fnmatch.translate(text)) for text in self.texts if not _SPECIAL.isdisjoint(text)
+        )
+
+    def match(self, name: str) -> bool:
+        """Say whether any of the patterns matches a name."""
+        return name in self._exact or any(pattern.match(name) for pattern in self._patterns)
+
+    def __str__(self) -> str:
+        return clipped(", ".join(self.texts), 300)
+
+
+class Names:
+    """Patterns of the names of one component; ``<default>`` among them is the default entity and never a name."""
+
+    __slots__ = ("_default", "_globs")
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        given = tuple(texts)
+        self._default = DEFAULT_NODE in given
+        self._globs = Globs(text for text in given if text != DEFAULT_NODE)
+
+    def match(self, name: str | None) -> bool:
+        """Say whether a component of this name, or the default entity for None, is meant."""
+        return self._default if name is None else self._globs.match(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which changes a rule is about. What is left out does not matter."""
+
+    facets: frozenset[str] = frozenset(FACET_KINDS)
+    kinds: frozenset[tuple[EntityType, ...]] = frozenset(KINDS.values())
+    names: Mapping[EntityType, Names] = field(default_factory=dict)
+    """Entities without one of these components are not meant."""
+    principals: Globs | None = None
+    except_principals: Globs = field(default_factory=lambda: Globs(()))
+
+    def applies(self, request: PolicyRequest) -> bool:
+        """Say whether the rule is about a change."""
+        entity = request.entity
+        if request.facet not in self.facets or entity.types not in self.kinds:
+            return False
+        if self.names:
+            components = dict(entity.components)
+            for kind, names in self.names.items():
+                if kind not in components or not names.match(components[kind]):
+                    return False
+        if self.principals is not None and not self.principals.match(request.principal):
+            return False
+        return not self.except_principals.match(request.principal)
+
+
+class Demand(Protocol):
+    """What a rule demands of a value."""
+
+    @property
+    def text(self) -> str:
+        """What follows "the value must": ``be at most 5``."""
+
+    def met(self, value: str) -> bool:
+        """Say whether a stored value is as demanded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number within bounds, both of them allowed; None is no bound. What is no number is outside."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @property
+    def text(self) -> str:
+        """What follows "the value must"."""
+        bounds = []
+        if self.minimum is not None:
+            bounds.append(f"at least {plain_number(self.minimum)}")
+        if self.maximum is not None:
+            bounds.append(f"at most {plain_number(self.maximum)}")
+        return f"be a number, {' and '.join(bounds)}"
+
+    def met(self, value: str) -> bool:
+        """Say whether a stored value is a number within the bounds; NaN is within none."""
+        number = _number(value)
+        if number is None:
+            return False
+        above = self.minimum is None or number >= self.minimum
+        below = self.maximum is None or number <= self.maximum
+        return above and below and number == number  # noqa: PLR0124 - not NaN
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some values: texts are compared as stored, numbers by value, true and false as Kafka reads them."""
+
+    values: tuple[str | bool | float, ...]
+
+    @property
+    def text(self) -> str:
+        """What follows "the value must"."""
+        return f"be one of {clipped(', '.join(_spelled(value) for value in self.values), 300)}"
+
+    def met(self, value: str) -> bool:
+        """Say whether a stored value is one of them."""
+        return any(_equal(value, allowed) for allowed in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """A text that a regular expression matches as a whole."""
+
+    pattern: re.Pattern[str]
+
+    @property
+    def text(self) -> str:
+        """What follows "the value must"."""
+        return f"match the regular expression {clipped(self.pattern.pattern, 300)}"
+
+    def met(self, value: str) -> bool:
+        """Say whether all of a stored value matches."""
+        return len(value) <= LONGEST_MATCHED and self.pattern.fullmatch(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. It has at least one demand; ``None`` and empty ones demand nothing."""
+
+    name: str
+    match: Match = field(default_factory=Match)
+    description: str | None = None
+    """Goes into the refusal, so it may say what to do next."""
+    protected: bool = False
+    allow_keys: Globs | None = None
+    deny_keys: Globs | None = None
+    values: tuple[tuple[Globs, Demand], ...] = ()
+    """Demands on the new values of keys; of those that match one key, all count."""
+    deny_removal: Globs | None = None
+
+    def check(self, request: PolicyRequest) -> None:
+        """Refuse a change that violates this rule.
+
+        Raises:
+            PolicyViolationError: It does. The text names the rule, the pointer is that of the first offending key in
+                alphabetical order, where the request names that key.
+        """
+        if not self.match.applies(request):
+            return
+        for key, complaint in self._complaints(request):
+            text = f"rule {self.name!r}: {complaint}"
+            if self.description:
+                text = f"{text}. {self.description}"
+            raise PolicyViolationError(text, pointer=None if key is None else request.pointers.get(key))
+
+    def _complaints(self, request: PolicyRequest) -> Iterator[tuple[str | None, str]]:
+        altered = sorted(request.set.keys() | request.removed)
+        if self.protected and altered:
+            yield None, f"{clipped(request.entity.id)} is protected from changes by {clipped(request.principal)}"
+        for key in altered:
+            if self.allow_keys is not None and not self.allow_keys.match(key):
+                yield key, f"{clipped(key)} can't be altered here; only these can: {self.allow_keys}"
+            if self.deny_keys is not None and self.deny_keys.match(key):
+                yield key, f"{clipped(key)} can't be altered here"
+        for key, value in sorted(request.set.items(), key=itemgetter(0)):
+            yield from self._complaints_of_value(key, value)
+        if self.deny_removal is not None:
+            for key in filter(self.deny_removal.match, sorted(request.removed)):
+                yield key, f"{clipped(key)} can't be removed here; it can be set to another value"
+
+    def _complaints_of_value(self, key: str, value: str | None) -> Iterator[tuple[str, str]]:
+        for keys, demand in self.values:
+            if not keys.match(key):
+                continue
+            if value is None:
+                yield key, f"{clipped(key)} is sensitive, so its value can't be checked, as this rule demands"
+            elif not demand.met(value):
+                yield key, f"the value of {clipped(key)} must {demand.text}"
+
+
+class RulePolicy:
+    """The built-in policy: rules in the order of their file."""
+
+    def __init__(self, name: str, rules: Iterable[Rule]) -> None:
+        self.name = name
+        self.rules = tuple(rules)
+
+    def check(self, request: PolicyRequest) -> None:
+        """Refuse a change by the first rule that it violates.
+
+        Raises:
+            PolicyViolationError: Names that rule.
+        """
+        for rule in self.rules:
+            rule.check(request)
+
+
+def _number(text: str) -> float | None:
+    """Read a stored number as Kafka does; whole ones stay exact."""
+    trimmed = java_trim(text)
+    if _INTEGER.fullmatch(trimmed):
+        return int(trimmed)
+    try:
+        return parse_java_double(trimmed)
+    except ValueError:
+        return None
+
+
+def _equal(stored: str, allowed: str | bool | float) -> bool:  # noqa: FBT001 - a value like the others
+    if isinstance(allowed, str):
+        return stored == allowed
+    if isinstance(allowed, bool):
+        return java_trim(stored).lower() == _spelled(allowed)
+    return _number(stored) == allowed
+
+
+def _spelled(value: str | bool | float) -> str:  # noqa: FBT001 - a value like the others
+    if isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else plain_number(value)

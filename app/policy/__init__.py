@@ -1,0 +1,6 @@
+"""Alter policies from settings: the built-in rules out of a YAML file, and plug-ins out of installed distributions."""
+
+from app.policy.document import PolicySettingsError, parse_rules
+from app.policy.loading import GROUP, load_policies
+
+__all__ = ["GROUP", "PolicySettingsError", "load_policies", "parse_rules"]

@@ -1,0 +1,250 @@
+"""The YAML form of declarative rules: strictly read, and every problem told with its place and line."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+
+from app.domain.entities import DEFAULT_NODE, EntityType
+from app.domain.policy_rules import FACET_KINDS, KINDS, Between, Globs, Match, Names, OneOf, Regex, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
+"""Types of pydantic's errors that read better in other words."""
+
+
+class PolicySettingsError(ValueError):
+    """Policies can't be loaded as the settings have it; ``problems`` are a line each."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
+    """Read rules.
+
+    Args:
+        text: The YAML.
+        source: What it is called in messages, usually the file's path.
+
+    Raises:
+        PolicySettingsError: With every problem, each as ``source:line: place: what is wrong``.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        _refuse_repeated_keys(root)
+        content = {} if root is None else loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        raise PolicySettingsError(f"{source}{line}: not valid YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError) as error:  # characters that YAML has not, a date that is none
+        raise PolicySettingsError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
+    finally:
+        loader.dispose()
+    try:
+        return _Document.model_validate(content).to_rules()
+    except ValidationError as error:
+        raise PolicySettingsError(
+            *(
+                _problem(source, root, problem["loc"], _WORDS.get(problem["type"]) or problem["msg"])
+                for problem in error.errors(include_input=False, include_url=False)
+            )
+        ) from None
+
+
+# ---------------------------------------------------------------- the form
+
+
+def _listed(value: object) -> object:
+    """Take a single text for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def _number(value: object) -> int | float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and _finite(value):
+        return value
+    hint = "; to YAML 1e6 is a text: write 1000000 or 1.0e+6" if isinstance(value, str) else ""
+    raise ValueError(f"must be a finite number{hint}")
+
+
+def _finite(value: float) -> bool:
+    return isinstance(value, int) or math.isfinite(value)
+
+
+def _allowed(value: object) -> OneOf | Regex:
+    if isinstance(value, list):
+        if not value or not all(
+            isinstance(item, str) or (isinstance(item, int | float) and _finite(item)) for item in value
+        ):
+            raise ValueError("must be a list of texts, finite numbers, true and false, and not empty")
+        return OneOf(tuple(value))
+    if not isinstance(value, dict) or set(value) != {"regex"} or not isinstance(value["regex"], str):
+        raise ValueError("must be a list of values, or {regex: ...} with a regular expression")
+    try:
+        return Regex(re.compile(value["regex"]))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+
+
+_Text = Annotated[str, Field(min_length=1, max_length=1_000)]
+_Texts = Annotated[list[_Text], Field(min_length=1), BeforeValidator(_listed)]
+_Number = Annotated[int | float, PlainValidator(_number)]
+_Allowed = Annotated[OneOf | Regex, PlainValidator(_allowed)]
+_Facet = Literal["client-quotas", "client-configs", "configs"]
+_Kind = Literal["user", "client-id", "user,client-id", "ip", "topic", "broker"]
+_Component = Literal["user", "client-id", "ip", "topic", "broker"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _Match(_Part):
+    facets: Annotated[list[_Facet], Field(min_length=1), BeforeValidator(_listed)] | None = None
+    types: Annotated[list[_Kind], Field(min_length=1), BeforeValidator(_listed)] | None = None
+    names: Annotated[dict[_Component, _Texts], Field(min_length=1)] | None = None
+    principals: _Texts | None = None
+    except_principals: _Texts | None = None
+
+    @model_validator(mode="after")
+    def _matches_something(self) -> _Match:
+        if not self._kinds():
+            raise ValueError("matches no entity: the facets, types and names do not go together")
+        for kind, texts in (self.names or {}).items():
+            if kind == "topic" and DEFAULT_NODE in texts:
+                raise ValueError(f"there is no default topic, so {DEFAULT_NODE} matches none")
+        return self
+
+    def _kinds(self) -> frozenset[str]:
+        """Return the kinds of entity that can match at all."""
+        of_facets = frozenset[str]().union(*(FACET_KINDS[facet] for facet in self.facets or FACET_KINDS))
+        kinds = of_facets if self.types is None else of_facets.intersection(self.types)
+        return frozenset(kind for kind in kinds if set(KINDS[kind]).issuperset(self.names or ()))
+
+    def to_match(self) -> Match:
+        return Match(
+            facets=frozenset(self.facets or FACET_KINDS),
+            kinds=frozenset(KINDS[kind] for kind in self._kinds()),
+            names={EntityType(kind): Names(texts) for kind, texts in (self.names or {}).items()},
+            principals=None if self.principals is None else Globs(self.principals),
+            except_principals=Globs(self.except_principals or ()),
+        )
+
+
+class _Range(_Part):
+    min: _Number | None = None
+    max: _Number | None = None
+
+    @model_validator(mode="after")
+    def _has_room(self) -> _Range:
+        if self.min is None and self.max is None:
+            raise ValueError("needs min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min is above max")
+        return self
+
+
+class _Rule(_Part):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    description: _Text | None = None
+    match: _Match = _Match()
+    protected: Literal[True] | None = None
+    allow_keys: _Texts | None = None
+    deny_keys: _Texts | None = None
+    ranges: Annotated[dict[_Text, _Range], Field(min_length=1)] | None = None
+    values: Annotated[dict[_Text, _Allowed], Field(min_length=1)] | None = None
+    deny_removal: _Texts | None = None
+
+    @model_validator(mode="after")
+    def _demands_something(self) -> _Rule:
+        demands = sorted(set(_Rule.model_fields) - {"name", "description", "match"})
+        if all(getattr(self, demand) is None for demand in demands):
+            raise ValueError(f"the rule demands nothing; it needs one or more of {', '.join(demands)}")
+        return self
+
+    def to_rule(self) -> Rule:
+        ranges = ((Globs([key]), Between(bounds.min, bounds.max)) for key, bounds in (self.ranges or {}).items())
+        values = ((Globs([key]), allowed) for key, allowed in (self.values or {}).items())
+        return Rule(
+            name=self.name,
+            match=self.match.to_match(),
+            description=self.description,
+            protected=bool(self.protected),
+            allow_keys=None if self.allow_keys is None else Globs(self.allow_keys),
+            deny_keys=None if self.deny_keys is None else Globs(self.deny_keys),
+            values=(*ranges, *values),
+            deny_removal=None if self.deny_removal is None else Globs(self.deny_removal),
+        )
+
+
+class _Document(_Part):
+    rules: Annotated[list[_Rule], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> _Document:
+        names = [rule.name for rule in self.rules]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"more than one rule has the name {', '.join(twice)}")
+        return self
+
+    def to_rules(self) -> tuple[Rule, ...]:
+        return tuple(rule.to_rule() for rule in self.rules)
+
+
+# ---------------------------------------------------------------- places
+
+
+def _refuse_repeated_keys(root: yaml.Node | None) -> None:
+    """Refuse what YAML itself would pass over: the last of two equal keys would win."""
+    waiting = [] if root is None else [root]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in keys:
+                        raise yaml.MarkedYAMLError(
+                            problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
+                        )
+                    keys.add(key.value)
+                waiting.append(value)
+
+
+def _problem(source: str, root: yaml.Node | None, location: Iterable[int | str], message: str) -> str:
+    steps = [step for step in location if step != "[key]"]
+    node, line = root, 1 if root is None else root.start_mark.line + 1
+    for step in steps:
+        child, mark = _child(node, step)
+        if mark is None:
+            break
+        node, line = child, mark.line + 1
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    said = message.removeprefix("Value error, ")
+    return f"{source}:{line}: {place}: {said}" if place else f"{source}:{line}: {said}"
+
+
+def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Node | None, yaml.Mark | None]:
+    """Return a node's part and where it begins; a mapping's entry begins at its key."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+        return node.value[step], node.value[step].start_mark
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(step):
+                return value, key.start_mark
+    return None, None

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import logging
 import sys
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -15,14 +17,22 @@ import yaml
 from app.api.app import create_api, specification
 from app.api.context import Services
 from app.audit import Database, PostgresAuditLog, PostgresRegistrationLog
+from app.crypto import ConfigRedactor, KafkaCipher, Keyring
+from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
-from app.domain.errors import InvalidRequestError
+from app.domain.configs import Configs
+from app.domain.errors import InvalidRequestError, InvalidTopicError, NotFoundError
 from app.domain.facets import FacetName, Tree
 from app.domain.quotas import ClientQuotas
 from app.security.tokens import AdminToken
 from app.services.alter import AlterService
+from app.services.client_plans import ClientPlanner
 from app.services.clusters import Cluster, Clusters, Collection
+from app.services.config_describe import ConfigReader
+from app.services.config_levels import BrokerLevels, ServerProperties
+from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
+from app.services.policies import Policies
 from app.services.readiness import Readiness
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import FacetIndex, ZooKeeperStore
@@ -40,70 +50,133 @@ _DRAIN_S = 10.0
 """How long a stop waits for changes between their intent and their outcome."""
 
 
-def create_app(settings: Settings) -> ASGIApp:
-    """Build the service. Its stores start with the application's lifespan, and need not be up by then."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything below the API, built from settings and not started."""
+
+    database: Database
+    audit: PostgresAuditLog
+    stores: Mapping[str, ZooKeeperStore]
+    clusters: Clusters
+    alter: AlterService
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the stores, which need not be up by then; at the end wait for changes under way and stop them."""
+        async with AsyncExitStack() as stack:
+            await self.database.start()
+            stack.push_async_callback(self.database.close)
+            stack.push_async_callback(self.audit.close)
+            for store in self.stores.values():
+                await store.start()
+                stack.push_async_callback(store.stop)
+            stack.push_async_callback(self.alter.drain, _DRAIN_S)
+            yield
+
+
+def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
+    """Build all clusters of the settings, or the named ones.
+
+    Raises:
+        KeyringError: The settings of an encoder can't be used.
+    """
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     audit = PostgresAuditLog(database)
-    registrations = PostgresRegistrationLog(database)
     stores: dict[str, ZooKeeperStore] = {}
     clusters: dict[str, Cluster] = {}
-    for name, cluster in settings.clusters.items():
-        facets = _facets(cluster)
-        trees = _trees(cluster)
-        store = ZooKeeperStore(
-            name,
-            connect=cluster.zookeeper,
-            session_timeout_ms=cluster.session_timeout_ms,
-            max_packet=cluster.max_packet,
-            notifications_max=cluster.notifications_max,
-            facets={
-                facet.name.value: FacetIndex(trees[facet.name], facet.owns, _covers(facet)) for facet in facets.values()
-            },
-        )
-        stores[name] = store
-        clusters[name] = Cluster(
-            name,
-            store,
-            {
-                facet_name: Collection(
-                    facet, trees[facet_name], store, layout_chosen=cluster.client_configs_layout is not None
-                )
-                for facet_name, facet in facets.items()
-            },
-        )
-    served = Clusters(clusters)
-    alter = AlterService(audit)
+    for name in settings.clusters if names is None else names:
+        cluster = settings.clusters[name]
+        store = stores[name] = _store(name, cluster)
+        clusters[name] = _cluster(name, cluster, store)
+    return Parts(database, audit, stores, Clusters(clusters), AlterService(audit))
+
+
+@asynccontextmanager
+async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> AsyncIterator[Parts]:
+    """Open one cluster and the trail for a command, its configs loaded.
+
+    Raises:
+        NotFoundError: The settings have no such cluster.
+        KeyringError: The settings of its encoder can't be used.
+        UnavailableError: ZooKeeper or Postgres did not answer in time.
+    """
+    if name not in settings.clusters:
+        raise NotFoundError(f"The settings have no cluster {name!r}; they have: {', '.join(sorted(settings.clusters))}")
+    parts = build(settings, [name])
+    async with parts.running():
+        await parts.audit.check()
+        await parts.stores[name].wait_for(0, time.monotonic() + timeout_s)
+        yield parts
+
+
+def create_app(settings: Settings) -> ASGIApp:
+    """Build the service. Its stores start with the application's lifespan, and need not be up by then."""
+    parts = build(settings)
+    registrations = PostgresRegistrationLog(parts.database)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            await database.start()
-            stack.push_async_callback(database.close)
-            stack.push_async_callback(audit.close)
+        async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
-            for store in stores.values():
-                await store.start()
-                stack.push_async_callback(store.stop)
-            stack.push_async_callback(alter.drain, _DRAIN_S)
-            settling = asyncio.create_task(_settle_memory(stores.values()))
+            settling = asyncio.create_task(_settle_memory(parts.stores.values()))
             stack.callback(settling.cancel)
             yield
 
     return create_api(
         Services(
-            clusters=served,
-            alter=alter,
+            clusters=parts.clusters,
+            alter=parts.alter,
             describe=DescribeService(registrations),
-            audit=audit,
+            audit=parts.audit,
             registrations=registrations,
-            readiness=Readiness(served, audit),
+            readiness=Readiness(parts.clusters, parts.audit),
         ),
         authenticator=AdminToken.from_file(settings.admin_token_file),
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=settings.http.request_deadline_ms,
         lifespan=lifespan,
     )
+
+
+def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
+    return ZooKeeperStore(
+        name,
+        connect=cluster.zookeeper,
+        session_timeout_ms=cluster.session_timeout_ms,
+        max_packet=cluster.max_packet,
+        notifications_max=cluster.notifications_max,
+        facets={
+            facet.name.value: FacetIndex(_tree(facet, cluster), facet.owns, _covers(facet))
+            for facet in (*_client_facets(cluster), Configs())
+        },
+    )
+
+
+def _cluster(name: str, cluster: ClusterSettings, store: ZooKeeperStore) -> Cluster:
+    policies = Policies()
+    collections = {
+        facet.name: Collection(
+            facet,
+            _tree(facet, cluster),
+            store,
+            ClientPlanner(facet),
+            policies,
+            layout_chosen=cluster.client_configs_layout is not None,
+        )
+        for facet in _client_facets(cluster)
+    }
+    cipher = KafkaCipher(Keyring.from_settings(name, cluster.password_encoder))
+    levels = BrokerLevels(store, ServerProperties())
+    configs = Collection(
+        Configs(),
+        Tree.CONFIG,
+        store,
+        ConfigPlanner(levels, cipher),
+        policies,
+        ConfigRedactor(cipher, sensitive=is_sensitive, encoded=is_password),
+    )
+    return Cluster(name, store, {**collections, configs.name: configs}, ConfigReader(configs, levels, cipher))
 
 
 async def _settle_memory(stores: Iterable[ZooKeeperStore]) -> None:
@@ -144,31 +217,25 @@ def openapi_yaml() -> str:
     return yaml.safe_dump(specification(), sort_keys=False, allow_unicode=True, width=120)
 
 
-def _facets(cluster: ClusterSettings) -> Mapping[FacetName, Facet]:
-    return {
-        FacetName.CLIENT_QUOTAS: ClientQuotas(),
-        FacetName.CLIENT_CONFIGS: ClientConfigs(
-            extra_keys=cluster.dynamic_client_configs,
-            min_session_timeout_ms=cluster.group_min_session_timeout_ms,
-            max_session_timeout_ms=cluster.group_max_session_timeout_ms,
-        ),
-    }
+def _client_facets(cluster: ClusterSettings) -> tuple[ClientQuotas, ClientConfigs]:
+    return ClientQuotas(), ClientConfigs(
+        extra_keys=cluster.dynamic_client_configs,
+        min_session_timeout_ms=cluster.group_min_session_timeout_ms,
+        max_session_timeout_ms=cluster.group_max_session_timeout_ms,
+    )
+
+
+def _tree(facet: Facet, cluster: ClusterSettings) -> Tree:
+    separate = cluster.client_configs_layout is ClientConfigsLayout.SEPARATE
+    return Tree.CLIENT_CONFIGS if separate and facet.name is FacetName.CLIENT_CONFIGS else Tree.CONFIG
 
 
 def _covers(facet: Facet) -> Callable[[Entity], bool]:
     def covers(entity: Entity) -> bool:
         try:
             facet.check_entity(entity)
-        except InvalidRequestError:
+        except (InvalidRequestError, InvalidTopicError):
             return False
         return True
 
     return covers
-
-
-def _trees(cluster: ClusterSettings) -> Mapping[FacetName, Tree]:
-    separate = cluster.client_configs_layout is ClientConfigsLayout.SEPARATE
-    return {
-        FacetName.CLIENT_QUOTAS: Tree.CONFIG,
-        FacetName.CLIENT_CONFIGS: Tree.CLIENT_CONFIGS if separate else Tree.CONFIG,
-    }

@@ -55,9 +55,9 @@ def read_resource(name: FacetName) -> Any:
         describe = services_of(request).describe
         node = describe.node(collection, id_of(request.scope))
         if view != "default":
-            declared, etag = describe.content(collection, node)
+            _, etag = describe.content(collection, node)
             not_modified(_header(request, b"if-none-match"), etag)  # no ETag of its own, but malformed stays malformed
-            return json_response(request, views.resource(collection, node.id, declared, node=node, view=view))
+            return json_response(request, await views.full_resource(collection, node.id, node.config, node=node))
         body, etag = _rendered(describe, collection, node)
         return _polled(request, collection, body, etag)
 
@@ -68,7 +68,7 @@ def read_resource(name: FacetName) -> Any:
 def _rendered(describe: DescribeService, collection: Collection, node: Node) -> tuple[bytes, str]:
     """Return the default view of a node and its ETag. Nodes never change, so what is polled is rendered once."""
     declared, etag = describe.content(collection, node)
-    return orjson.dumps(views.resource(collection, node.id, declared, node=node, view="default")), etag
+    return orjson.dumps(views.resource(collection, node.id, declared)), etag
 
 
 def read_effective(name: FacetName) -> Any:
@@ -172,9 +172,10 @@ def facet_router(
                 page_token=page_token,
             ),
         )
-        items = [
-            views.resource(collection, node.id, declared, node=node, view=common.view) for node, declared in page.items
-        ]
+        if common.view == "full":
+            items = [await views.full_resource(collection, node.id, node.config, node=node) for node, _ in page.items]
+        else:
+            items = [views.resource(collection, node.id, declared) for node, declared in page.items]
         return json_response(request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped})
 
     @router.post(
@@ -199,7 +200,7 @@ def facet_router(
         collection = cluster.collections[name]
         edit = _edit(collection, body, Mode.CREATE, request, entity=None)
         result = await _run(services, collection, edit, common)
-        response = _written(request, collection, result, common, status=201 if result.created else 200)
+        response = await _written(request, collection, result, common, status=201 if result.created else 200)
         response.headers["Location"] = f"{request.scope.get('root_path', '')}{request.scope['path']}/{edit.entity.id}"
         return response
 
@@ -250,7 +251,7 @@ def facet_router(
     ) -> Response:
         collection = cluster.collections[name]
         edit = _edit(collection, body, Mode.REPLACE, request, entity=entity_of(request.scope))
-        return _written(request, collection, await _run(services, collection, edit, common), common)
+        return await _written(request, collection, await _run(services, collection, edit, common), common)
 
     @router.delete(
         path,
@@ -300,17 +301,20 @@ def _edit(collection: Collection, body: Any, mode: Mode, request: Request, *, en
     return Edit(entity, ops, mode, precondition(request, body_etag=body.etag))
 
 
-def _written(
+async def _written(
     request: Request, collection: Collection, result: EditResult, common: Common, *, status: int = 200
 ) -> Response:
     """Answer a write with the whole resource."""
-    declared = result.declared(collection)
-    body = views.resource(
-        collection, result.edit.entity.id, declared, node=result.node, view=common.view, warnings=result.warnings
-    )
-    headers = _change_header(result)
-    if common.view == "default" and not common.validate_only:
-        headers |= views.etag_header(declared)
+    entity, headers = result.edit.entity, _change_header(result)
+    if common.view == "full":
+        body = await views.full_resource(
+            collection, entity.id, result.after, node=result.node, warnings=result.warnings
+        )
+    else:
+        declared, etag = collection.tagged(entity, result.after)
+        body = views.resource(collection, entity.id, declared)
+        if etag is not None and not common.validate_only:
+            headers["ETag"] = etag
     return json_response(request, body, status=status, headers=headers, revision=result.revision)
 
 

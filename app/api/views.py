@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from app.api.responses import number
 from app.domain import errors
-from app.domain.entities import split_id
-from app.services.etags import etag_of
+from app.domain.entities import Entity, split_id
+from app.services.edits import json_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.domain.changes import Node
-    from app.domain.facets import Facet, JsonValue
+    from app.domain.facets import JsonValue
     from app.services.clusters import Collection
     from app.services.describe import Effective
     from app.services.edits import EditResult
@@ -31,35 +31,34 @@ def values(declared: Mapping[str, JsonValue]) -> list[dict[str, Any]]:
     return [{"key": key, "value": number(value)} for key, value in declared.items()]
 
 
-def resource(
+def resource(collection: Collection, entity_id: str, declared: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """Return a resource in the default view."""
+    return {"id": entity_id, collection.facet.member: {key: number(value) for key, value in declared.items()}}
+
+
+async def full_resource(
     collection: Collection,
     entity_id: str,
-    declared: Mapping[str, JsonValue],
+    stored: Mapping[str, str],
     *,
     node: Node | None,
-    view: str,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return a resource in the default or the full view."""
-    body: dict[str, Any] = {
-        "id": entity_id,
-        collection.facet.member: {key: number(value) for key, value in declared.items()},
-    }
-    if view == "full":
-        body["entity"] = dict(split_id(entity_id))
-        body["status"] = {
+    """Return a resource in the full view: ``node`` as it is, ``stored`` as its map is or would be."""
+    entity = Entity.from_id(entity_id)
+    declared, etag = collection.tagged(entity, stored)
+    fingerprints = await collection.fingerprints(entity, stored)
+    return {
+        **resource(collection, entity_id, declared),
+        "entity": entity.as_dict(),
+        "status": {
             "revision": None if node is None else str(node.mzxid),
-            "etag": etag_of(declared),
+            "etag": etag,
             "updatedAt": None if node is None else timestamp(node.mtime_ms),
             "warnings": list(warnings),
-        }
-    return body
-
-
-def etag_header(declared: Mapping[str, JsonValue]) -> dict[str, str]:
-    """Return the ETag header of a default view; none where nothing is declared."""
-    etag = etag_of(declared)
-    return {} if etag is None else {"ETag": etag}
+            **({} if fingerprints is None else {"fingerprints": fingerprints}),
+        },
+    }
 
 
 def effective(collection: Collection, found: Effective) -> dict[str, Any]:
@@ -112,14 +111,7 @@ def altered(collection: Collection, result: EditResult, entity: list[dict[str, s
         "entity": entity,
         "changeId": result.change_id,
         "revision": None if result.revision is None else str(result.revision),
-        "diff": [
-            {
-                "key": item.key,
-                "before": _shown(collection.facet, item.key, item.before),
-                "after": _shown(collection.facet, item.key, item.after),
-            }
-            for item in result.diff
-        ],
+        "diff": diff(collection, result),
         "warnings": list(result.warnings),
     }
     if error is not None:
@@ -133,13 +125,18 @@ def altered(collection: Collection, result: EditResult, entity: list[dict[str, s
     return entry
 
 
-def _shown(facet: Facet, key: str, stored: str | None) -> Any:
-    if stored is None:
-        return None
-    try:
-        return number(facet.decode(key, stored))
-    except ValueError:
-        return None  # what was stored before was no value of this key, so JSON has no form for it
+def diff(collection: Collection, result: EditResult) -> list[dict[str, Any]]:
+    """Return what an edit changes; a secret's values are null, and marked."""
+    entity = result.edit.entity
+    return [
+        {
+            "key": item.key,
+            "before": number(json_of(collection, entity, item.key, item.before)),
+            "after": number(json_of(collection, entity, item.key, item.after)),
+            **({"secret": True} if item.secret else {}),
+        }
+        for item in result.diff
+    ]
 
 
 def compatibility(found: Registration) -> dict[str, Any]:

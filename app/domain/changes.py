@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.domain.entities import Entity
-    from app.domain.facets import Facet, JsonValue
+    from app.domain.facets import ClientFacet, JsonValue
 
 
 class Node(NamedTuple):
@@ -54,14 +54,15 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One key's value before and after a change, as stored strings; None is absent."""
+    """One key's value before and after a change, as stored strings; None is absent, or a secret."""
 
     key: str
     before: str | None
     after: str | None
+    secret: bool = False
 
 
-def encode_ops(facet: Facet, entity: Entity, ops: Sequence[Op], *, exact: bool) -> dict[str, str | None]:
+def encode_ops(facet: ClientFacet, entity: Entity, ops: Sequence[Op], *, exact: bool) -> dict[str, str | None]:
     """Validate ops on their own, before anything stored is looked at.
 
     Returns:
@@ -81,7 +82,7 @@ def encode_ops(facet: Facet, entity: Entity, ops: Sequence[Op], *, exact: bool) 
 
 
 def apply_ops(
-    facet: Facet, entity: Entity, config: Mapping[str, str], encoded: Mapping[str, str | None]
+    facet: ClientFacet, entity: Entity, config: Mapping[str, str], encoded: Mapping[str, str | None]
 ) -> tuple[dict[str, str], list[str]]:
     """Apply encoded ops to a stored map, and return the resulting whole map with warnings.
 

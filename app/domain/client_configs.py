@@ -58,6 +58,7 @@ class ClientConfigs:
     name = FacetName.CLIENT_CONFIGS
     member = "configs"
     entity_types = frozenset({EntityType.USER, EntityType.CLIENT_ID})
+    has_secrets = False
 
     def __init__(
         self,
@@ -142,12 +143,17 @@ class ClientConfigs:
         if key == SUPPORTED_CONFIGS:
             raise _supported_configs(pointer)
 
-    def decode(self, key: str, stored: str) -> str:
+    def is_secret(self, entity: Entity, key: str) -> bool:
+        """No client config that can be dynamic is."""
+        del entity, key
+        return False
+
+    def decode(self, entity: Entity, key: str, stored: str) -> str:
         """Return the stored string as it is."""
-        del key
+        del entity, key
         return stored
 
-    def warnings_for(self, entity: Entity) -> list[str]:
+    def remarks(self, entity: Entity) -> list[str]:
         """Warn of entities whose entries no client resolves."""
         defaults = [kind for kind, name in entity.components if name is None]
         if not defaults:
@@ -169,7 +175,7 @@ class ClientConfigs:
         Raises:
             InvalidRequestError: Both are dynamic, at least one is the entity's own, and a consumer would refuse them.
         """
-        warnings = self.warnings_for(entity)
+        warnings = self.remarks(entity)
         for key in sorted(after.keys() & self.keys):
             if (problem := _problem(key, after[key])) is not None:
                 warnings.append(f"The stored value can't be used by clients: {problem}")

@@ -1,7 +1,8 @@
 """What a facet is: the keys of an entity's znode that one collection shows and changes.
 
 ``client-quotas`` and ``client-configs`` share the znodes below ``/config/users``; each shows its own keys only, and a
-write through one leaves all other keys (SCRAM credentials, the other facet's, unknown ones) as they are.
+write through one leaves all other keys (SCRAM credentials, the other facet's, unknown ones) as they are. Topics and
+brokers have the one facet ``configs``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class FacetName(StrEnum):
 
     CLIENT_QUOTAS = "client-quotas"
     CLIENT_CONFIGS = "client-configs"
+    CONFIGS = "configs"
+    """Of topics and brokers."""
 
 
 class Tree(StrEnum):
@@ -33,23 +36,43 @@ class Tree(StrEnum):
 
 
 class Facet(Protocol):
-    """One collection's rules. Stateless; the settings that some rules depend on are given at construction."""
+    """One collection's rules of what belongs to it. Stateless; settings that some rules depend on are given once."""
 
     name: FacetName
     member: str
     """The member that holds the map in the default view: ``quotas`` or ``configs``."""
     entity_types: frozenset[EntityType]
     """Types that a describe may name; others are UNSUPPORTED_VERSION there."""
+    has_secrets: bool
+    """Whether any key can be a secret."""
 
     def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
         """Refuse an entity that this facet can't have.
 
         Raises:
             InvalidRequestError: With Kafka's text where Kafka has one.
+            InvalidTopicError: A name that no topic can have.
         """
 
     def owns(self, entity: Entity, key: str) -> bool:
         """Say whether a stored key of this entity belongs to this facet."""
+
+    def is_secret(self, entity: Entity, key: str) -> bool:
+        """Say whether a key's value is never shown, told or logged."""
+
+    def decode(self, entity: Entity, key: str, stored: str) -> JsonValue:
+        """Return a stored value as JSON answers it: a number for quotas, a string for configs, None for a secret.
+
+        Raises:
+            ValueError: The stored string is not a value of this key; the caller reports the znode's path.
+        """
+
+    def remarks(self, entity: Entity) -> list[str]:
+        """Return what a reader of this entity should know, each a sentence."""
+
+
+class ClientFacet(Facet, Protocol):
+    """A facet of client entities: each value is judged by itself, then an entity's own map as a whole."""
 
     def encode(self, entity: Entity, key: str, value: JsonValue, *, exact: bool, pointer: str | None = None) -> str:
         """Validate one value and return the string that is stored.
@@ -71,13 +94,6 @@ class Facet(Protocol):
 
         Raises:
             InvalidRequestError: With where to look instead.
-        """
-
-    def decode(self, key: str, stored: str) -> JsonValue:
-        """Return a stored value as JSON answers it: a number for quotas, the string for configs.
-
-        Raises:
-            ValueError: The stored string is not a value of this key; the caller reports the znode's path.
         """
 
     def check_whole(

@@ -41,9 +41,9 @@ class ConfigOp:
     value: str | None = None
     pointer: str | None = None
 
-    def as_json(self, *, sensitive: bool) -> dict[str, Any]:
-        """Return the op as the trail keeps it, without the value of a secret."""
-        return {"key": self.key, "op": self.type.name, "value": None if sensitive else self.value}
+    def as_json(self) -> dict[str, Any]:
+        """Return the op as the trail keeps it, once the values of secrets are taken out."""
+        return {"key": self.key, "op": self.type.name, "value": self.value}
 
 
 def op_type(given: int | str, *, pointer: str | None = None) -> OpType:

@@ -98,6 +98,7 @@ class ClientQuotas:
     name = FacetName.CLIENT_QUOTAS
     member = "quotas"
     entity_types = frozenset({EntityType.USER, EntityType.CLIENT_ID, EntityType.IP})
+    has_secrets = False
 
     def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
         """Refuse entities that can't have quotas, and ips that brokers can't read back.
@@ -176,12 +177,18 @@ class ClientQuotas:
                 pointer=pointer,
             )
 
-    def decode(self, key: str, stored: str) -> int | float:
+    def is_secret(self, entity: Entity, key: str) -> bool:
+        """No quota is."""
+        del entity, key
+        return False
+
+    def decode(self, entity: Entity, key: str, stored: str) -> int | float:
         """Read a stored quota as Kafka's describe does; whole numbers are an ``int``, exact for LONG and INT.
 
         Raises:
             ValueError: Not a number, or NaN or infinite, which JSON can't carry.
         """
+        del entity
         definition = QUOTA_KEYS.get(key)
         if definition is not None and definition.integral and _DIGITS.fullmatch(stored):
             return int(stored)
@@ -190,6 +197,11 @@ class ClientQuotas:
             raise ValueError(f"{shown(stored)} is not a finite number")
         # By way of the shortest digits, so that 1e23 is not shown as 99999999999999991611392.
         return int(plain_number(value)) if value.is_integer() else value
+
+    def remarks(self, entity: Entity) -> list[str]:
+        """Nothing to remark."""
+        del entity
+        return []
 
     def check_whole(
         self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointer: str | None = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uuid_utils.compat import uuid7
 
@@ -28,8 +28,8 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.services import edits as planning
 from app.services.edits import Edit, EditResult, Plan
+from app.services.policies import PolicyRequest
 from app.services.ports import Committed, Conflict, Intent, Outcome, SessionEnded, Transaction, full_path
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from app.services.clusters import Caller, Collection
     from app.services.ports import AuditLog
 
-_Prepared = tuple[Edit, dict[str, str | None]]
-"""An edit with its encoded ops."""
+_Prepared = tuple[Edit, Any]
+"""An edit with what its facet's planner made of it."""
 
 _CONCURRENCY = 256
 """Changes of one request under way at once: enough to fill ZooKeeper's pipeline, and bounded."""
@@ -170,7 +170,7 @@ class AlterService:
                     f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer
                 )
             collection.check_layout()
-            return edit, planning.encode(collection, edit)
+            return edit, collection.planner.encode(collection, edit)
         except ConfplaneError as error:
             return EditResult(edit, error)
 
@@ -276,7 +276,7 @@ class _Change:
     async def _try(self, nodes: Sequence[Node | None]) -> list[EditResult] | None:
         """Make one attempt; None means that something was not as read and the next may be made."""
         writer = self._store.writer()
-        plans, failed = self._plan(nodes)
+        plans, failed = await self._plan(nodes)
         if failed is not None or not any(item.diff for item in plans):
             return await self._end_unchanged(writer, nodes, plans, failed)
         changed = [item for item in plans if item.diff]
@@ -316,17 +316,40 @@ class _Change:
             )
         return await self._committed(result, plans, changed)
 
-    def _plan(self, nodes: Sequence[Node | None]) -> tuple[list[Plan], tuple[int, ConfplaneError] | None]:
+    async def _plan(self, nodes: Sequence[Node | None]) -> tuple[list[Plan], tuple[int, ConfplaneError] | None]:
         plans: list[Plan] = []
         planned: dict[str, Mapping[str, str]] = {}
         for index, ((edit, encoded), node) in enumerate(zip(self._items, nodes, strict=True)):
             try:
-                item = planning.plan(self._collection, edit, encoded, node, planned=planned)
+                item = await self._collection.planner.plan(self._collection, edit, encoded, node, planned=planned)
+                if item.diff and self._collection.policies:
+                    self._check_policies(item)
             except ConfplaneError as error:
                 return plans, (index, error)
             planned[edit.entity.id] = item.after
             plans.append(item)
         return plans, None
+
+    def _check_policies(self, item: Plan) -> None:
+        collection, entity, after = self._collection, item.edit.entity, item.after
+        before = {} if item.node is None else item.node.config
+        shown = collection.redacted(entity, after)
+        changed = {difference.key for difference in item.diff}
+        owns = collection.facet.owns
+        collection.policies.check(
+            PolicyRequest(
+                cluster=self._store.name,
+                principal=self._caller.principal,
+                facet=collection.name.value,
+                entity=entity,
+                set={key: shown[key] for key in changed & after.keys()},
+                removed=frozenset(changed - after.keys()),
+                before={key: value for key, value in collection.redacted(entity, before).items() if owns(entity, key)},
+                after={key: value for key, value in shown.items() if owns(entity, key)},
+                validate_only=self._validate_only,
+                pointers={op.key: op.pointer for op in item.edit.ops if op.pointer is not None},
+            )
+        )
 
     async def _end_unchanged(
         self,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from app.domain.entities import EntityType
 from app.domain.errors import LayoutUndecidedError, NotFoundError, WriteOutcome
 from app.domain.facets import FacetName, Tree
+from app.services.etags import etag_of
+from app.services.policies import Policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Facet, JsonValue
-    from app.services.ports import ClusterStore
+    from app.services.config_describe import ConfigReader
+    from app.services.edits import Planner
+    from app.services.ports import ClusterStore, Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,15 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A facet of one cluster: its rules, and the tree that holds its keys there."""
+    """A facet of one cluster: its rules, the tree that holds its keys there, and how it is changed."""
 
     facet: Facet
     tree: Tree
     store: ClusterStore
+    planner: Planner[Any]
+    policies: Policies = field(default_factory=Policies)
+    redactor: Redactor | None = None
+    """Where the facet has secrets."""
     layout_chosen: bool = True
 
     @property
@@ -49,16 +58,54 @@ class Collection:
         owns = self.facet.owns
         return {key: config[key] for key in sorted(config) if owns(entity, key)}
 
-    def declared(self, entity: Entity, node: Node | None) -> dict[str, JsonValue]:
-        """Return this facet's keys of a node as JSON answers them.
+    def declared(self, entity: Entity, config: Mapping[str, str]) -> dict[str, JsonValue]:
+        """Return this facet's keys of a stored map as JSON answers them.
 
         Raises:
             ValueError: A stored value is none of its key.
         """
-        if node is None:
-            return {}
         decode = self.facet.decode
-        return {key: decode(key, value) for key, value in self.own(entity, node.config).items()}
+        return {key: decode(entity, key, value) for key, value in self.own(entity, config).items()}
+
+    def tagged(self, entity: Entity, config: Mapping[str, str]) -> tuple[dict[str, JsonValue], str | None]:
+        """Return what :meth:`declared` does, and its ETag: None where nothing is declared.
+
+        Secrets are None in the former; for the latter what is stored of them counts, so that it changes with them.
+
+        Raises:
+            ValueError: A stored value is none of its key.
+        """
+        declared = self.declared(entity, config)
+        if not self.facet.has_secrets:
+            return declared, etag_of(declared)
+        return declared, etag_of({key: config[key] if value is None else value for key, value in declared.items()})
+
+    def redacted(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None]:
+        """Return a stored map as the trail may have it.
+
+        Of other facets' keys (SCRAM credentials, unknown ones) and of secrets only that they are there.
+        """
+        owns = self.facet.owns
+        if not self.facet.has_secrets:
+            return {key: value if owns(entity, key) else None for key, value in config.items()}
+        is_secret = self.facet.is_secret
+        return {
+            key: value if owns(entity, key) and not is_secret(entity, key) else None for key, value in config.items()
+        }
+
+    async def fingerprints(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None] | None:
+        """Return a keyed fingerprint of each secret of a stored map, None where it can't be known.
+
+        None where the facet has no secrets at all.
+        """
+        redactor = self.redactor
+        if redactor is None:
+            return None
+        secrets = {key: value for key, value in config.items() if self.facet.is_secret(entity, key)}
+        if not secrets:
+            return {}
+        broker = entity.get(EntityType.BROKER)
+        return await asyncio.to_thread(redactor.fingerprints, None if broker is None else int(broker), secrets)
 
     def check_layout(self) -> None:
         """Refuse a write whose place is undecided.
@@ -87,6 +134,8 @@ class Cluster:
     name: str
     store: ClusterStore
     collections: Mapping[FacetName, Collection]
+    configs: ConfigReader
+    """What is in force on its topics and brokers."""
 
 
 class Clusters:

@@ -11,18 +11,19 @@ import base64
 import binascii
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.domain.entities import Entity, EntityType, split_id
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
 from app.domain.facets import FacetName
 from app.domain.filters import MatchType
 from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
+from app.services.edits import stored
 from app.services.etags import etag_of
 from app.services.ports import Registration, full_path
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from app.domain.changes import Node
     from app.domain.facets import JsonValue
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from app.domain.resolution import Resolved
     from app.services.clusters import Collection
     from app.services.ports import RegistrationLog
+
+T = TypeVar("T")
 
 SLICE = 500
 """Nodes looked at between two chances for other requests: about a millisecond."""
@@ -154,8 +157,7 @@ class DescribeService:
             CorruptZnodeError: It can't be read.
         """
         entity = _entity(node.id)
-        declared = self._declared(collection, entity, node)
-        etag = etag_of(declared)
+        declared, etag = _read(collection, entity, node, collection.tagged)
         if etag is None:
             collection.facet.check_entity(entity)
             raise _nothing(collection, entity)
@@ -170,34 +172,34 @@ class DescribeService:
         """
         collection.facet.check_entity(entity)
         decode = collection.facet.decode
-        stored: dict[str, dict[str, str]] = {}
+        found_at: dict[str, dict[str, str]] = {}
         levels: list[Level] = []
         found: Mapping[str, Resolved[Any]]
         if collection.name is FacetName.CLIENT_QUOTAS:
             quotas = quota_levels(entity)
             for quota in quotas:
-                stored[quota.entity_id], declared = self._at(collection, quota.entity_id)
+                found_at[quota.entity_id], declared = self._at(collection, quota.entity_id)
                 levels.append(Level(quota.level, quota.entity_id, quota.reason, quota.shared_by, declared))
-            found = resolve_quotas(quotas, stored)
+            found = resolve_quotas(quotas, found_at)
         else:
             configs = client_config_levels(entity)
             for config in configs:
-                stored[config.entity_id], declared = self._at(collection, config.entity_id)
+                found_at[config.entity_id], declared = self._at(collection, config.entity_id)
                 levels.append(Level(config.level, config.entity_id, config.reason, None, declared))
-            found = resolve_client_configs(configs, stored)
+            found = resolve_client_configs(configs, found_at)
         values = [
             EffectiveValue(
                 key,
-                decode(key, resolved.value),
+                decode(entity, key, resolved.value),
                 resolved.source.entity_id,
                 [
-                    EffectiveSynonym(level.entity_id, level.level, decode(key, value))
+                    EffectiveSynonym(level.entity_id, level.level, decode(entity, key, value))
                     for level, value in resolved.synonyms
                 ],
             )
             for key, resolved in found.items()
         ]
-        warnings = collection.facet.check_whole(entity, {}, inherited={})
+        warnings = collection.facet.remarks(entity)
         state: dict[str, JsonValue] = {
             f"{level.level} {key}": value for level in levels for key, value in level.declared.items()
         }
@@ -297,21 +299,14 @@ class DescribeService:
     # ------------------------------------------------------------ inside
 
     def _declared(self, collection: Collection, entity: Entity, node: Node | None) -> dict[str, JsonValue]:
-        if node is not None and node.defect is not None and not node.items:
-            raise CorruptZnodeError(full_path(collection.tree, entity), node.defect)
-        try:
-            return collection.declared(entity, node)
-        except ValueError as error:
-            raise CorruptZnodeError(
-                full_path(collection.tree, entity), f"holds a value that can't be read: {error}"
-            ) from None
+        return _read(collection, entity, node, collection.declared)
 
     def _at(self, collection: Collection, entity_id: str) -> tuple[dict[str, str], dict[str, JsonValue]]:
         """Return what an entity declares in a facet, as stored and as JSON answers it."""
         entity = _entity(entity_id)
         node = collection.store.get(collection.tree, entity_id)
         declared = self._declared(collection, entity, node)
-        return {} if node is None else collection.own(entity, node.config), declared
+        return collection.own(entity, stored(node)), declared
 
     def _search(self, collection: Collection, wanted: EntityFilter) -> Iterable[Node]:
         """Return a moment's nodes among which the filter's are, ordered by id; the fewest that an index can tell."""
@@ -405,6 +400,24 @@ def _selected(entity: Entity, query: ListQuery) -> bool:
     if query.kind is not None and tuple(kind.value for kind in entity.types) != query.kind:
         return False
     return all((kind := _TYPES[name]) in names and names[kind] == wanted for name, wanted in query.names.items())
+
+
+def _read(
+    collection: Collection, entity: Entity, node: Node | None, reading: Callable[[Entity, Mapping[str, str]], T]
+) -> T:
+    """Read a node's map in one of a collection's ways.
+
+    Raises:
+        CorruptZnodeError: It can't be read, or a value can't.
+    """
+    if node is not None and node.defect is not None and not node.items:
+        raise CorruptZnodeError(full_path(collection.tree, entity), node.defect)
+    try:
+        return reading(entity, stored(node))
+    except ValueError as error:
+        raise CorruptZnodeError(
+            full_path(collection.tree, entity), f"holds a value that can't be read: {error}"
+        ) from None
 
 
 def _encode_token(entity_id: str) -> str:

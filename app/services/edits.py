@@ -1,25 +1,29 @@
-"""Edits: what a request asks of one entity, planned against a node as it was read.
+"""Edits: what a request asks of one entity, and the plan that becomes of it given the node that was read.
 
-Planning is pure, so the same code serves the real thing, ``validateOnly``, and the next attempt after a conflict.
+How a plan is made is each facet's own (:class:`Planner`). The same planning serves the real thing, ``validateOnly``,
+and the next attempt after a conflict.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from app.domain.changes import Difference, Node, Op, apply_ops, difference, encode_ops
-from app.domain.entities import Entity, EntityType
+from app.domain.changes import Difference, Node, Op, difference
 from app.domain.errors import AlreadyExistsError, ConfplaneError, CorruptZnodeError, WriteOutcome
-from app.services.etags import Precondition, etag_of
+from app.services.etags import Precondition
 from app.services.ports import EntityWrite, IntentEntity, full_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from app.domain.entities import Entity
     from app.domain.facets import JsonValue
+    from app.domain.incremental import ConfigOp
     from app.services.clusters import Collection
+
+E = TypeVar("E")
 
 
 class Mode(StrEnum):
@@ -38,7 +42,7 @@ class Edit:
     """One entity's part of a request."""
 
     entity: Entity
-    ops: tuple[Op, ...]
+    ops: tuple[Op | ConfigOp, ...]
     mode: Mode = Mode.ALTER
     precondition: Precondition = field(default_factory=Precondition)
     pointer: str | None = None
@@ -58,13 +62,8 @@ class EditResult:
     """The node afterwards; None where there is none."""
     created: bool = False
     """The facet had no key before and has some now."""
-    after: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict, repr=False)
     """The whole map as it is stored, or would be under ``validateOnly``."""
-
-    def declared(self, collection: Collection) -> dict[str, JsonValue]:
-        """Return the facet's keys afterwards, as JSON answers them."""
-        decode = collection.facet.decode
-        return {key: decode(key, value) for key, value in collection.own(self.edit.entity, self.after).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,28 @@ class Plan:
 
     edit: Edit
     node: Node | None
-    after: dict[str, str]
+    after: dict[str, str] = field(repr=False)
     diff: tuple[Difference, ...]
+    """Without the values of secrets."""
     warnings: tuple[str, ...]
     created: bool
+
+    @classmethod
+    def of(
+        cls, collection: Collection, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
+    ) -> Plan:
+        """Build the plan that takes a node to the map ``after``."""
+        entity, before = edit.entity, stored(node)
+        diff = difference(before, after)
+        if collection.facet.has_secrets:
+            is_secret = collection.facet.is_secret
+            diff = [
+                replace(item, before=None, after=None, secret=True) if is_secret(entity, item.key) else item
+                for item in diff
+            ]
+        owns = collection.facet.owns
+        created = any(owns(entity, key) for key in after) and not any(owns(entity, key) for key in before)
+        return cls(edit, node, after, tuple(diff), tuple(warnings), created)
 
     @property
     def expected(self) -> int | None:
@@ -98,124 +115,100 @@ class Plan:
             version_read=self.expected,
             czxid_read=None if self.node is None else self.node.czxid,
             keys=tuple(item.key for item in self.diff),
-            ops=_recorded_ops(self.edit),
-            before=_redacted(collection, entity, {} if self.node is None else self.node.config),
-            after=_redacted(collection, entity, self.after),
+            ops=_recorded_ops(collection, self.edit),
+            before=collection.redacted(entity, stored(self.node)),
+            after=collection.redacted(entity, self.after),
         )
 
 
-def encode(collection: Collection, edit: Edit) -> dict[str, str | None]:
-    """Check an edit on its own: its entity and its values.
+class Planner(Protocol[E]):
+    """A facet's way from edits to plans. ``E`` is what it makes of an edit before anything stored is looked at."""
+
+    def encode(self, collection: Collection, edit: Edit) -> E:
+        """Check an edit on its own: its entity and its values.
+
+        Raises:
+            ConfplaneError: With a JSON pointer.
+        """
+
+    async def plan(
+        self,
+        collection: Collection,
+        edit: Edit,
+        encoded: E,
+        node: Node | None,
+        *,
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> Plan:
+        """Decide what an edit makes of a node. Waits for nothing but worker threads.
+
+        Args:
+            collection: The facet and its cluster.
+            edit: The edit.
+            encoded: What :meth:`encode` made of it.
+            node: The entity's node as read; None when absent.
+            planned: Entity id -> resulting map of the edits before it in the same atomic batch.
+
+        Raises:
+            CorruptZnodeError: The node can't be read, can't be written back without loss, or would keep a broken value.
+            PreconditionFailedError: The precondition does not hold.
+            AlreadyExistsError: A create met other content.
+            ConfplaneError: The resulting map may not stand.
+        """
+
+
+def stored(node: Node | None) -> dict[str, str]:
+    """Return a node's map; of none where there is no node."""
+    return {} if node is None else node.config
+
+
+def check_node(collection: Collection, edit: Edit, node: Node | None) -> None:
+    """Refuse a node that can't be changed, or that is not as the edit demands.
 
     Raises:
-        InvalidRequestError: With a JSON pointer.
-    """
-    collection.facet.check_entity(edit.entity, pointer=edit.pointer)
-    return encode_ops(collection.facet, edit.entity, edit.ops, exact=edit.mode is not Mode.ALTER)
-
-
-def plan(
-    collection: Collection,
-    edit: Edit,
-    encoded: Mapping[str, str | None],
-    node: Node | None,
-    *,
-    planned: Mapping[str, Mapping[str, str]],
-) -> Plan:
-    """Decide what an edit makes of a node.
-
-    Args:
-        collection: The facet and its cluster.
-        edit: The edit.
-        encoded: What :func:`encode` made of it.
-        node: The entity's node as read; None when absent.
-        planned: Entity id -> resulting map of the edits before it in the same atomic batch.
-
-    Raises:
-        CorruptZnodeError: The node can't be read, can't be written back without loss, or would keep a broken value.
+        CorruptZnodeError: It can't be read, or can't be written back without loss.
         PreconditionFailedError: The precondition does not hold.
-        AlreadyExistsError: A create met other content.
-        InvalidRequestError: The resulting map contradicts itself.
     """
-    entity = edit.entity
     if node is not None and node.defect is not None:
-        raise CorruptZnodeError(full_path(collection.tree, entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
-    before = {} if node is None else node.config
-    own_before = collection.own(entity, before)
+        raise CorruptZnodeError(full_path(collection.tree, edit.entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
     if edit.precondition.demands:
-        edit.precondition.check(_etag(collection, entity, node))
-    wanted = dict(encoded)
-    if edit.mode is not Mode.ALTER:
-        if edit.mode is Mode.CREATE and own_before and not _same(collection, own_before, encoded):
-            raise AlreadyExistsError(
-                f"{entity.id} already has {collection.name} of other content; use PUT to replace them",
-                outcome=WriteOutcome.NOT_APPLIED,
-            )
-        wanted.update({key: None for key in own_before if key not in encoded})
-    after, warnings = apply_ops(collection.facet, entity, before, wanted)
-    own_after = collection.own(entity, after)
-    _check_stored(collection, entity, {key: own_after[key] for key in own_after.keys() - encoded.keys()})
-    warnings += collection.facet.check_whole(
-        entity, own_after, inherited=_inherited(collection, entity, planned), pointer=edit.pointer
-    )
-    return Plan(
-        edit=edit,
-        node=node,
-        after=after,
-        diff=tuple(difference(before, after)),
-        warnings=tuple(warnings),
-        created=bool(own_after) and not own_before,
+        edit.precondition.check(_etag(collection, edit.entity, node))
+
+
+def already_exists(collection: Collection, entity: Entity) -> AlreadyExistsError:
+    """Return the error of a create that met other content."""
+    return AlreadyExistsError(
+        f"{entity.id} already has {collection.name} of other content; use PUT to replace them",
+        outcome=WriteOutcome.NOT_APPLIED,
     )
 
 
 def _etag(collection: Collection, entity: Entity, node: Node | None) -> str | None:
     try:
-        return etag_of(collection.declared(entity, node))
+        return collection.tagged(entity, stored(node))[1]
     except ValueError:
         # The content can't be shown, so nobody can hold an ETag of it; an unconditional write may still mend it.
         return '"undecodable"'
 
 
-def _same(collection: Collection, stored: Mapping[str, str], encoded: Mapping[str, str | None]) -> bool:
-    """Say whether stored values equal new ones; by value, since Kafka's tools spell some numbers in another way."""
-    decode = collection.facet.decode
+def _recorded_ops(collection: Collection, edit: Edit) -> tuple[dict[str, Any], ...]:
+    if not edit.ops and edit.mode is not Mode.ALTER:
+        return ({"removeAll": True},)
+    if not collection.facet.has_secrets:
+        return tuple(op.as_json() for op in edit.ops)
+    return tuple(
+        {**op.as_json(), "value": None, "secret": True}
+        if collection.facet.is_secret(edit.entity, op.key)
+        else op.as_json()
+        for op in edit.ops
+    )
+
+
+def json_of(collection: Collection, entity: Entity, key: str, value: str | None) -> JsonValue:
+    """Return one stored value as JSON answers it; None where it is none of its key, so that JSON has no form for it."""
+    if value is None:
+        return None
     try:
-        return {key: decode(key, value) for key, value in stored.items()} == {
-            key: None if value is None else decode(key, value) for key, value in encoded.items()
-        }
+        return collection.facet.decode(entity, key, value)
     except ValueError:
-        return False
-
-
-def _check_stored(collection: Collection, entity: Entity, config: Mapping[str, str]) -> None:
-    """Refuse a result that keeps a stored value no broker can read; an edit that replaces or removes it passes."""
-    for key, value in config.items():
-        try:
-            collection.facet.decode(key, value)
-        except ValueError as error:
-            raise CorruptZnodeError(
-                full_path(collection.tree, entity),
-                f"holds a value of {key} that is none ({error}); set or remove {key} in the same request",
-                outcome=WriteOutcome.NOT_APPLIED,
-            ) from None
-
-
-def _inherited(collection: Collection, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return this facet's keys of ``<user>`` for a ``<user, client-id>``; of nothing for other entities."""
-    if entity.types != (EntityType.USER, EntityType.CLIENT_ID):
-        return {}
-    parent = Entity(entity.components[:1])
-    if parent.id in planned:
-        return collection.own(parent, planned[parent.id])
-    node = collection.store.get(collection.tree, parent.id)
-    return {} if node is None else collection.own(parent, node.config)
-
-
-def _redacted(collection: Collection, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None]:
-    """Keep this facet's values; of all other keys (SCRAM credentials, unknown ones) only that they are there."""
-    owns = collection.facet.owns
-    return {key: value if owns(entity, key) else None for key, value in config.items()}
-
-
-def _recorded_ops(edit: Edit) -> tuple[dict[str, Any], ...]:
-    return tuple(op.as_json() for op in edit.ops) if edit.ops or edit.mode is Mode.ALTER else ({"removeAll": True},)
+        return None

@@ -13,10 +13,10 @@ from app.domain.errors import InvalidRequestError
 from app.domain.quotas import ClientQuotas
 
 if TYPE_CHECKING:
-    from app.domain.facets import Facet
+    from app.domain.facets import ClientFacet
 
-QUOTAS: Facet = ClientQuotas()
-CONFIGS: Facet = ClientConfigs()
+QUOTAS: ClientFacet = ClientQuotas()
+CONFIGS: ClientFacet = ClientConfigs()
 ALICE = Entity.of(user="alice")
 
 KEYS = ["producer_byte_rate", "consumer_byte_rate", "request_percentage"]

@@ -10,15 +10,15 @@ from app.domain.client_configs import ClientConfigs
 from app.domain.definitions import consumer_configs, find, producer_configs
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError, KafkaCode
-from app.domain.facets import Facet, FacetName, JsonValue
+from app.domain.facets import ClientFacet, FacetName, JsonValue
 
 PLAIN = ClientConfigs()
-CONFIGS: Facet = PLAIN
+CONFIGS: ClientFacet = PLAIN
 ALICE = Entity.of(user="alice")
 PAIR = Entity.of(user="alice", client_id="billing")
 
 
-def refusal(key: str, value: JsonValue, facet: Facet = CONFIGS) -> str:
+def refusal(key: str, value: JsonValue, facet: ClientFacet = CONFIGS) -> str:
     with pytest.raises(InvalidRequestError) as caught:
         facet.encode(ALICE, key, value, exact=True, pointer="/configs/x")
     assert caught.value.code is KafkaCode.INVALID_REQUEST
@@ -144,7 +144,7 @@ def test_other_removals_are_not_checked(key: str) -> None:
 def test_values_are_kept_as_given(key: str, value: str) -> None:
     for exact in (True, False):
         assert CONFIGS.encode(PAIR, key, value, exact=exact) == value
-    assert CONFIGS.decode(key, value) == value
+    assert CONFIGS.decode(PAIR, key, value) == value
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_values_of_others_that_don_t_parse_do_not_stop_a_write() -> None:
 )
 def test_defaults_are_warned_of(entity_id: str, told: str | None) -> None:
     entity = Entity.from_id(entity_id)
-    warnings = PLAIN.warnings_for(entity)
+    warnings = PLAIN.remarks(entity)
     assert CONFIGS.check_whole(entity, {"acks": "1"}, inherited={}) == warnings
     assert len(warnings) == (0 if told is None else 1)
     assert told is None or told in warnings[0]

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import InvalidRequestError, KafkaCode
-from app.domain.facets import Facet, FacetName, JsonValue
+from app.domain.facets import ClientFacet, FacetName, JsonValue
 from app.domain.numbers import java_double, parse_java_double
 from app.domain.quotas import QUOTA_KEYS, ClientQuotas, QuotaType
 
-QUOTAS: Facet = ClientQuotas()
+QUOTAS: ClientFacet = ClientQuotas()
 ALICE = Entity.of(user="alice")
 PAIR = Entity.of(user="alice", client_id=None)
 CLIENT = Entity.of(client_id="billing")
@@ -217,7 +217,7 @@ def test_what_is_stored_reads_back_and_is_what_was_meant(key: str, value: float,
         stored = QUOTAS.encode(entity, key, value, exact=exact)
     except InvalidRequestError:
         return
-    answered = QUOTAS.decode(key, stored)
+    answered = QUOTAS.decode(CLIENT, key, stored)
     assert isinstance(answered, int | float)
     if exact and QUOTA_KEYS[key].integral:
         assert answered == value
@@ -271,7 +271,7 @@ def test_alter_accepts_what_lies_within_kafka_s_tolerance(value: float) -> None:
     ],
 )
 def test_decode(key: str, stored: str, value: float) -> None:
-    answered = QUOTAS.decode(key, stored)
+    answered = QUOTAS.decode(CLIENT, key, stored)
     assert answered == value
     assert type(answered) is type(value)
 
@@ -282,7 +282,7 @@ def test_decode(key: str, stored: str, value: float) -> None:
 )
 def test_decode_refuses_what_json_can_t_carry(key: str, stored: str) -> None:
     with pytest.raises(ValueError, match="number") as caught:
-        QUOTAS.decode(key, stored)
+        QUOTAS.decode(CLIENT, key, stored)
     assert len(str(caught.value)) < 200
 
 

@@ -1,0 +1,92 @@
+"""The facet ``configs``: topics, brokers, and the default of all brokers.
+
+What may be set there is the rule of topics (:mod:`app.domain.topics`) and brokers (:mod:`app.domain.brokers`), which
+look at several levels at once; here is what belongs to the facet, and what of it may be shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from app.domain.broker_keys import is_sensitive
+from app.domain.definitions import ConfigType, topic_configs
+from app.domain.entities import EntityType
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.texts import shown
+from app.domain.topics import check_topic_name
+
+if TYPE_CHECKING:
+    from app.domain.entities import Entity
+
+_MAX_BROKER_ID: Final = 2**31 - 1
+_KINDS: Final = frozenset({(EntityType.TOPIC,), (EntityType.BROKER,)})
+
+
+class Configs:
+    """The facet ``configs``. Stateless."""
+
+    name = FacetName.CONFIGS
+    member = "configs"
+    entity_types = frozenset({EntityType.TOPIC, EntityType.BROKER})
+    has_secrets = True
+
+    def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
+        """Refuse all but a named topic, a broker by its id, and the default broker.
+
+        Raises:
+            InvalidRequestError: Another type, the default topic, or a broker id that is no number.
+            InvalidTopicError: A name that no topic can have.
+        """
+        if entity.types not in _KINDS:
+            raise InvalidRequestError(
+                f"Topics and brokers have configs here, not {' and '.join(entity.types)}; "
+                "see client-configs and client-quotas",
+                pointer=pointer,
+            )
+        [(kind, name)] = entity.components
+        if kind is EntityType.TOPIC:
+            if name is None:
+                raise InvalidRequestError("Default topic resources are not allowed.", pointer=pointer)
+            check_topic_name(name, pointer=pointer)
+        elif name is not None:
+            check_broker_id(name, pointer=pointer)
+
+    def owns(self, entity: Entity, key: str) -> bool:
+        """Say whether a stored key is a topic's or broker's: all of those that its node has."""
+        del key
+        return entity.types in _KINDS
+
+    def is_secret(self, entity: Entity, key: str) -> bool:
+        """Say whether a value is never shown: passwords, and what nobody knows the type of, as Kafka's describe has it.
+
+        Source: core/src/main/scala/kafka/server/ConfigHelper.scala.
+        """
+        if entity.types == (EntityType.BROKER,):
+            return is_sensitive(key)
+        definition = topic_configs().get(key)
+        return definition is None or definition.type is ConfigType.PASSWORD
+
+    def decode(self, entity: Entity, key: str, stored: str) -> str | None:
+        """Return the stored string as it is, None for a secret."""
+        return None if self.is_secret(entity, key) else stored
+
+    def remarks(self, entity: Entity) -> list[str]:
+        """Nothing to remark."""
+        del entity
+        return []
+
+
+def check_broker_id(name: str, *, pointer: str | None = None) -> int:
+    """Return a broker's id.
+
+    Raises:
+        InvalidRequestError: Not a decimal number of a broker, in its one spelling.
+    """
+    if name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and int(name) <= _MAX_BROKER_ID:
+        return int(name)
+    raise InvalidRequestError(
+        f"A broker is named by its id, a whole number from 0 on, not by {shown(name)}; the default of all brokers has "
+        "no name",
+        pointer=pointer,
+    )

@@ -1,0 +1,151 @@
+"""What is in force on topics and brokers, over all levels, with the source of each value (KIP-226)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from app.domain.broker_keys import is_password
+from app.domain.broker_levels import (
+    EffectiveConfig,
+    Level,
+    Levels,
+    describe_broker,
+    describe_default,
+    read_level,
+)
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import (
+    CorruptZnodeError,
+    EncoderSecretMissingError,
+    UndecodablePasswordError,
+    UnknownTopicError,
+)
+from app.domain.texts import clipped
+from app.domain.topics import describe_topic
+from app.services.config_levels import DEFAULT_BROKER
+from app.services.edits import stored
+from app.services.etags import etag_of
+from app.services.ports import full_path
+
+if TYPE_CHECKING:
+    from collections.abc import Collection as Some
+    from collections.abc import Mapping
+
+    from app.services.clusters import Collection
+    from app.services.config_levels import BrokerLevels
+    from app.services.ports import Cipher
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfigs:
+    """The configs in force on one entity, ordered by name."""
+
+    entity: Entity
+    configs: list[EffectiveConfig]
+    warnings: list[str]
+    etag: str
+
+
+class ConfigReader:
+    """Describes the topics and brokers of one cluster.
+
+    Args:
+        collection: Its ``configs``.
+        levels: Its brokers.
+        cipher: Tells which stored passwords brokers can't decode.
+    """
+
+    def __init__(self, collection: Collection, levels: BrokerLevels, cipher: Cipher) -> None:
+        self._collection = collection
+        self._levels = levels
+        self._cipher = cipher
+
+    async def effective(
+        self, entity: Entity, keys: Some[str] | None = None, *, pointer: str | None = None
+    ) -> DescribedConfigs:
+        """Return what is in force on an entity.
+
+        Args:
+            entity: A topic, a broker, or the default broker, on which only what is set as default is in force.
+            keys: Only these; None or none at all means every one. Those that there are not are left out.
+            pointer: JSON pointer for errors.
+
+        Raises:
+            InvalidRequestError: Another entity.
+            InvalidTopicError: A name that no topic can have.
+            UnknownTopicError: The cluster's metadata have no such topic.
+            CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
+        """
+        self._collection.facet.check_entity(entity, pointer=pointer)
+        if entity.types == (EntityType.TOPIC,):
+            found, levels, warnings = self._topic(entity, pointer)
+            own = stored(self._collection.store.get(self._collection.tree, entity.id))
+        else:
+            own = {}
+            found, levels, warnings = await self._broker(entity)
+        if keys:
+            found = [item for item in found if item.name in keys]
+        state = {
+            f"{level.value} {key}": value
+            for level, values in levels.by_source().items()
+            for key, value in values.items()
+        }
+        state |= {f"topic {key}": value for key, value in own.items()}
+        return DescribedConfigs(entity, found, warnings, etag_of(state) or '"none"')
+
+    def _topic(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
+        name = entity.get(EntityType.TOPIC) or ""
+        if self._collection.store.topic_exists(name) is False:
+            raise UnknownTopicError(f"The topic {name} does not exist in the cluster's metadata", pointer=pointer)
+        self._check_readable(entity)
+        levels, warnings = self._counting(self._levels.of_any())
+        return (
+            describe_topic(stored(self._collection.store.get(self._collection.tree, entity.id)), levels),
+            levels,
+            warnings,
+        )
+
+    async def _broker(self, entity: Entity) -> tuple[list[EffectiveConfig], Levels, list[str]]:
+        name = entity.get(EntityType.BROKER)
+        self._check_readable(DEFAULT_BROKER)
+        if name is None:
+            levels, warnings = self._counting(Levels(default=self._levels.of_unknown().default))
+            return describe_default(levels.default), levels, warnings
+        self._check_readable(entity)
+        levels, warnings = self._counting(self._levels.of(int(name)))
+        dropped = await self._undecodable(int(name), levels.broker)
+        if dropped:
+            kept = {key: value for key, value in levels.broker.items() if key not in dropped}
+            levels = replace(levels, broker=kept)
+        return describe_broker(levels), levels, [*warnings, *filter(None, dropped.values())]
+
+    def _counting(self, levels: Levels) -> tuple[Levels, list[str]]:
+        """Return levels without the entries that brokers leave out, and what is to be said of those."""
+        default, of_default = read_level(levels.default, Level.DEFAULT)
+        broker, of_broker = read_level(levels.broker, Level.BROKER)
+        return replace(levels, default=default, broker=broker), of_default + of_broker
+
+    async def _undecodable(self, broker_id: int, config: Mapping[str, str]) -> dict[str, str]:
+        """Return the passwords that a broker would leave out, each with a sentence that says so."""
+        encoded = {key: value for key, value in config.items() if is_password(key)}
+        return await asyncio.to_thread(self._try_decoding, broker_id, encoded) if encoded else {}
+
+    def _try_decoding(self, broker_id: int, encoded: Mapping[str, str]) -> dict[str, str]:
+        failed: dict[str, str] = {}
+        for key, value in encoded.items():
+            try:
+                self._cipher.decode(broker_id, key, value)
+            except UndecodablePasswordError:
+                failed[key] = (
+                    f"Brokers leave out the stored {clipped(key)}: none of the encoder secrets in the settings opens it"
+                )
+            except EncoderSecretMissingError:
+                break  # nobody can tell without a secret, so all are taken to be readable
+        return failed
+
+    def _check_readable(self, entity: Entity) -> None:
+        node = self._collection.store.get(self._collection.tree, entity.id)
+        if node is not None and node.defect is not None and not node.items:
+            raise CorruptZnodeError(full_path(self._collection.tree, entity), node.defect)

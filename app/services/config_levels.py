@@ -1,0 +1,74 @@
+"""What is set on a cluster's brokers, level by level: their files, the default of all, and each one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from app.domain.broker_levels import Levels
+from app.domain.entities import Entity
+from app.domain.facets import FacetName, Tree
+from app.services.edits import stored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.services.ports import ClusterStore
+
+NOTHING_PLANNED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
+DEFAULT_BROKER: Final = Entity.of(broker=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProperties:
+    """The brokers' own files, as far as the settings name them."""
+
+    by_broker: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    others: Mapping[str, str] | None = field(default=None, repr=False)
+    """Of every broker that is not named; None: not known."""
+
+    def of(self, broker_id: int) -> Mapping[str, str] | None:
+        """Return a broker's file, None where it is not known."""
+        return self.by_broker.get(broker_id, self.others)
+
+
+class BrokerLevels:
+    """Reads the levels of a cluster's brokers: dynamic ones from the mirror, static ones from the settings' files.
+
+    Maps are as stored, encoded passwords included; ``planned`` has those that a batch is about to write, by entity id.
+    """
+
+    def __init__(self, store: ClusterStore, static: ServerProperties) -> None:
+        self._store = store
+        self._static = static
+
+    def of(self, broker_id: int, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+        """Return the levels of one broker, whether or not anything is known of it."""
+        return Levels(
+            static=self._static.of(broker_id),
+            default=self._at(DEFAULT_BROKER, planned),
+            broker=self._at(Entity.of(broker=str(broker_id)), planned),
+        )
+
+    def of_any(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+        """Return the levels of the broker with the lowest id that is known, or those that any unknown broker has.
+
+        Topics have what brokers give them, and Kafka answers with those of the broker that happens to be asked.
+        """
+        known = self.known()
+        return self.of(known[0], planned) if known else self.of_unknown(planned)
+
+    def of_unknown(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+        """Return the levels of a broker that has nothing of its own."""
+        return Levels(static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
+
+    def known(self) -> list[int]:
+        """Return the ids of the brokers that have configs of their own, here or in a file of the settings; sorted."""
+        nodes = self._store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix="broker=")
+        return sorted({int(node.id.removeprefix("broker=")) for node in nodes} | self._static.by_broker.keys())
+
+    def _at(self, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+        if entity.id in planned:
+            return planned[entity.id]
+        return stored(self._store.get(Tree.CONFIG, entity.id))

@@ -1,0 +1,157 @@
+"""Plans of topic and broker configs: ops are applied, the whole that results is judged, passwords are encoded."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.domain import brokers, topics
+from app.domain.broker_keys import is_password
+from app.domain.broker_levels import Level, Levels
+from app.domain.definitions import broker_configs, topic_configs
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import InvalidRequestError, InvalidTopicError, UndecodablePasswordError, UnknownTopicError
+from app.domain.incremental import ConfigOp, OpType, apply_incremental, check_ops
+from app.domain.texts import clipped
+from app.services.edits import Edit, Mode, Plan, already_exists, check_node, stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from app.domain.changes import Node, Op
+    from app.services.clusters import Collection
+    from app.services.config_levels import BrokerLevels
+    from app.services.ports import Cipher
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOps:
+    """An edit's ops."""
+
+    ops: tuple[ConfigOp, ...]
+    kept: Mapping[str, str | None]
+    """Secrets that a whole resource was given without, as it was read: they stay. Key -> JSON pointer."""
+
+
+class ConfigPlanner:
+    """The planner of ``configs``.
+
+    Args:
+        levels: The cluster's brokers.
+        cipher: Encodes their passwords.
+    """
+
+    def __init__(self, levels: BrokerLevels, cipher: Cipher) -> None:
+        self._levels = levels
+        self._cipher = cipher
+
+    def encode(self, collection: Collection, edit: Edit) -> ConfigOps:
+        """Check an edit on its own; see ``Planner``."""
+        try:
+            collection.facet.check_entity(edit.entity, pointer=edit.pointer)
+        except InvalidTopicError as error:
+            # To an alter it is just a topic that is not there.
+            raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
+        ops: list[ConfigOp] = []
+        kept: dict[str, str | None] = {}
+        for op in edit.ops:
+            if isinstance(op, ConfigOp):
+                ops.append(op)
+            elif op.remove:
+                ops.append(ConfigOp(op.key, OpType.DELETE, pointer=op.pointer))
+            elif op.value is None and collection.facet.is_secret(edit.entity, op.key):
+                kept[op.key] = op.pointer
+            else:
+                ops.append(ConfigOp(op.key, OpType.SET, _text(op), op.pointer))
+        check_ops(ops)
+        return ConfigOps(tuple(ops), kept)
+
+    async def plan(
+        self,
+        collection: Collection,
+        edit: Edit,
+        encoded: ConfigOps,
+        node: Node | None,
+        *,
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> Plan:
+        """Decide what an edit makes of a node; see ``Planner``."""
+        check_node(collection, edit, node)
+        entity, before = edit.entity, stored(node)
+        missing = next((key for key in encoded.kept if key not in before), None)
+        if missing is not None:
+            raise InvalidRequestError(
+                f"{clipped(missing)} is null, which keeps a stored secret, and none is stored; give its value or leave "
+                "it out",
+                pointer=encoded.kept[missing],
+            )
+        ops = list(encoded.ops)
+        if edit.mode is not Mode.ALTER:
+            named = {op.key for op in ops} | encoded.kept.keys()
+            ops += [ConfigOp(key, OpType.DELETE) for key in before if key not in named]
+        is_topic = entity.types == (EntityType.TOPIC,)
+        after = apply_incremental(before, ops, topic_configs() if is_topic else broker_configs())
+        pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
+        if is_topic:
+            levels = self._levels.of_any(planned)
+            warnings = topics.check_topic(after, stored=before, levels=levels, pointers=pointers)
+        else:
+            warnings = self._check_broker(entity, before, after, pointers, planned)
+            given = [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
+            if given:
+                broker_id = int(entity.get(EntityType.BROKER) or 0)  # no default broker has passwords
+                after |= await asyncio.to_thread(self._sealed, broker_id, given, before, after)
+        if edit.mode is Mode.CREATE and before and after != before:
+            raise already_exists(collection, entity)
+        return Plan.of(collection, edit, node, after, warnings)
+
+    def _check_broker(
+        self,
+        entity: Entity,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+        pointers: Mapping[str, str],
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> list[str]:
+        name = entity.get(EntityType.BROKER)
+        now = {**planned, entity.id: before}
+        affected: list[Levels]
+        if name is not None:
+            level, affected = Level.BROKER, [self._levels.of(int(name), now)]
+        else:
+            # A default is in force on every broker, so it must suit each.
+            level = Level.DEFAULT
+            affected = [
+                self._levels.of_unknown(now),
+                *(self._levels.of(broker, now) for broker in self._levels.known()),
+            ]
+        warnings: dict[str, None] = {}
+        for levels in affected:
+            warnings |= dict.fromkeys(brokers.validate(after, level=level, levels=levels, pointers=pointers))
+        return list(warnings)
+
+    def _sealed(
+        self, broker_id: int, keys: Iterable[str], before: Mapping[str, str], after: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Encode passwords; one that is stored already stays as it is, since each encoding is another text."""
+        return {
+            key: before[key]
+            if key in before and self._is_stored(broker_id, key, before[key], after[key])
+            else self._cipher.encode(broker_id, key, after[key])
+            for key in keys
+        }
+
+    def _is_stored(self, broker_id: int, key: str, encoded: str, plain: str) -> bool:
+        try:
+            return self._cipher.matches(broker_id, key, encoded, plain)
+        except UndecodablePasswordError:
+            return False
+
+
+def _text(op: Op) -> str | None:
+    if op.value is None or isinstance(op.value, str):
+        return op.value
+    raise InvalidRequestError(
+        f'The value of {clipped(op.key)} must be a JSON string in quotes, such as "1000"', pointer=op.pointer
+    )

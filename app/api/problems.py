@@ -57,6 +57,7 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.ForbiddenError: Row(403, "forbidden", "Not allowed"),
     errors.NotFoundError: Row(404, "not-found", "Not found"),
     errors.StaleControllerError: Row(409, "stale-controller", "No controller accepts config writes"),
+    errors.FrozenError: Row(409, "frozen", "The cluster is frozen"),
     errors.CorruptZnodeError: Row(409, "corrupt-znode", "Stored data can't be read"),
     errors.UndecodablePasswordError: Row(409, "undecodable-password", "A stored password can't be decoded"),
     errors.AlreadyExistsError: Row(409, "already-exists", "Already exists"),

@@ -18,6 +18,7 @@
     ├── ForbiddenError                 31  a principal without the right
     ├── NotFoundError                  91  no such cluster, entity or change
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
+    ├── FrozenError                    -1  a person froze the cluster's configs
     ├── CorruptZnodeError              -1  stored data that can't be read, with its path
     ├── UndecodablePasswordError       -1  a stored password that none of the secrets opens
     ├── AlreadyExistsError             92  create of what is there with other content
@@ -184,6 +185,10 @@ class StaleControllerError(ConfplaneError):
     """The cluster has brokers but no ZooKeeper-mode controller that would accept config writes."""
 
     code = KafkaCode.STALE_CONTROLLER_EPOCH
+
+
+class FrozenError(ConfplaneError):
+    """A person froze the cluster's configs; the text says who, since when, why, and how it ends. Kafka has no code."""
 
 
 class CorruptZnodeError(ConfplaneError):

@@ -8,12 +8,12 @@ is no live session.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from app.domain.changes import Node, Op
@@ -80,6 +80,42 @@ CommitResult = Committed | Conflict | SessionEnded | Unknown
 
 
 @dataclass(frozen=True, slots=True)
+class Freeze:
+    """Why no config of a cluster may be written, who decided it, and when."""
+
+    reason: str
+    principal: str | None
+    """None where the stored freeze can't be read; ``reason`` says so then."""
+    since_ms: int
+
+    def __str__(self) -> str:
+        """Return it as part of a sentence."""
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        return f"since {since} by {self.principal or 'somebody'}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeState:
+    """A cluster's freeze, if there is one, as ZooKeeper has it at a version."""
+
+    version: int
+    freeze: Freeze | None
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeWrite:
+    """One attempt to freeze a cluster, or to thaw it (``freeze`` is None), at the version read."""
+
+    change_id: UUID
+    attempt: int
+    writer: str
+    expected: int
+    freeze: Freeze | None
+    principal: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """A cluster's state as readiness and headers show it."""
 
@@ -94,6 +130,8 @@ class StoreStatus:
     notifications: int
     warnings: tuple[str, ...] = ()
     """Findings an operator should know: stray children of /config/changes, undecodable nodes."""
+    frozen: str | None = None
+    """Why no config may be written now; None while they may."""
 
 
 class ClusterStore(Protocol):
@@ -183,6 +221,7 @@ class ClusterStore(Protocol):
         Raises:
             BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``.
             ThrottledError: It would bring the notifications above ``notifications.max`` while brokers are registered.
+            FrozenError: The cluster is frozen.
             StaleControllerError: Brokers are registered and there is no ZooKeeper-mode controller.
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
@@ -192,6 +231,29 @@ class ClusterStore(Protocol):
 
         Raises:
             UnavailableError: Nothing was submitted, for certain.
+            FrozenError: The same; the cluster was frozen after the admission.
+        """
+
+    async def read_freeze(self, deadline: float) -> FreezeState:
+        """Read from ZooKeeper whether the cluster is frozen, behind all writes committed before the call."""
+
+    async def set_freeze(self, change: FreezeWrite, deadline: float) -> CommitResult:
+        """Freeze or thaw in one transaction with a marker.
+
+        Once it returned Committed for a freeze, no write of configs commits, whichever process tries.
+
+        Raises:
+            UnavailableError: Nothing was submitted, for certain.
+        """
+
+    async def read_raw(self, path: str, deadline: float) -> bytes | None:
+        """Read any znode, by its absolute path below the chroot, behind all writes committed before the call.
+
+        Returns:
+            Its data, empty where it has none, or None when it is absent.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer in time, or refused (rights).
         """
 
     def release_marker(self, change_id: UUID) -> None:

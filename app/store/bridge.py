@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Delivery = Callable[[Any, Exception | None], None]
+    """Takes a reply's value or its failure."""
 
 _DRAIN_SECONDS: Final = 0.005
 """How long the mailbox is emptied before other tasks get their turn."""

@@ -4,6 +4,9 @@ Brokers refuse config writes unless ``/controller`` is there and is no KRaft con
 in their transaction. A KRaft takeover deletes and creates the node, which leaves its version at 0, so
 ``/controller_epoch`` is checked as well. A store that no broker uses has neither node and needs no guard.
 
+And: is the cluster frozen. Each transaction checks the freeze node at the version that was read as "not frozen", so
+that nothing commits behind a freeze, whichever process has not heard of it.
+
 Kept by watches and read again after every reconnect and every conflict.
 
 Source: KIP-866; KafkaZkClient.registerKRaftControllerAsZkController and setOrCreateEntityConfigs.
@@ -17,10 +20,11 @@ from typing import TYPE_CHECKING, Final
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
-from app.domain.errors import StaleControllerError, UnavailableError, WriteOutcome
+from app.domain.errors import FrozenError, StaleControllerError, UnavailableError, WriteOutcome
 from app.store import znodes
 
 if TYPE_CHECKING:
+    from app.services.ports import Freeze
     from app.store.session import Session
 
 logger = logging.getLogger(__name__)
@@ -28,7 +32,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Guard:
-    """What is known of a cluster's controller and brokers."""
+    """What is known of a cluster's controller, its brokers and its freeze."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,6 +40,7 @@ class Guard:
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._checks: tuple[tuple[str, str, int], ...] = ()
+        self.freeze: Freeze | None = None
         self._refusal: str | None = "its state is not known yet"
         self.brokers = 0
         self.known = False
@@ -45,12 +50,19 @@ class Guard:
         """Return the ``check`` operations of a transaction.
 
         Raises:
+            FrozenError: A person froze the cluster.
             StaleControllerError: Brokers would refuse this write as well.
             UnavailableError: Not known yet.
         """
         if not self.known:
             raise UnavailableError(
                 f"Cluster {self._name}: the controller is not known yet", outcome=WriteOutcome.NOT_APPLIED
+            )
+        if self.freeze is not None:
+            raise FrozenError(
+                f"Cluster {self._name} is frozen {self.freeze}. Reads go on; `confplane thaw --cluster {self._name}"
+                " --reason TEXT` lets writes go on",
+                outcome=WriteOutcome.NOT_APPLIED,
             )
         if self._refusal is not None:
             raise StaleControllerError(f"Cluster {self._name}: {self._refusal}", outcome=WriteOutcome.NOT_APPLIED)
@@ -111,6 +123,7 @@ class Guard:
         epoch = session.exists(znodes.CONTROLLER_EPOCH, watch)
         watched = session.exists(znodes.CONTROLLER, watch)
         controller = session.get(znodes.CONTROLLER)
+        frozen = session.get(znodes.FREEZE, watch)
         brokers_exist = session.exists(znodes.BROKER_IDS, watch)
         broker_ids = session.children(znodes.BROKER_IDS, watch)
         await watched
@@ -124,18 +137,26 @@ class Guard:
             brokers = len((await broker_ids)[0])
         except NoNodeError:
             brokers = 0
+        try:
+            freeze_data, freeze_stat = await frozen
+        except NoNodeError:
+            # Somebody deleted it. Without the node there is nothing that a transaction could check.
+            await session.ensure_roots()
+            self._again = True
+            return
         if session is not self._session:
             return
+        self.freeze = znodes.decode_freeze(freeze_data, freeze_stat.mtime)
         self.brokers = brokers
         self._refusal = None
-        self._checks = ()
+        self._checks = (("check", znodes.FREEZE, freeze_stat.version),)
         if stat is None:
             if brokers:
                 self._refusal = "brokers are registered, but there is no controller"
         elif znodes.kraft_controller(data):
             self._refusal = "a KRaft controller owns the metadata; config writes through ZooKeeper are over"
         else:
-            self._checks = (("check", znodes.CONTROLLER, stat.version),)
+            self._checks += (("check", znodes.CONTROLLER, stat.version),)
             if epoch_stat is not None:
                 self._checks += (("check", znodes.CONTROLLER_EPOCH, epoch_stat.version),)
         self.known = True

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency, ZookeeperError
 
 from app.domain.changes import Node
-from app.domain.errors import StaleControllerError, ThrottledError, UnavailableError, UnknownTopicError, WriteOutcome
+from app.domain.errors import (
+    FrozenError,
+    StaleControllerError,
+    ThrottledError,
+    UnavailableError,
+    UnknownTopicError,
+    WriteOutcome,
+)
 from app.domain.facets import Tree
-from app.services.ports import Committed, Conflict, SessionEnded, StoreStatus, Unknown
-from app.store import metadata, transactions, znodes
+from app.services.ports import Committed, Conflict, FreezeState, SessionEnded, StoreStatus, Unknown
+from app.store import findings, metadata, transactions, znodes
 from app.store.bridge import Mailbox
 from app.store.follower import Follower
 from app.store.guard import Guard
@@ -24,11 +31,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.domain.entities import Entity
-    from app.services.ports import CommitResult, EntityWrite, Transaction
+    from app.services.ports import CommitResult, EntityWrite, FreezeWrite, Transaction
+    from app.store.bridge import Delivery
     from app.store.mirror import FacetIndex, Mirror
 
-_WARNINGS: Final = 5
-"""Findings named one by one; the rest is a number."""
+_REPLACED: Final = "the session that the attempt was begun under was replaced"
 
 
 class ZooKeeperStore:
@@ -116,33 +123,14 @@ class ZooKeeperStore:
             stale_ms=follower.stale_ms,
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
-            warnings=tuple(self._warnings()),
+            warnings=tuple(findings.of(follower)),
+            frozen=None if self._guard.freeze is None else self._guard.freeze.reason,
         )
 
     def freshness(self) -> tuple[int, int | None] | None:
         """Return the mirror's revision and staleness; see the port."""
         follower = self._follower
         return None if follower.mirror is None else (follower.revision, follower.stale_ms)
-
-    def _warnings(self) -> Iterator[str]:
-        strays = self._follower.strays
-        if strays:
-            yield (
-                f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
-                f" changes: {_some(strays)}"
-            )
-        mirror = self._follower.mirror
-        if mirror is None:
-            return
-        for tree, copy in mirror.trees.items():
-            for node in copy.defects(_WARNINGS):
-                yield f"A znode below {tree.value}, of {node.id}, {node.defect}"
-            if copy.defective > _WARNINGS:
-                yield f"{copy.defective - _WARNINGS} more znodes below {tree.value} can't be read or written back"
-        if mirror.forbidden:
-            yield f"Znodes that may not be read with this identity are not shown: {_some(mirror.forbidden)}"
-        if mirror.unaddressed:
-            yield f"Znodes whose names are not spelled as Kafka spells them are not shown: {_some(mirror.unaddressed)}"
 
     def _loaded(self) -> Mirror:
         mirror = self._follower.mirror
@@ -189,25 +177,40 @@ class ZooKeeperStore:
             UnavailableError: ZooKeeper did not answer by the deadline; nothing was changed.
         """
         session = self._keeper.current
+
+        def taken(value: Any, error: Exception | None) -> None:
+            if error is None or isinstance(error, NoNodeError):
+                self._follower.take(session, tree, entity.path, value)
+
+        found = await self._read(session, znodes.path_of(tree, entity), deadline, taken)
+        if found is None:
+            return None
+        data, stat = found
+        content = znodes.decode_entity(data)
+        return Node(
+            entity.id, content.items, stat.version, stat.czxid, stat.mzxid, stat.mtime, content.defect, content.extra
+        )
+
+    async def read_raw(self, path: str, deadline: float) -> bytes | None:
+        """Read any znode; see the port."""
+        found = await self._read(self._keeper.current, path, deadline)
+        return None if found is None else found[0] or b""
+
+    async def _read(
+        self, session: Session, path: str, deadline: float, taken: Delivery | None = None
+    ) -> tuple[bytes | None, Any] | None:
+        """Read a node's data and Stat behind all writes before the call; None when it is absent."""
         # A read goes to one server, which may be behind; on one session it is never behind that session's writes.
         touched = session.touch()
-        reply = session.get(znodes.path_of(tree, entity))
-        reply.then(
-            lambda value, error: (
-                self._follower.take(session, tree, entity.path, value)
-                if error is None or isinstance(error, NoNodeError)
-                else None
-            )
-        )
+        reply = session.get(path)
+        if taken is not None:
+            reply.then(taken)
         await self._answer(touched, deadline, session)
         try:
             data, stat = await self._answer(reply, deadline, None)
         except NoNodeError:
             return None
-        content = znodes.decode_entity(data)
-        return Node(
-            entity.id, content.items, stat.version, stat.czxid, stat.mzxid, stat.mtime, content.defect, content.extra
-        )
+        return data, stat
 
     async def confirm(
         self, writer: str, expectations: Sequence[tuple[Tree, Entity, int | None]], deadline: float
@@ -248,7 +251,7 @@ class ZooKeeperStore:
         transactions.check_size(writes, self._chroot, self._max_packet)
         try:
             self._guard.checks()
-        except StaleControllerError:
+        except (FrozenError, StaleControllerError):
             # A refusal is not decided on what was read earlier: the controller may have come back this moment.
             await self._mend(self._guard.refresh(), deadline)
             self._guard.checks()
@@ -270,8 +273,8 @@ class ZooKeeperStore:
             unknown = await self._answer(metadata.unknown(session, topics), deadline, session)
             if unknown:
                 raise UnknownTopicError(
-                    f"The metadata of cluster {self.name} ({znodes.BROKER_TOPICS}) have no topic {_some(unknown)}."
-                    " Create the topic first, with Kafka's own tools",
+                    f"The metadata of cluster {self.name} ({znodes.BROKER_TOPICS}) have no topic"
+                    f" {findings.some(unknown)}. Create the topic first, with Kafka's own tools",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
 
@@ -280,12 +283,13 @@ class ZooKeeperStore:
 
         Raises:
             UnavailableError: Nothing was submitted, or ZooKeeper refused for reasons of its own (rights, quotas).
-            StaleControllerError: The controller changed since the admission; nothing was submitted.
+            FrozenError: The cluster was frozen since the admission; nothing was submitted.
+            StaleControllerError: The controller changed since then; nothing was submitted.
             BodyTooLargeError: With its marker it is above the limit after all; nothing was submitted.
         """
         session = self._keeper.current
         if transaction.writer != session.writer:
-            return SessionEnded("the session that the attempt was begun under was replaced")
+            return SessionEnded(_REPLACED)
         if not self._guard.known:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._surroundings(session, transaction, deadline)
@@ -293,6 +297,33 @@ class ZooKeeperStore:
         size = transactions.packet_size(made.operations, self._chroot)
         if size > self._max_packet:
             raise transactions.too_large(size, self._max_packet)
+        return await self._run(session, made, transaction.writes, deadline)
+
+    async def read_freeze(self, deadline: float) -> FreezeState:
+        """Read whether the cluster is frozen; see the port."""
+        session = self._keeper.current
+        found = await self._read(session, znodes.FREEZE, deadline)
+        if found is None:
+            await self._mend(session.ensure_roots(), deadline)
+            raise unavailable(f"Cluster {self.name}: the znode {znodes.FREEZE} was deleted, and is made again")
+        data, stat = found
+        return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime))
+
+    async def set_freeze(self, change: FreezeWrite, deadline: float) -> CommitResult:
+        """Freeze or thaw; see the port."""
+        session = self._keeper.current
+        if change.writer != session.writer:
+            return SessionEnded(_REPLACED)
+        result = await self._run(session, transactions.plan_freeze(change), (), deadline)
+        if isinstance(result, Committed):
+            # So that this process shows it at once; others are told by their watches, or by the check that fails.
+            await self._mend(self._guard.refresh(), deadline)
+        return result
+
+    async def _run(
+        self, session: Session, made: transactions.Plan, writes: Sequence[EntityWrite], deadline: float
+    ) -> CommitResult:
+        """Submit a transaction and wait for what becomes of it."""
         if time.monotonic() >= deadline:
             raise unavailable(f"Cluster {self.name}: the deadline passed before anything was submitted")
         reply = session.multi(made.operations)
@@ -305,9 +336,9 @@ class ZooKeeperStore:
             nonlocal verdict
             follower.in_flight -= 1
             if error is None:
-                verdict = transactions.judge(made, transaction.writes, results)
+                verdict = transactions.judge(made, writes, results)
                 if isinstance(verdict, transactions.Applied):
-                    nodes = [(write.tree, node) for write, node in zip(transaction.writes, verdict.nodes, strict=True)]
+                    nodes = [(write.tree, node) for write, node in zip(writes, verdict.nodes, strict=True)]
                     nodes += transactions.parent_nodes(made, verdict)
                     follower.committed(session, verdict.revision, verdict.sequences, nodes)
                     self._purger.noticed()
@@ -406,9 +437,3 @@ class ZooKeeperStore:
     def release_marker(self, change_id: UUID) -> None:
         """Let a marker go, at least a minute from now; see the port."""
         self._purger.release(change_id)
-
-
-def _some(paths: Any) -> str:
-    names = list(paths)
-    listed = ", ".join(repr(name) for name in names[:_WARNINGS])
-    return listed if len(names) <= _WARNINGS else f"{listed} and {len(names) - _WARNINGS} more"

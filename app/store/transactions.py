@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from app.domain.entities import Entity
-    from app.services.ports import EntityWrite, Transaction
+    from app.services.ports import EntityWrite, FreezeWrite, Transaction
 
 Operation = tuple[Any, ...]
 
@@ -153,6 +153,22 @@ def plan(
     return result
 
 
+def plan_freeze(change: FreezeWrite) -> Plan:
+    """Lay out the transaction of a freeze or a thaw: the writer node, the freeze node, the marker."""
+    result = Plan()
+    result.add(_WRITER, "set", znodes.writer_path(change.writer), b"", -1)
+    result.add(_CONFIG, "set", znodes.FREEZE, znodes.encode_freeze(change.freeze), change.expected)
+    marker = znodes.encode_marker(
+        attempt=change.attempt,
+        writer=change.writer,
+        principal=change.principal,
+        request_id=change.request_id,
+        writes=[(znodes.FREEZE, change.expected + 1)],
+    )
+    result.add(_MARKER, "create", znodes.marker_path(change.change_id), marker)
+    return result
+
+
 def topics_of(entities: Iterable[Entity]) -> list[str]:
     """Return the names of the topics among entities."""
     firsts = (entity.components[0] for entity in entities)
@@ -191,9 +207,9 @@ def check_size(writes: Sequence[EntityWrite], chroot: str, limit: int) -> None:
         return
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE
     base = len(chroot.encode())
-    # Writer, two checks of the guard, marker; its list of writes is counted with them.
+    # Writer, three checks of the guard, marker; its list of writes is counted with them.
     size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base)
-    size += 2 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base)
+    size += 3 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base)
     size += _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base)
     for write in writes:
         path = znodes.path_of(write.tree, write.entity)

@@ -20,6 +20,7 @@ import orjson
 
 from app.domain.entities import DEFAULT_NODE, Entity, EntityType
 from app.domain.errors import InvalidRequestError
+from app.services.ports import Freeze
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ BROKER_TOPICS: Final = "/brokers/topics"
 CONFPLANE: Final = "/confplane"
 COMMITS: Final = "/confplane/commits"
 WRITERS: Final = "/confplane/writers"
+FREEZE: Final = "/confplane/freeze"
 PERSISTENT_ROOTS: Final = (
     "/config",
     *(f"/config/{plural}" for plural in CONFIG_TYPES),
@@ -47,6 +49,7 @@ PERSISTENT_ROOTS: Final = (
     CONFPLANE,
     COMMITS,
     WRITERS,
+    FREEZE,
 )
 """What must exist before the first transaction; brokers make the first seven themselves when they start."""
 
@@ -58,6 +61,8 @@ _ESCAPED_CONTROL: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
 _UNESCAPED: Final = re.compile(r"[ !#-\[\]-~]*\Z")
 """What stands in a JSON string as it is; all that most configs hold."""
+_LAST_TIME_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, where times end that can be shown."""
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _INTERNED_LENGTH: Final = 24
 """Values up to this length are shared between nodes: numbers and enumerations repeat, longer texts seldom do."""
@@ -348,6 +353,32 @@ def encode_marker(
             "writes": [{"path": path, "version": version} for path, version in writes],
         }
     )
+
+
+def encode_freeze(freeze: Freeze | None) -> bytes:
+    """Return the freeze node's data; empty while the cluster is not frozen."""
+    if freeze is None:
+        return b""
+    return orjson.dumps(
+        {"version": 1, "reason": freeze.reason, "principal": freeze.principal, "since": freeze.since_ms}
+    )
+
+
+def decode_freeze(data: bytes | None, mtime_ms: int) -> Freeze | None:
+    """Read the freeze node's data; what can't be read is a freeze."""
+    if not data:
+        return None
+    unreadable = Freeze(f"the znode {FREEZE} holds data that can't be read", None, mtime_ms)
+    try:
+        value = orjson.loads(data)
+    except ValueError:
+        return unreadable
+    match value:
+        case {"version": 1, "reason": str(reason), "principal": str(principal), "since": since} if (
+            type(since) is int and 0 <= since <= _LAST_TIME_MS
+        ):
+            return Freeze(reason, principal, since)
+    return unreadable
 
 
 def kraft_controller(data: bytes | None) -> bool:

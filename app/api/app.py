@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import APIRouter, FastAPI
 
 import app as package
-from app.api import audit, definitions, examples, problems, registrations, rpc, schemas, service
+from app.api import audit, definitions, docs_page, examples, problems, registrations, rpc, schemas, service
 from app.api.direct import Direct
 from app.api.docs import id_parameter
 from app.api.edge import Edge
@@ -30,7 +30,7 @@ DESCRIPTION = (
     "`Confplane-Min-Revision` to another replica and its answer will include what you saw. Every error, also of paths "
     "and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
 )
-_OTHERS: Final = (service.router, audit.router, registrations.router)
+_OTHERS: Final = (service.router, audit.router, registrations.router, definitions.router, docs_page.router)
 """Routers that are reached through FastAPI alone."""
 
 
@@ -78,10 +78,11 @@ def _routed(lifespan: Any, busy: Sequence[APIRouter]) -> FastAPI:
         version=package.__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    for router in (service.router, audit.router, registrations.router, definitions.router, *busy):
+    for router in (*_OTHERS, *busy):
         api.include_router(router)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return api

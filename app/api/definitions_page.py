@@ -84,14 +84,15 @@ _ENTITY_TYPES: Final = {
 _DYNAMIC: Final = {"": "dynamic or not", "true": "dynamic", "false": "not dynamic"}
 
 
-def _hash(text: str) -> str:
+def source_hash(text: str) -> str:
+    """Return the source by which a content security policy admits this inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 HEADERS: Final = {
     "content-type": "text/html; charset=utf-8",
     "content-security-policy": (
-        f"default-src 'none'; style-src {_hash(_STYLE)}; script-src {_hash(_SCRIPT)}; "
+        f"default-src 'none'; style-src {source_hash(_STYLE)}; script-src {source_hash(_SCRIPT)}; "
         "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",

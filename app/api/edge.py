@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from app.security.principals import Authenticator
 
-OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/docs", "/openapi.json"})
+DOCS: Final = "/docs"
+DOCS_SCRIPT: Final = "/docs/swagger-ui-bundle.js"
+DOCS_STYLE: Final = "/docs/swagger-ui.css"
+OPEN_PATHS: Final = frozenset({"/livez", "/readyz", DOCS, DOCS_SCRIPT, DOCS_STYLE, "/openapi.json"})
 REQUEST_ID: Final = "confplane.request_id"
 PRINCIPAL: Final = "confplane.principal"
 DEADLINE: Final = "confplane.deadline"

@@ -150,7 +150,7 @@ class Demand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A number within bounds, both of them allowed; None is no bound. What is no number is outside."""
+    """A number within bounds, one of them at least, both inclusive; None is no bound. What is no number is outside."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -170,9 +170,9 @@ class Between:
         number = _number(value)
         if number is None:
             return False
+        # Nothing compares with NaN.
         above = self.minimum is None or number >= self.minimum
-        below = self.maximum is None or number <= self.maximum
-        return above and below and number == number  # noqa: PLR0124 - not NaN
+        return above and (self.maximum is None or number <= self.maximum)
 
 
 @dataclass(frozen=True, slots=True)

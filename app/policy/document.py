@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from yaml.reader import ReaderError
 
 from app.domain.entities import DEFAULT_NODE, EntityType
 from app.domain.policy_rules import FACET_KINDS, KINDS, Between, Globs, Match, Names, OneOf, Regex, Rule
@@ -37,18 +38,19 @@ def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
     Raises:
         PolicySettingsError: With every problem, each as ``source:line: place: what is wrong``.
     """
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         _refuse_repeated_keys(root)
         content = {} if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise PolicySettingsError(f"{source}{line}: not valid YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError) as error:  # characters that YAML has not, a date that is none
-        raise PolicySettingsError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
-    finally:
-        loader.dispose()
+    except ReaderError as error:
+        line = f":{text.count(chr(10), 0, error.position) + 1}"
+        raise PolicySettingsError(f"{source}{line}: not valid YAML: {error.reason}") from None
+    except ValueError as error:  # a date that is none
+        raise PolicySettingsError(f"{source}: not valid YAML: {error}") from None
     try:
         return _Document.model_validate(content).to_rules()
     except ValidationError as error:
@@ -227,14 +229,14 @@ def _refuse_repeated_keys(root: yaml.Node | None) -> None:
 
 
 def _problem(source: str, root: yaml.Node | None, location: Iterable[int | str], message: str) -> str:
-    steps = [step for step in location if step != "[key]"]
-    node, line = root, 1 if root is None else root.start_mark.line + 1
-    for step in steps:
-        child, mark = _child(node, step)
-        if mark is None:
+    node, line, place = root, 1 if root is None else root.start_mark.line + 1, ""
+    for step in location:
+        if step == "[key]" or isinstance(node, yaml.ScalarNode):  # a text that was taken for a list of one
             break
-        node, line = child, mark.line + 1
-    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+        place += f"[{step}]" if isinstance(node, yaml.SequenceNode) else f".{step}"
+        node, mark = _child(node, step)
+        line = line if mark is None else mark.line + 1
+    place = place.removeprefix(".")
     said = message.removeprefix("Value error, ")
     return f"{source}:{line}: {place}: {said}" if place else f"{source}:{line}: {said}"
 

@@ -1,0 +1,79 @@
+"""docs/policies.md, run as it is printed: its rules against its table, its plug-in through its entry point."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from app.policy import load_policies
+from app.services.policies import PolicyViolationError
+from app.settings import ClusterSettings
+from tests.unit.policy.requests import install, request
+
+if TYPE_CHECKING:
+    from app.services.policies import Policies
+
+DOCS = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
+ROWS = re.findall(
+    r"^\| `(User:\w+)` \| `([\w-]+)` \| `([^`]+)` \| `([^`]+)` \| (allowed|refused by `([\w-]+)`) \|$",
+    DOCS,
+    re.MULTILINE,
+)
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCS, re.DOTALL)
+
+
+def cluster(block: str) -> dict[str, Any]:
+    fields: dict[str, Any] = yaml.safe_load(block)["clusters"]["payments"]
+    return fields
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Policies:
+    setting, file, _ = blocks("yaml")
+    path = tmp_path / "policy.yaml"
+    path.write_text(file)
+    return load_policies("payments", ClusterSettings.model_validate(cluster(setting) | {"policy_file": path}))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(row[2:4]))
+def test_the_rules_answer_as_the_table_says(rules: Policies, row: tuple[str, ...]) -> None:
+    principal, facet, entity, changes, answer, rule = row
+    asked = request(entity, *changes.split(), principal=principal, facet=facet)
+    if answer == "allowed":
+        rules.check(asked)
+        return
+    with pytest.raises(PolicyViolationError) as caught:
+        rules.check(asked)
+    assert caught.value.detail.startswith(f"rule {rule!r}: ")
+
+
+def test_the_table_shows_every_rule_of_the_example() -> None:
+    names = {rule["name"] for rule in yaml.safe_load(blocks("yaml")[1])["rules"]}
+    assert {row[5] for row in ROWS} == names | {""}
+    assert len(ROWS) == DOCS.count("\n| `User:")
+
+
+def test_the_plugin_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (source,), (project,) = blocks("python"), blocks("toml")
+    entry_points = tomllib.loads(project)["project"]["entry-points"]["confplane.policies"]
+    module = next(iter(entry_points.values())).partition(":")[0]
+    assert f"`{module}.py`" in DOCS
+    install(tmp_path / "site", module, source, entry_points)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    policies = load_policies("payments", ClusterSettings.model_validate(cluster(blocks("yaml")[2])))
+    now: dict[str, str | None] = {"retention.ms": "604800000"}
+    policies.check(request("topic=t", "retention.ms=86400000", before=now))
+    policies.check(request("topic=t", "retention.ms=5"))
+    policies.check(request("topic=t", "-retention.ms", before=now))
+    with pytest.raises(PolicyViolationError) as caught:
+        policies.check(request("topic=t", "retention.ms=86399999", before=now))
+    assert caught.value.detail == "keep-retention: retention.ms is 604800000 and may not shrink below 86400000"
+    assert caught.value.pointer == "/ops/0"

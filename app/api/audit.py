@@ -16,6 +16,7 @@ from app.api.responses import json_response
 from app.api.routes import StrictRoute
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError, NotFoundError
+from app.services import freeze
 from app.services.ports import AuditQuery
 
 router = APIRouter(prefix="/v1/clusters/{cluster}/audit", tags=["audit"], route_class=StrictRoute)
@@ -46,7 +47,11 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     _: CommonDep,
     entity: Annotated[
         str | None,
-        Query(description="Entity id", examples=["user=alice"], json_schema_extra={"pattern": patterns.ANY_ID}),
+        Query(
+            description="Entity id; `cluster` for freezes and thaws",
+            examples=["user=alice"],
+            json_schema_extra={"pattern": patterns.AUDITED_ID},
+        ),
     ] = None,
     key: Annotated[str | None, Query(description="A config key that the change altered", max_length=249)] = None,
     principal: Annotated[str | None, Query(description="Who made it", max_length=1024)] = None,
@@ -69,7 +74,7 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     records, cursor = await services.audit.search(
         AuditQuery(
             cluster=cluster.name,
-            entity_id=None if entity is None else Entity.from_id(entity).id,
+            entity_id=entity if entity is None or entity == freeze.ENTITY else Entity.from_id(entity).id,
             key=key,
             principal=principal,
             since=_moment(since, "since"),

@@ -639,7 +639,7 @@ class AuditedEntity(_Answer):
     """One entity of a change. Null values in before and after are secrets, or keys of no facet."""
 
     id: EntityId
-    facet: Literal["client-quotas", "client-configs"]
+    facet: Literal["client-quotas", "client-configs", "cluster"]
     path: str = Field(description="Of the znode, below the cluster's chroot")
     version_read: int | None
     version: int | None
@@ -717,6 +717,7 @@ class ClusterState(_Answer):
     stale_ms: Count | None
     brokers_registered: bool
     notifications: Count
+    frozen: str | None = Field(description="Why no config may be written now; null while they may")
     warnings: list[str]
 
 

@@ -96,5 +96,6 @@ def _status(status: StoreStatus) -> dict[str, Any]:
         "staleMs": status.stale_ms,
         "brokersRegistered": status.brokers_registered,
         "notifications": status.notifications,
+        "frozen": status.frozen,
         "warnings": list(status.warnings),
     }

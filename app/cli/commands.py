@@ -129,6 +129,52 @@ def migrate(settings_file: SettingsFile = None) -> None:
     raise typer.Exit(command.run(settings_errors.load(settings_file)))
 
 
+ClusterName = Annotated[
+    str, typer.Option("--cluster", metavar="NAME", help="The cluster, by its name in the settings.")
+]
+
+
+@cli.command(
+    epilog='Example:\n\n    confplane freeze --cluster payments --reason "upgrade to 3.9, CHG-1234"\n\n'
+    "Exit codes: 0 it is frozen; 1 it is not (frozen for another reason, a store away); 2 the settings or the"
+    " reason are not valid; 3 the reply was lost and it may be either."
+)
+def freeze(
+    cluster: ClusterName,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why. Everybody whose write is refused is told, and the trail keeps it.")
+    ],
+    settings_file: SettingsFile = None,
+) -> None:
+    """Stop all writes to a cluster's configs, until `confplane thaw`.
+
+    For a quiet time before an upgrade, or a first contact with a live cluster for reading only. Once this has
+    returned, no write through Confplane commits: every process that serves the cluster answers 409 with the
+    reason, who gave it and since when. Reads go on. What brokers and Kafka's own tools write is not stopped.
+
+    It works on ZooKeeper and Postgres directly, by the service's own settings; the service need not run.
+    """
+    from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.freeze(settings_errors.load(settings_file), cluster, reason))
+
+
+@cli.command(
+    epilog='Example:\n\n    confplane thaw --cluster payments --reason "upgraded"\n\n'
+    "Exit codes: 0 it is not frozen any more; 1 it still is; 2 the settings or the reason are not valid; 3 the reply"
+    " was lost and it may be either."
+)
+def thaw(
+    cluster: ClusterName,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why. The trail keeps it.")],
+    settings_file: SettingsFile = None,
+) -> None:
+    """Let the writes to a frozen cluster's configs go on."""
+    from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.thaw(settings_errors.load(settings_file), cluster, reason))
+
+
 @cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")
 def openapi() -> None:
     """Print the OpenAPI description of the API as YAML."""

@@ -1,0 +1,235 @@
+"""`confplane freeze` and `thaw` against two services that go on serving meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from app.client import ProblemError
+from app.devstack.process import free_port
+from app.domain.entities import Entity
+from tests.support.service import ROOT, Service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+    from tests.support.servers import Database
+
+REASON = "upgrade to 3.9, CHG-1"
+ALICE = Entity.of(user="alice")
+
+
+@pytest.fixture(scope="module")
+def pair(
+    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Service, Service]]:
+    directory = tmp_path_factory.mktemp("pair")
+    options: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
+    with Service(directory, **options) as one, Service(directory, **options) as two:
+        yield one, two
+
+
+@pytest_asyncio.fixture
+async def clients(pair: tuple[Service, Service]) -> AsyncIterator[list[ConfplaneClient]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(service.client()) for service in pair]
+
+
+async def cli(service: Service, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Run the command on the service's own settings; return its exit code and all that it said."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "app", *arguments],
+        cwd=ROOT,
+        env=service._environment | {"LOGNAME": "olga"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+async def freeze(service: Service, reason: str = REASON) -> int:
+    """Freeze, which must succeed; return its revision."""
+    return _revision(await cli(service, "freeze", "--cluster", "default", "--reason", reason), "frozen")
+
+
+async def thaw(service: Service) -> int:
+    """Thaw, which must succeed; return its revision."""
+    return _revision(await cli(service, "thaw", "--cluster", "default", "--reason", "upgraded"), "thawed")
+
+
+def _revision(outcome: tuple[int, str], done: str) -> int:
+    code, said = outcome
+    line = re.fullmatch(rf"Cluster default is {done} as of revision (\d+) \(change [0-9a-f-]{{36}}\)\n", said)
+    assert code == 0, said
+    assert line, said
+    return int(line[1])
+
+
+def refused(problem: ProblemError) -> None:
+    """See that it was the freeze that refused a write."""
+    assert (problem.status, problem.outcome) == (409, "not_applied"), problem.body
+    assert problem.body["type"] == "/problems/frozen"
+    assert f"by User:olga@cli: {REASON}" in problem.body["detail"]
+    assert "confplane thaw" in problem.body["detail"]
+
+
+async def test_writes_are_refused_with_the_reason_and_reads_go_on(
+    pair: tuple[Service, Service], clients: list[ConfplaneClient]
+) -> None:
+    for value, client in enumerate(clients):
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": value + 1})
+    frozen = await freeze(pair[0])
+    for client in clients:
+        with pytest.raises(ProblemError) as caught:
+            await client.put("client-quotas", ALICE, {"producer_byte_rate": 9})
+        refused(caught.value)
+        with pytest.raises(ProblemError) as caught:
+            await client.delete("client-quotas", ALICE)
+        refused(caught.value)
+        for validate_only in (False, True):
+            with pytest.raises(ProblemError) as caught:
+                await client.alter("client-quotas", [(ALICE, {"producer_byte_rate": 9})], validate_only=validate_only)
+            refused(caught.value)
+        read = await client.get("client-quotas", ALICE, strong=True)
+        assert read.body["quotas"] == {"producer_byte_rate": 2}
+        # What was so already needs no write.
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": 2})
+        cluster = await client.request("GET", "/v1/clusters/default")
+        assert cluster.body["frozen"] == REASON
+        ready = await client.request("GET", "/readyz")
+        assert ready.body["clusters"]["default"]["frozen"] == REASON
+    code, said = await cli(pair[1], "freeze", "--cluster", "default", "--reason", "another")
+    assert code == 1
+    assert f"by User:olga@cli: {REASON}" in said
+    code, said = await cli(pair[1], "freeze", "--cluster", "default", "--reason", REASON, LOGNAME="otto")
+    assert code == 0
+    assert "was frozen for that reason already, since" in said
+    thawed = await thaw(pair[1])
+    for value, client in enumerate(clients):
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": value + 10})
+        assert (await client.request("GET", "/v1/clusters/default")).body["frozen"] is None
+    assert await cli(pair[0], "thaw", "--cluster", "default", "--reason", "upgraded") == (
+        0,
+        "Cluster default was not frozen; nothing to do\n",
+    )
+    trail = [item async for item in clients[0].items("audit", entity="cluster")]
+    assert [
+        (int(item["revision"]), item["principal"], item["reason"], item["outcome"], item["entities"]) for item in trail
+    ] == [
+        (thawed, "User:olga@cli", "upgraded", "committed", [audited(before=REASON, after=None, version=2)]),
+        (frozen, "User:olga@cli", REASON, "committed", [audited(before=None, after=REASON, version=1)]),
+    ]
+    one = await clients[1].request("GET", f"audit/{trail[0]['changeId']}")
+    assert one.body == trail[0]
+    assert [item async for item in clients[1].items("audit", key="frozen")] == trail
+
+
+def audited(*, before: str | None, after: str | None, version: int) -> dict[str, Any]:
+    """What the trail shows of a freeze or a thaw."""
+    return {
+        "id": "cluster",
+        "facet": "cluster",
+        "path": "/confplane/freeze",
+        "versionRead": version - 1,
+        "version": version,
+        "keys": ["frozen"],
+        "ops": [{"key": "frozen", "remove": True} if after is None else {"key": "frozen", "value": after}],
+        "before": {"frozen": before},
+        "after": {"frozen": after},
+    }
+
+
+async def test_nothing_commits_once_the_command_has_returned(
+    pair: tuple[Service, Service], clients: list[ConfplaneClient], zk: KazooClient
+) -> None:
+    stop = asyncio.Event()
+    revisions: list[int] = []
+
+    async def writing(client: ConfplaneClient, name: str) -> None:
+        entity, value = Entity.of(user=name), 0
+        while not stop.is_set():
+            value += 1
+            try:
+                answer = await client.put("client-quotas", entity, {"producer_byte_rate": value})
+            except ProblemError as problem:
+                if problem.status != 503:  # a session that a slow machine lost; nothing was applied
+                    refused(problem)
+                await asyncio.sleep(0.02)
+                continue
+            assert answer.revision is not None
+            revisions.append(answer.revision)
+
+    async def more_are_written() -> None:
+        so_far, deadline = len(revisions), time.monotonic() + 90
+        while len(revisions) < so_far + 20:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+
+    writers = [asyncio.create_task(writing(client, f"w{number}")) for number, client in enumerate(clients * 3)]
+    try:
+        await more_are_written()
+        frozen = await freeze(pair[0])
+        before = stored(zk)
+        assert max(before.values()) < frozen
+        # Once more than every request that was under way by then.
+        await asyncio.gather(*(client.get("client-quotas", ALICE, strong=True) for client in clients))
+        assert stored(zk) == before
+        thawed = await thaw(pair[1])
+        await more_are_written()
+    finally:
+        stop.set()
+        results = await asyncio.gather(*writers, return_exceptions=True)
+    assert results == [None] * len(writers)
+    assert not [revision for revision in revisions if frozen < revision < thawed]
+    assert min(revisions) < frozen < thawed < max(revisions)
+
+
+def stored(zk: KazooClient) -> dict[str, int]:
+    """The writers' nodes with the revisions at which they were written."""
+    return {name: zk.exists(f"/config/users/{name}").mzxid for name in zk.get_children("/config/users")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cluster", "other", "--reason", "x"], "have no cluster 'other'"),
+        (["--cluster", "default", "--reason", "  "], "The reason is empty"),
+        (["--cluster", "default", "--reason", "two\nlines"], "can't be printed"),
+        (["--cluster", "default", "--reason", "x" * 1001], "longer than 1000"),
+        (["--cluster", "default"], "--reason"),
+    ],
+)
+async def test_what_cannot_be_asked_for(pair: tuple[Service, Service], arguments: list[str], said: str) -> None:
+    code, output = await cli(pair[0], "freeze", *arguments)
+    assert code == 2
+    assert said in output
+    assert "Traceback" not in output
+
+
+async def test_without_the_trail_nothing_is_frozen(
+    pair: tuple[Service, Service], clients: list[ConfplaneClient]
+) -> None:
+    nowhere = f"postgresql://confplane:secret-of-the-trail@127.0.0.1:{free_port()}/trail"
+    code, output = await cli(
+        pair[0], "freeze", "--cluster", "default", "--reason", REASON, CONFPLANE_POSTGRES__DSN=nowhere
+    )
+    assert code == 1
+    assert "Not frozen: Postgres can't be reached" in output
+    assert "Traceback" not in output
+    assert "secret-of-the-trail" not in output
+    await clients[0].put("client-quotas", ALICE, {"producer_byte_rate": 77})

@@ -1,0 +1,166 @@
+"""A freeze through its attempts, on a store whose answers are set by the test."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from app.domain.errors import (
+    AlreadyExistsError,
+    ConcurrentChangeError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from app.services.clusters import Caller
+from app.services.freeze import FreezeService
+from app.services.ports import Committed, Conflict, Freeze, FreezeState, FreezeWrite, SessionEnded, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.services.ports import AuditLog, ClusterStore, CommitResult, Intent, Outcome
+
+OTHERS = Freeze("maintenance", "User:bob", 1_700_000_000_000)
+
+
+class Stage:
+    """A store and a trail in one, and what happened on them in order."""
+
+    name = "c"
+
+    def __init__(self, *results: CommitResult, freeze: Freeze | None = None) -> None:
+        self.results = list(results)
+        self.state = FreezeState(4, freeze)
+        self.happened: list[Any] = []
+        self.trail_is_away = False
+
+    def writer(self) -> str:
+        return "w"
+
+    async def read_freeze(self, _deadline: float) -> FreezeState:
+        return self.state
+
+    async def set_freeze(self, change: FreezeWrite, _deadline: float) -> CommitResult:
+        self.happened.append(change)
+        return self.results.pop(0)
+
+    async def intend(self, intents: Sequence[Intent]) -> None:
+        if self.trail_is_away:
+            raise UnavailableError("away")
+        self.happened += intents
+
+    async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+        self.happened += outcomes
+        return True
+
+    def release_marker(self, change_id: object) -> None:
+        self.happened.append(("released", change_id))
+
+    def kinds(self) -> list[str]:
+        return [type(each).__name__ for each in self.happened]
+
+    async def run(self, method: str = "freeze", reason: str = "upgrade", seconds: float = 60) -> Any:
+        service = FreezeService(cast("AuditLog", self))
+        caller = Caller("User:olga", "here", "r-1", time.monotonic() + seconds)
+        return await getattr(service, method)(cast("ClusterStore", self), reason, caller)
+
+
+async def test_intent_then_transaction_then_outcome() -> None:
+    stage = Stage(Committed(77, 1_000, ()))
+    result = await stage.run()
+    intent, change, outcome, released = stage.happened
+    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome", "tuple"]
+    assert (intent.reason, intent.entities[0].before, intent.entities[0].after) == (
+        "upgrade",
+        {"frozen": None},
+        {"frozen": "upgrade"},
+    )
+    assert (change.expected, change.writer, change.change_id, change.freeze.principal) == (
+        4,
+        intent.writer,
+        intent.change_id,
+        "User:olga",
+    )
+    assert (outcome.committed, outcome.revision, outcome.versions) == (True, 77, {"/confplane/freeze": 5})
+    assert released == ("released", change.change_id)
+    assert (result.revision, result.before, result.after) == (77, None, change.freeze)
+
+
+async def test_a_conflict_is_another_attempt_of_the_same_change() -> None:
+    stage = Stage(Conflict(), Committed(77, 1_000, ()))
+    await stage.run()
+    assert stage.kinds() == ["Intent", "FreezeWrite", "Intent", "FreezeWrite", "Outcome", "tuple"]
+    assert [each.attempt for each in stage.happened[:5]] == [1, 1, 2, 2, 2]
+    assert len({each.change_id for each in stage.happened[:5]}) == 1
+
+
+async def test_conflicts_until_the_deadline_are_a_rejected_change() -> None:
+    stage = Stage(Conflict())
+    with pytest.raises(ConcurrentChangeError):
+        await stage.run(seconds=-1)
+    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+    assert not stage.happened[-1].committed
+
+
+async def test_a_lost_reply_leaves_the_intent_open() -> None:
+    stage = Stage(Unknown())
+    with pytest.raises(OutcomeUnknownError) as caught:
+        await stage.run()
+    assert stage.kinds() == ["Intent", "FreezeWrite"]
+    assert caught.value.change_id == str(stage.happened[0].change_id)
+
+
+async def test_a_session_that_ended_is_a_rejected_change() -> None:
+    stage = Stage(SessionEnded("gone"))
+    with pytest.raises(UnavailableError):
+        await stage.run()
+    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+
+
+async def test_without_an_intent_nothing_is_submitted() -> None:
+    stage = Stage()
+    stage.trail_is_away = True
+    with pytest.raises(UnavailableError):
+        await stage.run()
+    assert stage.happened == []
+
+
+async def test_a_freeze_for_another_reason_stands() -> None:
+    stage = Stage(freeze=OTHERS)
+    with pytest.raises(AlreadyExistsError, match=r"since 2023-11-14T22:13:20Z by User:bob: maintenance"):
+        await stage.run()
+    assert stage.happened == []
+
+
+async def test_the_same_reason_is_nothing_to_do() -> None:
+    stage = Stage(freeze=OTHERS)
+    result = await stage.run(reason=" maintenance ")
+    assert (result.change_id, result.after) == (None, OTHERS)
+    assert stage.happened == []
+
+
+async def test_one_that_cannot_be_read_is_no_equal() -> None:
+    unreadable = Freeze("upgrade", None, 0)
+    with pytest.raises(AlreadyExistsError):
+        await Stage(freeze=unreadable).run()
+    stage = Stage(Committed(77, 1_000, ()), freeze=unreadable)
+    assert (await stage.run("thaw")).after is None
+
+
+async def test_thawing_what_is_not_frozen_is_nothing_to_do() -> None:
+    stage = Stage()
+    assert (await stage.run("thaw")).change_id is None
+    assert stage.happened == []
+
+
+@pytest.mark.parametrize("reason", ["", " \t", "a\nb", "a\0b", "\udcff", "x" * 1001])
+@pytest.mark.parametrize("method", ["freeze", "thaw"])
+async def test_reasons_that_cannot_be_stored(method: str, reason: str) -> None:
+    stage = Stage()
+    with pytest.raises(InvalidRequestError) as caught:
+        await stage.run(method, reason)
+    assert caught.value.pointer == "/reason"
+    assert stage.happened == []

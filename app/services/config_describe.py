@@ -13,6 +13,7 @@ from app.domain.broker_levels import (
     Levels,
     describe_broker,
     describe_default,
+    effective_broker,
     read_level,
 )
 from app.domain.entities import Entity, EntityType
@@ -23,15 +24,15 @@ from app.domain.errors import (
     UnknownTopicError,
 )
 from app.domain.texts import clipped
-from app.domain.topics import describe_topic
-from app.services.config_levels import DEFAULT_BROKER
+from app.domain.topics import describe_topic, effective_topic
+from app.services.config_levels import DEFAULT_BROKER, NOTHING_PLANNED
 from app.services.edits import stored
 from app.services.etags import etag_of
 from app.services.ports import full_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Some
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from app.services.clusters import Collection
     from app.services.config_levels import BrokerLevels
@@ -94,6 +95,30 @@ class ConfigReader:
         }
         state |= {f"topic {key}": value for key, value in own.items()}
         return DescribedConfigs(entity, found, warnings, etag_of(state) or '"none"')
+
+    def in_force(
+        self, entity: Entity, keys: Iterable[str], planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED
+    ) -> list[EffectiveConfig]:
+        """Return what is in force for single configs of an entity, whether or not they are set anywhere.
+
+        For the default broker it is what a broker has that sets nothing itself.
+
+        Args:
+            entity: A topic, a broker, or the default broker; not checked.
+            keys: Which.
+            planned: Maps that are about to take the place of stored ones, by entity id.
+        """
+        if entity.types == (EntityType.TOPIC,):
+            levels, _ = self._counting(self._levels.of_any(planned))
+            own = planned.get(entity.id)
+            if own is None:
+                own = stored(self._collection.store.get(self._collection.tree, entity.id))
+            return [effective_topic(key, own, levels) for key in keys]
+        name = entity.get(EntityType.BROKER)
+        levels, _ = self._counting(
+            self._levels.of_unknown(planned) if name is None else self._levels.of(int(name), planned)
+        )
+        return [effective_broker(key, levels) for key in keys]
 
     def _topic(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
         name = entity.get(EntityType.TOPIC) or ""

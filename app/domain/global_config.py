@@ -1,0 +1,191 @@
+"""The one config that all brokers share, as KIP-5 has it: what may be in it, and how its old znode is read.
+
+Kafka keeps such values as the dynamic default of all brokers (KIP-226). KIP-5 names configs that stay with each broker
+whatever happens, and a znode of its own, ``/brokers/config``, that no release of Kafka ever read.
+
+Source: KIP-5.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from app.domain.broker_keys import definition_of, is_password, is_sensitive
+from app.domain.broker_levels import PROVIDERS, Level, is_per_broker, printed
+from app.domain.brokers import check_level
+from app.domain.definitions import broker_configs
+from app.domain.errors import ConfplaneError, InvalidRequestError
+from app.domain.texts import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LEGACY_PATH: Final = "/brokers/config"
+"""Where KIP-5 keeps the global config."""
+
+LOCAL_ONLY: Final = frozenset(
+    {
+        "broker.id",
+        "host.name",
+        "port",
+        "advertised.host.name",
+        "advertised.port",
+        "listeners",
+        "advertised.listeners",
+        # As the KIP spells them.
+        "brokerId",
+        "host",
+        "advertisedHost",
+        "advertisedPort",
+    }
+)
+"""Configs that tell one broker from the others, so that they can't be shared."""
+
+_STAYS: Final = "it tells one broker from the others, so it stays in each broker's server.properties"
+
+
+def check_shared(keys: Iterable[tuple[str, str | None]]) -> None:
+    """Refuse keys that can't be shared by brokers, before anything else is looked at.
+
+    Args:
+        keys: Each with the JSON pointer that errors name.
+
+    Raises:
+        InvalidRequestError: Naming all such keys, with the pointer of the first.
+    """
+    local = [(key, pointer) for key, pointer in keys if key in LOCAL_ONLY]
+    if local:
+        listed = ", ".join(key for key, _ in local)
+        raise InvalidRequestError(f"Not a global config: {listed}; {_STAYS}", pointer=local[0][1])
+
+
+class Fate(StrEnum):
+    """What an import does with one entry of the old znode."""
+
+    IMPORT = "import"
+    """It goes to the cluster default."""
+    SAME = "already set"
+    """The cluster default has this value already."""
+    KEPT = "kept"
+    """The cluster default has another value, which stays unless overwriting is asked for."""
+    STAYS = "server.properties"
+    """Brokers take it from their own files alone."""
+    UNKNOWN = "unknown"
+    """Kafka has no such broker config."""
+    REFUSED = "refused"
+    """It could be a default of all brokers, but not with this value."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyEntry:
+    """One entry of the old znode, and what becomes of it."""
+
+    key: str
+    value: str | None
+    """As it would be stored; None where it must not be shown, or is no text at all."""
+    fate: Fate
+    reason: str | None = None
+    """Why, where the fate alone does not say it."""
+
+
+def parse_legacy(data: bytes) -> dict[str, str | None]:
+    """Read the old znode: ``{"version":"1","config":{...}}``, where the version may be a number or missing.
+
+    Returns:
+        The config; numbers and booleans as the text that they stand for, None for what is neither that nor a string.
+
+    Raises:
+        ValueError: It can't be read; the message is the rest of a sentence about the znode, without a value.
+    """
+    try:
+        content = json.loads(data, parse_int=str, parse_float=str, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ValueError("does not hold JSON") from None
+    if not isinstance(content, dict):
+        raise ValueError("holds JSON that is no object")  # noqa: TRY004 - about data, not about an argument
+    if content.get("version", "1") != "1":
+        raise ValueError("has a version other than 1, the only one that there is")
+    config = content.get("config")
+    if not isinstance(config, dict):
+        raise ValueError("has no object under 'config'")  # noqa: TRY004 - the same
+    return {key: _text(value) for key, value in config.items()}
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return None
+    return value
+
+
+def judge(legacy: Mapping[str, str | None], stored: Mapping[str, str], *, overwrite: bool = False) -> list[LegacyEntry]:
+    """Say what an import makes of each entry, by key; what contradicts another entry is found later, on the whole.
+
+    Args:
+        legacy: Of :func:`parse_legacy`.
+        stored: The cluster default as it is.
+        overwrite: Whether other values of the cluster default are replaced.
+    """
+    return [_judge(key, legacy[key], stored, overwrite=overwrite) for key in sorted(legacy)]
+
+
+def _judge(key: str, value: str | None, stored: Mapping[str, str], *, overwrite: bool) -> LegacyEntry:
+    reason = _why_it_stays(key)
+    if reason is not None:
+        hidden = is_sensitive(key) and key not in LOCAL_ONLY
+        return LegacyEntry(key, None if hidden else value, Fate.STAYS, reason)
+    definition = definition_of(key)
+    if definition is None:
+        # Nobody knows what it is, so it may be a secret.
+        return LegacyEntry(key, None, Fate.UNKNOWN, "Kafka has no broker config of this name")
+    reason = _fault(key, value, stored)
+    current = stored.get(key)
+    if reason is not None:
+        fate = Fate.REFUSED
+    elif current is None:
+        fate = Fate.IMPORT
+    elif printed(definition, current) == printed(definition, value or ""):
+        fate = Fate.SAME
+    elif overwrite:
+        fate, reason = Fate.IMPORT, f"takes the place of {clipped(current)}"
+    else:
+        fate, reason = Fate.KEPT, f"the cluster default is {clipped(current)}; --overwrite replaces it"
+    return LegacyEntry(key, value, fate, reason)
+
+
+def _fault(key: str, value: str | None, stored: Mapping[str, str]) -> str | None:
+    if value is None:
+        return "the value is neither text nor a number"
+    providers = {PROVIDERS: stored[PROVIDERS]} if PROVIDERS in stored else {}
+    try:
+        check_level({**providers, key: value}, level=Level.DEFAULT, stored=providers)
+    except ConfplaneError as error:
+        return error.detail
+    return None
+
+
+def _why_it_stays(key: str) -> str | None:
+    exact = broker_configs().get(key)
+    if key in LOCAL_ONLY:
+        return _STAYS
+    if is_password(key) or (exact is not None and exact.sensitive):
+        return "it is a secret, and secrets can be set for one broker at a time only"
+    if exact is not None and not exact.dynamic:
+        return "brokers read it when they start, and never change it while they run"
+    if exact is not None and exact.prefix_only:
+        return "it is dynamic only with a listener's prefix"
+    if is_per_broker(key) and definition_of(key) is not None:
+        return "it can be set for one broker at a time only"
+    return None

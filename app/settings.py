@@ -16,8 +16,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+
+
+class UnusableSettingsError(ValueError):
+    """What settings of the right form name can't be used; ``problems`` are a line each, without secrets."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
 class ClientConfigsLayout(StrEnum):
@@ -27,6 +35,11 @@ class ClientConfigsLayout(StrEnum):
     """In the quota nodes below /config/users, as KIP-649 has it."""
     SEPARATE = "separate"
     """In the same tree below /confplane/client-configs, so that Kafka's own tools go on altering those entities."""
+
+
+def _as_text(key: object) -> object:
+    """Take a number for its text: YAML has numbers where JSON and the environment have texts."""
+    return str(key) if isinstance(key, int) else key
 
 
 class _Group(BaseModel):
@@ -126,8 +139,14 @@ class ClusterSettings(_Group):
     group_max_session_timeout_ms: int = 1_800_000
     password_encoder: PasswordEncoderSettings | None = Field(
         default=None,
-        description="The brokers' password.encoder.* settings, for sensitive broker configs. No endpoint of this"
-        " version serves broker configs yet, so it is checked for its form and not used",
+        description="The brokers' password.encoder.* settings, to encode and decode sensitive broker configs"
+        " (docs/secrets.md)",
+    )
+    server_properties: dict[
+        Annotated[str, BeforeValidator(_as_text), Field(pattern=r"^(\*|0|[1-9][0-9]{0,9})$")], Path
+    ] = Field(
+        default={},
+        description="The brokers' server.properties files by broker id, read at start; '*' is every broker not named",
     )
     policy_file: Path | None = Field(
         default=None, description="YAML rules that changes must keep to, read at start (docs/policies.md)"

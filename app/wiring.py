@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 import yaml
 
+from app import properties
 from app.api.app import create_api, specification
 from app.api.context import Services
 from app.audit import Database, PostgresAuditLog, PostgresRegistrationLog
@@ -24,6 +25,7 @@ from app.domain.configs import Configs
 from app.domain.errors import InvalidRequestError, InvalidTopicError, NotFoundError
 from app.domain.facets import FacetName, Tree
 from app.domain.quotas import ClientQuotas
+from app.policy import load_policies
 from app.security.tokens import AdminToken
 from app.services.alter import AlterService
 from app.services.client_plans import ClientPlanner
@@ -32,7 +34,6 @@ from app.services.config_describe import ConfigReader
 from app.services.config_levels import BrokerLevels, ServerProperties
 from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
-from app.services.policies import Policies
 from app.services.readiness import Readiness
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import FacetIndex, ZooKeeperStore
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.facets import Facet
 
+_OTHERS = "*"
+"""In ``server_properties``, every broker that is not named."""
 _DRAIN_S = 10.0
 """How long a stop waits for changes between their intent and their outcome."""
 
@@ -78,7 +81,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
     """Build all clusters of the settings, or the named ones.
 
     Raises:
-        KeyringError: The settings of an encoder can't be used.
+        UnusableSettingsError: What the settings name can't be used: a policy, a file of secrets or of properties.
     """
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     audit = PostgresAuditLog(database)
@@ -97,7 +100,7 @@ async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> A
 
     Raises:
         NotFoundError: The settings have no such cluster.
-        KeyringError: The settings of its encoder can't be used.
+        UnusableSettingsError: As :func:`build`.
         UnavailableError: ZooKeeper or Postgres did not answer in time.
     """
     if name not in settings.clusters:
@@ -154,7 +157,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
 
 
 def _cluster(name: str, cluster: ClusterSettings, store: ZooKeeperStore) -> Cluster:
-    policies = Policies()
+    policies = load_policies(name, cluster)
     collections = {
         facet.name: Collection(
             facet,
@@ -167,7 +170,7 @@ def _cluster(name: str, cluster: ClusterSettings, store: ZooKeeperStore) -> Clus
         for facet in _client_facets(cluster)
     }
     cipher = KafkaCipher(Keyring.from_settings(name, cluster.password_encoder))
-    levels = BrokerLevels(store, ServerProperties())
+    levels = BrokerLevels(store, _server_properties(name, cluster))
     configs = Collection(
         Configs(),
         Tree.CONFIG,
@@ -177,6 +180,15 @@ def _cluster(name: str, cluster: ClusterSettings, store: ZooKeeperStore) -> Clus
         ConfigRedactor(cipher, sensitive=is_sensitive, encoded=is_password),
     )
     return Cluster(name, store, {**collections, configs.name: configs}, ConfigReader(configs, levels, cipher))
+
+
+def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:
+    files = {
+        broker: properties.read_file(path, f"clusters.{name}.server_properties.{broker}")
+        for broker, path in cluster.server_properties.items()
+    }
+    others = files.pop(_OTHERS, None)
+    return ServerProperties({int(broker): values for broker, values in files.items()}, others)
 
 
 async def _settle_memory(stores: Iterable[ZooKeeperStore]) -> None:

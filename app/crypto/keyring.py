@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from app.crypto.fingerprints import fingerprinter
 from app.crypto.password_encoder import JAVA_BLANKS, EncoderParameters, PasswordEncoder
 from app.domain.errors import EncoderSecretMissingError
+from app.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from app.settings import BrokerEncoderSettings, PasswordEncoderSettings
 
 
-class KeyringError(ValueError):
+class KeyringError(UnusableSettingsError):
     """The settings of the encoders can't be used; the message names the setting and holds no secret."""
 
 

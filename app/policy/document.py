@@ -12,6 +12,7 @@ from yaml.reader import ReaderError
 
 from app.domain.entities import DEFAULT_NODE, EntityType
 from app.domain.policy_rules import FACET_KINDS, KINDS, Between, Globs, Match, Names, OneOf, Regex, Rule
+from app.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,12 +21,8 @@ _WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is mis
 """Types of pydantic's errors that read better in other words."""
 
 
-class PolicySettingsError(ValueError):
+class PolicySettingsError(UnusableSettingsError):
     """Policies can't be loaded as the settings have it; ``problems`` are a line each."""
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 def parse_rules(text: str, source: str) -> tuple[Rule, ...]:

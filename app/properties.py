@@ -1,0 +1,69 @@
+r"""Java's ``.properties`` format, read and written as brokers do with their ``server.properties``.
+
+It is Latin-1 with ``\uXXXX`` escapes, whatever an editor takes it for. Of a key given twice the last one counts, a line
+that ends with a backslash goes on in the next, and blanks at the end of a value belong to it: Kafka takes them off when
+it parses the value.
+
+Source: clients/src/main/java/org/apache/kafka/common/utils/Utils.java (``loadProps``), java.util.Properties.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import javaproperties
+
+from app.settings import UnusableSettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_MAX_BYTES = 4_194_304
+"""Far above any server.properties; a setting that names another kind of file must not fill the memory."""
+
+
+class PropertiesError(UnusableSettingsError):
+    """A properties file can't be used; the message names the setting and the path and holds nothing of the file."""
+
+
+def read(data: bytes) -> dict[str, str]:
+    r"""Return the properties of a file's content, in the order of their first mention.
+
+    Raises:
+        ValueError: A ``\u`` is not followed by four hexadecimal digits, which stops a broker too. Neither the error
+            nor what it refers to holds anything of the content.
+    """
+    try:
+        return javaproperties.loads(data)
+    except javaproperties.InvalidUEscapeError:
+        pass  # raised below, where what was caught, which shows a piece of the value, is not referred to any more
+    raise ValueError("it has a \\u that is not followed by four hexadecimal digits")
+
+
+def read_file(path: Path, setting: str) -> dict[str, str]:
+    """Return the properties of a file that a setting names.
+
+    Raises:
+        PropertiesError: It can't be read or parsed.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        problem = "is not a properties file: it is above 4 MB" if len(data) > _MAX_BYTES else None
+        if problem is None:
+            return read(data)
+    except OSError as error:
+        problem = f"can't be read: {error.strerror}"
+    except ValueError as error:
+        problem = f"is not a properties file: {error}"
+    raise PropertiesError(f"{setting}: {path} {problem}")
+
+
+def write(values: Mapping[str, str]) -> str:
+    """Return properties as text that Java, and :func:`read` once it is encoded, reads back as they are.
+
+    One line each, in the order given, ended by a newline; ASCII alone, so the encoding does not matter. Nothing else is
+    written, no date either: results may be joined, with lines of comments (``# ...``) between them.
+    """
+    return "".join(f"{javaproperties.join_key_value(key, value)}\n" for key, value in values.items())

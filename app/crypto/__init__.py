@@ -3,6 +3,6 @@
 from app.crypto.cipher import KafkaCipher
 from app.crypto.keyring import BrokerSecrets, Keyring, KeyringError
 from app.crypto.redaction import ConfigRedactor
-from app.crypto.rotation import Rotation, plan_rotation
+from app.crypto.rotation import KafkaRotator
 
-__all__ = ["BrokerSecrets", "ConfigRedactor", "KafkaCipher", "Keyring", "KeyringError", "Rotation", "plan_rotation"]
+__all__ = ["BrokerSecrets", "ConfigRedactor", "KafkaCipher", "KafkaRotator", "Keyring", "KeyringError"]

@@ -8,35 +8,32 @@ case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.domain.errors import UndecodablePasswordError
+from app.services.ports import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.crypto.keyring import BrokerSecrets
+    from app.crypto.keyring import BrokerSecrets, Keyring
     from app.crypto.password_encoder import PasswordEncoder
+    from app.services.ports import Rotator
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """The outcome for one broker's stored map. Its representation shows keys, never values."""
+class KafkaRotator:
+    """The port ``Rotator``, over the keyring of a cluster."""
 
-    config: dict[str, str] = field(repr=False)
-    """The whole map to store: all other keys as they were, in their order."""
-    reencoded: tuple[str, ...]
-    """Keys that were under the old secret, or of a cipher that a broker with these parameters can't read."""
-    current: tuple[str, ...]
-    """Keys that already were under the current secret, untouched."""
-    undecodable: tuple[str, ...]
-    """Keys that no secret opens, untouched. Brokers ignore them too: they must be set anew."""
+    def __init__(self, keyring: Keyring, *, encoded: Callable[[str], bool]) -> None:
+        """Take the secrets, and the rule whether a key's value is stored encoded."""
+        self._keyring = keyring
+        self._encoded = encoded
 
-    @property
-    def needed(self) -> bool:
-        """Whether there is anything to write."""
-        return bool(self.reencoded)
+    def rotate(self, broker_id: int, stored: Mapping[str, str]) -> Rotation:
+        """Encode anew; see ``ports.Rotator``."""
+        if not any(map(self._encoded, stored)):
+            return Rotation(dict(stored))
+        return plan_rotation(stored, self._encoded, self._keyring.secret_for(broker_id))
 
 
 def plan_rotation(stored: Mapping[str, str], encoded: Callable[[str], bool], secrets: BrokerSecrets) -> Rotation:
@@ -62,7 +59,7 @@ def plan_rotation(stored: Mapping[str, str], encoded: Callable[[str], bool], sec
             continue
         config[key] = secrets.current.encode(plain)
         reencoded.append(key)
-    return Rotation(config, tuple(reencoded), tuple(current), tuple(undecodable))
+    return Rotation(config, tuple(reencoded), tuple(current), tuple(undecodable), old_known=secrets.old is not None)
 
 
 def _plain(encoder: PasswordEncoder, stored: str) -> str | None:
@@ -70,3 +67,8 @@ def _plain(encoder: PasswordEncoder, stored: str) -> str | None:
         return encoder.decode(stored)
     except UndecodablePasswordError:
         return None
+
+
+if TYPE_CHECKING:
+    # Checked by the type checker alone.
+    _: type[Rotator] = KafkaRotator

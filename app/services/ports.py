@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.domain.changes import Node, Op
+    from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Tree
 
@@ -457,51 +456,46 @@ class Cipher(Protocol):
         """
 
 
-class ValueChange(StrEnum):
-    """What happened to one config."""
+class Redactor(Protocol):
+    """What may be told of broker configs. Nothing that it returns holds a sensitive value or what is stored of it."""
 
-    ADDED = "added"
-    REMOVED = "removed"
-    CHANGED = "changed"
-    REENCODED = "reencoded"
-    """A sensitive value that is stored in another form and is the same."""
+    def fingerprints(self, broker_id: int | None, config: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the fingerprint of each sensitive key of a stored map, None where it can't be known.
+
+        It decodes: call it in a worker thread.
+        """
 
 
 @dataclass(frozen=True, slots=True)
-class RedactedDifference:
-    """One key of a difference as it may be shown: sensitive ones have fingerprints in the place of values.
+class Rotation:
+    """What a new encoder secret makes of one broker's stored map. Its representation shows keys, never values."""
 
-    A fingerprint is None where there is no value, or it can't be known: no secret, or none that opens it.
-    """
+    config: dict[str, str] = field(repr=False)
+    """The whole map to store: all other keys as they were, in their order."""
+    reencoded: tuple[str, ...] = ()
+    """Keys that were under the old secret, or of a cipher that a broker with these parameters can't read."""
+    current: tuple[str, ...] = ()
+    """Keys that already were under the current secret, untouched."""
+    undecodable: tuple[str, ...] = ()
+    """Keys that no secret opens, untouched. Brokers ignore them too: they must be set anew."""
+    old_known: bool = True
+    """Whether the broker has an old secret, so that keys under it can be told from those that nothing opens."""
 
-    key: str
-    change: ValueChange
-    sensitive: bool = False
-    before: str | None = None
-    after: str | None = None
-    before_fingerprint: str | None = None
-    after_fingerprint: str | None = None
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.reencoded)
 
 
-class Redactor(Protocol):
-    """What may be told of broker configs. Nothing that it returns holds a sensitive value or what is stored of it.
+class Rotator(Protocol):
+    """Brings what brokers have stored under their current secrets."""
 
-    ``fingerprints`` and ``differences`` decode: call them in a worker thread.
-    """
+    def rotate(self, broker_id: int, stored: Mapping[str, str]) -> Rotation:
+        """Encode anew what is not under the broker's current secret yet; call it in a worker thread.
 
-    def config(self, config: Mapping[str, str]) -> dict[str, str | None]:
-        """Return a stored map with None for each sensitive value, as intents and answers have it."""
-
-    def op(self, op: Op) -> dict[str, Any]:
-        """Return an op as the trail keeps it; a sensitive value is None, marked by ``"sensitive": true``."""
-
-    def fingerprints(self, broker_id: int | None, config: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the fingerprint of each sensitive key of a stored map, None where it can't be known."""
-
-    def differences(
-        self, broker_id: int | None, before: Mapping[str, str], after: Mapping[str, str]
-    ) -> list[RedactedDifference]:
-        """List the keys whose stored values differ, sorted by key."""
+        Raises:
+            EncoderSecretMissingError: There are passwords, and the broker has no secret.
+        """
 
 
 def full_path(tree: Tree, entity: Entity) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.crypto import BrokerSecrets, ConfigRedactor, KafkaCipher, Keyring, Rotation, plan_rotation
+from app.crypto import BrokerSecrets, ConfigRedactor, KafkaCipher, KafkaRotator, Keyring
 from app.crypto.fingerprints import fingerprinter
 from app.crypto.password_encoder import PasswordEncoder
 from app.domain.errors import ConfplaneError
@@ -57,14 +57,12 @@ def reachable(value: object, depth: int = 3) -> Iterator[object]:
 def test_representations(keyring: Keyring) -> None:
     secrets = keyring.secret_for(0)
     cipher = KafkaCipher(keyring)
-    rotation = plan_rotation({KEY: PasswordEncoder(OLD_SECRET).encode(PASSWORD)}, lambda _: True, secrets)
-    assert isinstance(rotation, Rotation)
+    rotator = KafkaRotator(keyring, encoded=lambda _: True)
+    rotation = rotator.rotate(0, {KEY: PasswordEncoder(OLD_SECRET).encode(PASSWORD)})
     assert rotation.needed
     redactor = ConfigRedactor(cipher, sensitive=lambda _: True, encoded=lambda _: True)
     assert cipher.decode(0, KEY, STORED) == PASSWORD
     assert cipher.fingerprint(0, KEY, PASSWORD)
-    differences = redactor.differences(0, {KEY: STORED}, rotation.config)
-    assert differences
     for subject in (
         keyring,
         secrets,
@@ -72,15 +70,14 @@ def test_representations(keyring: Keyring) -> None:
         secrets.old,
         cipher,
         redactor,
+        rotator,
         rotation,
-        differences,
-        redactor.config({KEY: STORED}),
         redactor.fingerprints(0, {KEY: STORED}),
         fingerprinter(SECRET, "payments"),
     ):
         for each in (repr(subject), str(subject), f"{subject}"):
             clean(each)
-    for subject in (keyring, secrets, cipher):
+    for subject in (keyring, secrets, cipher, rotator):
         for found in reachable(subject):
             clean(repr(found))
 

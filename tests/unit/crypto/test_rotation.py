@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.crypto import BrokerSecrets, plan_rotation
+from app.crypto import BrokerSecrets, KafkaRotator, Keyring
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from app.crypto.rotation import plan_rotation
+from app.domain.errors import EncoderSecretMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +83,16 @@ def test_without_an_old_secret_nothing_of_it_can_be_read() -> None:
     only_new = BrokerSecrets.of("payments", "new", parameters=FAST)
     rotation = plan_rotation({"a.password": OLD.encode("x"), "b.password": NEW.encode("y")}, encoded, only_new)
     assert not rotation.needed
+    assert not rotation.old_known
     assert rotation.undecodable == ("a.password",)
+
+
+def test_a_broker_needs_secrets_only_where_it_has_passwords() -> None:
+    rotator = KafkaRotator(Keyring("payments", brokers={1: SECRETS}), encoded=encoded)
+    assert rotator.rotate(1, {"a.password": OLD.encode("x")}).reencoded == ("a.password",)
+    assert not rotator.rotate(2, {"log.cleaner.threads": "2"}).needed
+    with pytest.raises(EncoderSecretMissingError, match=r"Broker 2 has no .*password_encoder\.secret_file"):
+        rotator.rotate(2, {"a.password": OLD.encode("x")})
 
 
 def test_a_secret_replaced_by_itself_is_no_work() -> None:

@@ -7,12 +7,14 @@ What a command needs is imported when it runs, so that ``--help`` is quick and t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import app as package
 from app.cli import settings_errors
+from app.settings import UnusableSettingsError
 
 _DESCRIPTION = """\
 HTTP control plane for the dynamic configuration of Apache Kafka clusters.
@@ -34,8 +36,21 @@ Settings come from environment variables over a YAML file. The smallest file:
 Each has a variable too, for example CONFPLANE_POSTGRES__DSN, CONFPLANE_HTTP__PORT, CONFPLANE_LOG_LEVEL.
 """
 
+
+class _Commands(TyperGroup):
+    """Tells a person which setting names something that can't be used, whichever command found it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; ``ctx`` is of click, of which typer has its own copy."""
+        try:
+            return super().invoke(ctx)
+        except UnusableSettingsError as error:
+            raise settings_errors.refuse(error.problems) from None
+
+
 cli = typer.Typer(
     name="confplane",
+    cls=_Commands,
     help=_DESCRIPTION,
     no_args_is_help=True,
     rich_markup_mode="markdown",

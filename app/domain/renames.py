@@ -1,0 +1,72 @@
+"""Configs that Kafka gave another name, and what a stored map lacks of the new names.
+
+KIP-226: the new name is written with the old one's value, and the old one stays until a person deletes it, so that
+brokers of both versions find theirs. The table is ``catalog/renames.json``, by kind from old name to new; Kafka 3.9 has
+renamed none of its dynamic configs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from app.domain.broker_keys import is_password, listener_key
+from app.domain.definitions import Kind
+from app.domain.entities import EntityType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.entities import Entity
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A stored config whose new name is not stored."""
+
+    old: str
+    new: str
+    value: str
+    """As stored."""
+    secret: bool
+    """Whether brokers store the value encoded."""
+
+
+@cache
+def renames() -> Mapping[Kind, Mapping[str, str]]:
+    """Return the table of the catalog."""
+    text = resources.files("app.domain.catalog").joinpath("renames.json").read_text("utf-8")
+    return MappingProxyType({Kind(kind): MappingProxyType(names) for kind, names in json.loads(text).items()})
+
+
+def missing(entity: Entity, config: Mapping[str, str], table: Mapping[Kind, Mapping[str, str]]) -> list[Renamed]:
+    """Return what a topic or broker sets under an old name and not under the new one, by the old name.
+
+    Forms with a listener's prefix are renamed with their base.
+
+    Args:
+        entity: Whose.
+        config: Its stored map.
+        table: Of :func:`renames`.
+    """
+    is_topic = entity.types == (EntityType.TOPIC,)
+    names = table.get(Kind.TOPIC if is_topic else Kind.BROKER, {})
+    found = []
+    for old in sorted(config):
+        new = names.get(old) if is_topic else _renamed(old, names)
+        if new is not None and new not in config:
+            found.append(Renamed(old, new, config[old], not is_topic and is_password(old)))
+    return found
+
+
+def _renamed(name: str, names: Mapping[str, str]) -> str | None:
+    if name in names:
+        return names[name]
+    parts = listener_key(name)
+    if parts is None or parts.base not in names:
+        return None
+    return name.removesuffix(parts.base) + names[parts.base]

@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import APIRouter, FastAPI
 
 import app as package
-from app.api import audit, definitions, docs_page, examples, problems, registrations, rpc, schemas, service
+from app.api import (
+    audit,
+    config_schemas,
+    configs,
+    definitions,
+    docs_page,
+    examples,
+    problems,
+    registrations,
+    rpc,
+    schemas,
+    service,
+)
 from app.api.direct import Direct
-from app.api.docs import id_parameter
 from app.api.edge import Edge
-from app.api.facets import facet_router
+from app.api.facets import facet_router, resolve_client
 from app.api.routes import MAX_BODY
 from app.api.specification import build
 from app.domain.facets import FacetName
@@ -65,11 +76,14 @@ def specification() -> dict[str, Any]:
 
 
 def _busy_routers() -> list[APIRouter]:
-    facets = (
-        (FacetName.CLIENT_QUOTAS, schemas.CLIENT_QUOTAS, examples.CLIENT_QUOTAS),
-        (FacetName.CLIENT_CONFIGS, schemas.CLIENT_CONFIGS, examples.CLIENT_CONFIGS),
-    )
-    return [rpc.router, *(facet_router(name, models, shown, id_parameter(name)) for name, models, shown in facets)]
+    quotas, client_configs = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS
+    return [
+        rpc.router,
+        configs.router,
+        facet_router(quotas, schemas.CLIENT_QUOTAS, examples.CLIENT_QUOTAS, resolve_client(quotas)),
+        facet_router(client_configs, schemas.CLIENT_CONFIGS, examples.CLIENT_CONFIGS, resolve_client(client_configs)),
+        facet_router(FacetName.CONFIGS, config_schemas.CONFIGS, examples.CONFIGS, configs.resolve),
+    ]
 
 
 def _routed(lifespan: Any, busy: Sequence[APIRouter]) -> FastAPI:

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from app.api import patterns, schemas
 from app.api.problems import MEDIA_TYPE
-from app.domain.facets import FacetName
 
 REASONS: Final = {
     400: "The request breaks a rule; `errors` names the place",
@@ -16,6 +15,7 @@ REASONS: Final = {
     412: "A precondition failed; `etag` is the current one",
     413: "The body, or the transaction that it would make, is too large",
     415: "The body is not declared to be JSON",
+    422: "A config is refused by its definition, by what is set beside it, or by the cluster's policy",
     429: "Too many changes are waiting for the brokers; see Retry-After",
     503: "ZooKeeper or Postgres is away, or not caught up; see Retry-After",
     504: "The write was sent and its reply was lost; its outcome is unknown",
@@ -48,17 +48,17 @@ def _header(name: str, pattern: str, description: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
 
 
-def id_parameter(name: FacetName) -> dict[str, Any]:
+def id_parameter(pattern: str, example: str) -> dict[str, Any]:
     """Return the path parameter ``id`` of a facet's resources."""
-    pattern = patterns.QUOTA_ID if name is FacetName.CLIENT_QUOTAS else patterns.CONFIG_ID
     return {
         "name": "id",
         "in": "path",
         "required": True,
         "schema": {"type": "string", "pattern": pattern},
-        "description": "Entity id: `user=alice`, `user=alice,client-id=billing`, `user` (the default user). "
+        "description": "Entity id: `user=alice`, `user=alice,client-id=billing`, `user` (the default user); "
+        "`topic=orders`, `broker=0`, `broker` (the default of all brokers). "
         "Bytes outside `A-Z a-z 0-9 . _ -` are written `~HH`, as in `user=CN~3Da~20b`.",
-        "example": "user=alice",
+        "example": example,
     }
 
 

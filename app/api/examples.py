@@ -90,6 +90,75 @@ CLIENT_CONFIGS: Final[dict[str, Any]] = {
     }
 }
 
+DESCRIBE_CONFIGS: Final[dict[str, Any]] = {
+    "topic": {
+        "summary": "Two configs of a topic, with every value that is set for them anywhere",
+        "value": {
+            "resources": [
+                {
+                    "resourceType": "TOPIC",
+                    "resourceName": "orders",
+                    "configurationKeys": ["retention.ms", "cleanup.policy"],
+                }
+            ],
+            "includeSynonyms": True,
+        },
+    },
+    "brokers": {
+        "summary": "All configs of a broker, and what is set for all brokers, with a sentence on each",
+        "value": {
+            "resources": [
+                {"resourceType": "BROKER", "resourceName": "0"},
+                {"resourceType": "BROKER", "resourceName": ""},
+            ],
+            "includeDocumentation": True,
+        },
+    },
+}
+
+INCREMENTAL_ALTER_CONFIGS: Final[dict[str, Any]] = {
+    "topic": {
+        "summary": "Keep a topic's records for a day, and compact it as well",
+        "value": {
+            "resources": [
+                {
+                    "resourceType": "TOPIC",
+                    "resourceName": "orders",
+                    "configs": [
+                        {"name": "retention.ms", "configOperation": "SET", "value": "86400000"},
+                        {"name": "cleanup.policy", "configOperation": "APPEND", "value": "compact"},
+                    ],
+                }
+            ]
+        },
+    },
+    "brokers": {
+        "summary": "A default for all brokers and an exception for one; both or neither",
+        "value": {
+            "resources": [
+                {
+                    "resourceType": "BROKER",
+                    "resourceName": "",
+                    "configs": [{"name": "log.cleaner.threads", "configOperation": "SET", "value": "2"}],
+                },
+                {
+                    "resourceType": "BROKER",
+                    "resourceName": "0",
+                    "configs": [{"name": "log.retention.ms", "configOperation": "SET", "value": "604800000"}],
+                },
+            ],
+            "atomic": True,
+        },
+    },
+}
+
+CONFIGS: Final[dict[str, Any]] = {
+    "topic": {
+        "summary": "All configs of a topic",
+        "value": {"id": "topic=orders", "configs": {"retention.ms": "86400000", "cleanup.policy": "delete"}},
+    }
+}
+
 BODIES: Final[dict[str, dict[str, Any]]] = {
     "describeClientQuotas": DESCRIBE_CLIENT_QUOTAS,
     "createClientQuotas": CLIENT_QUOTAS,
@@ -99,5 +168,9 @@ BODIES: Final[dict[str, dict[str, Any]]] = {
     "putClientConfigs": CLIENT_CONFIGS,
     "alterClientConfigs": ALTER_CLIENT_CONFIGS,
     "describeClientConfigs": DESCRIBE_CLIENT_CONFIGS,
+    "createConfigs": CONFIGS,
+    "putConfigs": CONFIGS,
+    "incrementalAlterConfigs": INCREMENTAL_ALTER_CONFIGS,
+    "describeConfigs": DESCRIBE_CONFIGS,
 }
 """Examples by operation id, in the order in which all of them succeed on an empty cluster."""

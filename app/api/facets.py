@@ -3,6 +3,7 @@
 One set of handlers serves every facet; what differs is in the facet's own rules and its schemas.
 """
 
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ from app.api.context import (
     make_fresh,
     services_of,
 )
-from app.api.docs import POLLED_PARAMETERS, PRECONDITIONS, problems_of
+from app.api.docs import POLLED_PARAMETERS, PRECONDITIONS, id_parameter, problems_of
 from app.api.edge import HEADERS
 from app.api.paths import entity_of, id_of
 from app.api.preconditions import not_modified, precondition
@@ -34,10 +35,13 @@ from app.domain.changes import Node, Op
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
-from app.services.clusters import Collection
+from app.services.clusters import Cluster, Collection
 from app.services.describe import DescribeService, ListQuery
 from app.services.edits import Edit, EditResult, Mode
+from app.services.ports import ClusterStore
 
+Resolve = Callable[[Services, Cluster, Entity], Awaitable[tuple[dict[str, Any], str]]]
+"""Finds the values in force on an entity: the body of the answer, and its ETag."""
 _GET_QUERY = frozenset({"validateOnly", "reason", "ticket", "view", "consistency"})
 _CHOICES = {
     "view": frozenset({"default", "full"}),
@@ -59,7 +63,7 @@ def read_resource(name: FacetName) -> Any:
             not_modified(_header(request, b"if-none-match"), etag)  # no ETag of its own, but malformed stays malformed
             return json_response(request, await views.full_resource(collection, node.id, node.config, node=node))
         body, etag = _rendered(describe, collection, node)
-        return _polled(request, collection, body, etag)
+        return _polled(request, collection.store, body, etag)
 
     return read
 
@@ -71,22 +75,33 @@ def _rendered(describe: DescribeService, collection: Collection, node: Node) -> 
     return orjson.dumps(views.resource(collection, node.id, declared)), etag
 
 
-def read_effective(name: FacetName) -> Any:
+def read_effective(resolve: Resolve) -> Any:
     """Make the handler of GET .../effective."""
 
     async def read(request: Request) -> Response:
-        collection = cluster_of(request).collections[name]
+        cluster = cluster_of(request)
         await _polled_query(request)
         entity = entity_of(request.scope, suffix="/effective")
-        found, etag = services_of(request).describe.effective(collection, entity)
-        return _polled(request, collection, orjson.dumps(views.effective(collection, found)), etag)
+        body, etag = await resolve(services_of(request), cluster, entity)
+        return _polled(request, cluster.store, orjson.dumps(body), etag)
 
     return read
 
 
-def _polled(request: Request, collection: Collection, body: bytes, etag: str) -> Response:
+def resolve_client(name: FacetName) -> Resolve:
+    """Return how the values of a facet of client entities are found."""
+
+    async def resolve(services: Services, cluster: Cluster, entity: Entity) -> tuple[dict[str, Any], str]:
+        collection = cluster.collections[name]
+        found, etag = services.describe.effective(collection, entity)
+        return views.effective(collection, found), etag
+
+    return resolve
+
+
+def _polled(request: Request, store: ClusterStore, body: bytes, etag: str) -> Response:
     """Answer a polled read: 304 when the poller has it already."""
-    headers = {"etag": etag, **consistency_headers(collection.store)}
+    headers = {"etag": etag, **consistency_headers(store)}
     if not_modified(_header(request, b"if-none-match"), etag):
         return PreparedResponse(b"", headers, status=304)
     return PreparedResponse(body, headers | {"content-type": "application/json"})
@@ -117,11 +132,17 @@ async def _polled_query(request: Request) -> str:
     return view
 
 
-def facet_router(
-    name: FacetName, models: schemas.FacetSchemas, shown: dict[str, Any], id_parameter: dict[str, Any]
-) -> APIRouter:
-    """Make the router of one facet's resources."""
+def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str, Any], resolve: Resolve) -> APIRouter:
+    """Make the router of one facet's resources.
+
+    Args:
+        name: The facet.
+        models: Its wire forms.
+        shown: Examples of bodies.
+        resolve: Finds what is in force.
+    """
     noun = models.noun
+    in_path = id_parameter(models.id_pattern, models.example_id)
     body_model: Any = models.body
     new_model: Any = models.new
     router = APIRouter(prefix=f"/v1/clusters/{{cluster}}/{name.value}", tags=[name.value], route_class=StrictRoute)
@@ -149,9 +170,11 @@ def facet_router(
             str | None, Query(alias="client-id", description="Client id, plain; empty is the default client-id")
         ] = None,
         ip: Annotated[str | None, Query(description="IP address; empty is the default ip")] = None,
+        topic: Annotated[str | None, Query(description="Topic name")] = None,
+        broker: Annotated[str | None, Query(description="Broker id; empty is the default of all brokers")] = None,
         key: Annotated[str | None, Query(description="Only entities that set this key")] = None,
         kind: Annotated[
-            Literal["user", "client-id", "user,client-id", "ip"] | None,
+            Literal["user", "client-id", "user,client-id", "ip", "topic", "broker"] | None,
             Query(description="Only entities of exactly these types"),
         ] = None,
         page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
@@ -160,7 +183,7 @@ def facet_router(
         ] = None,
     ) -> Response:
         collection = cluster.collections[name]
-        wanted = {"user": user, "client-id": client_id, "ip": ip}
+        wanted = {"user": user, "client-id": client_id, "ip": ip, "topic": topic, "broker": broker}
         page = await services.describe.page(
             collection,
             ListQuery(
@@ -186,7 +209,7 @@ def facet_router(
         response_model=models.resource,
         responses={
             200: {"model": models.resource, "description": "Identical content was already there"},
-            **problems_of(400, 404, 409, 412, 413, 415, 429, 503, 504),
+            **problems_of(400, 404, 409, 412, 413, 415, 422, 429, 503, 504),
         },
         openapi_extra={"parameters": PRECONDITIONS},
     )
@@ -207,7 +230,7 @@ def facet_router(
     path = "/{id:path}"
     router.add_api_route(
         f"{path}/effective",
-        read_effective(name),
+        read_effective(resolve),
         methods=["GET"],
         operation_id=f"effective{noun}",
         summary="The values in force, each with its source and every candidate level",
@@ -216,7 +239,7 @@ def facet_router(
             304: {"description": "Not modified"},
             **problems_of(400, 404, 409, 503),
         },
-        openapi_extra={"parameters": [id_parameter, *POLLED_PARAMETERS]},
+        openapi_extra={"parameters": [in_path, *POLLED_PARAMETERS]},
         response_class=Response,
     )
     router.add_api_route(
@@ -230,7 +253,7 @@ def facet_router(
             304: {"description": "Not modified"},
             **problems_of(400, 404, 409, 503),
         },
-        openapi_extra={"parameters": [id_parameter, *POLLED_PARAMETERS]},
+        openapi_extra={"parameters": [in_path, *POLLED_PARAMETERS]},
         response_class=Response,
     )
 
@@ -239,8 +262,8 @@ def facet_router(
         operation_id=f"put{noun}",
         summary=f"Replace all {name.value} of an entity",
         response_model=models.resource,
-        responses=problems_of(400, 404, 409, 412, 413, 415, 429, 503, 504),
-        openapi_extra={"parameters": [id_parameter, *PRECONDITIONS]},
+        responses=problems_of(400, 404, 409, 412, 413, 415, 422, 429, 503, 504),
+        openapi_extra={"parameters": [in_path, *PRECONDITIONS]},
     )
     async def put(
         request: Request,
@@ -258,8 +281,8 @@ def facet_router(
         operation_id=f"delete{noun}",
         summary=f"Remove all {name.value} of an entity",
         response_model=schemas.DeletedResource,
-        responses=problems_of(400, 404, 409, 412, 429, 503, 504),
-        openapi_extra={"parameters": [id_parameter, *PRECONDITIONS]},
+        responses=problems_of(400, 404, 409, 412, 422, 429, 503, 504),
+        openapi_extra={"parameters": [in_path, *PRECONDITIONS]},
     )
     async def delete(request: Request, cluster: ClusterDep, services: ServicesDep, common: CommonDep) -> Response:
         collection = cluster.collections[name]

@@ -30,6 +30,17 @@ def precondition(request: Request, *, body_etag: str | None = None) -> Precondit
     return Precondition(if_match, _parse(request, "if-none-match", weak=True))
 
 
+def entry_precondition(etag: str | None, *, pointer: str) -> Precondition:
+    """Return what one entry of several demands by its ``etag``.
+
+    Raises:
+        InvalidRequestError: It is no ETag.
+    """
+    if etag is None:
+        return Precondition()
+    return Precondition(if_match=etag_field(etag, pointer=pointer), pointer=pointer)
+
+
 def etag_field(value: str, *, pointer: str) -> tuple[str, ...]:
     """Return a body's ``etag`` as an If-Match: an ETag with its quotes, or ``*``.
 

@@ -1,33 +1,31 @@
 """The RPC-style methods of KIP-546 and KIP-649: describe and alter of client quotas and client configs."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import examples, problems, schemas, views
+from app.api import batches, examples, schemas, views
 from app.api.context import ClusterDep, Common, CommonDep, Fresh, ServicesDep
 from app.api.docs import problems_of
-from app.api.preconditions import etag_field
+from app.api.preconditions import entry_precondition
 from app.api.responses import json_response
 from app.api.routes import StrictRoute
 from app.domain.changes import Op
 from app.domain.entities import Entity
-from app.domain.errors import ConfplaneError, InvalidRequestError
+from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.filters import EntityFilter, FilterComponent, MatchType
 from app.services.clusters import Collection
 from app.services.describe import SLICE, Described, RegistrationRequest
 from app.services.edits import Edit, EditResult
-from app.services.etags import Precondition
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", route_class=StrictRoute)
 
 _DESCRIBE_PROBLEMS = problems_of(400, 404, 413, 415, 503)
-_ALTER_STATUSES: Final = (400, 404, 409, 412, 413, 415, 429, 503, 504)
+_ALTER_STATUSES: Final = (400, 404, 409, 412, 413, 415, 422, 429, 503, 504)
 
 
 @router.post(
@@ -178,7 +176,7 @@ async def _alter(
         validate_only=common.validate_only or body.validate_only,
         atomic=body.atomic,
     )
-    return _altered(request, collection, results, [_echo(entry) for entry in body.entries])
+    return batches.altered(request, collection, results, [_echo(entry) for entry in body.entries], member="entries")
 
 
 def _edit(index: int, entry: Any) -> Edit | EditResult:
@@ -190,43 +188,11 @@ def _edit(index: int, entry: Any) -> Edit | EditResult:
         entity = Entity.from_components(
             ((component.entity_type, component.entity_name) for component in entry.entity), pointer=f"{pointer}/entity"
         )
-        precondition = Precondition()
-        if entry.etag is not None:
-            precondition = Precondition(
-                if_match=etag_field(entry.etag, pointer=f"{pointer}/etag"), pointer=f"{pointer}/etag"
-            )
+        precondition = entry_precondition(entry.etag, pointer=f"{pointer}/etag")
     except InvalidRequestError as error:
         return EditResult(Edit(Entity(()), ops, pointer=pointer), error)
     return Edit(entity, ops, precondition=precondition, pointer=f"{pointer}/entity")
 
 
-def _echo(entry: Any) -> list[dict[str, str | None]]:
-    """Return an entry's entity as it was given: also one that could not be formed is told apart by it."""
-    return [{"entityType": item.entity_type, "entityName": item.entity_name} for item in entry.entity]
-
-
-def _altered(
-    request: Request,
-    collection: Collection,
-    results: Sequence[EditResult],
-    entities: Sequence[list[dict[str, str | None]]],
-) -> Response:
-    failed = [result.error for result in results if result.error is not None]
-    body = {
-        "throttleTimeMs": 0,
-        "failed": len(failed),
-        "entries": [
-            views.altered(collection, result, entity) for result, entity in zip(results, entities, strict=True)
-        ],
-    }
-    revision = max((result.revision or 0 for result in results), default=0)
-    if failed and len(failed) == len(results):
-        return problems.respond(request, _first(failed), **body)
-    changes = {result.change_id for result in results if result.change_id is not None}
-    headers = {"Confplane-Change-Id": changes.pop()} if len(changes) == 1 else None
-    return json_response(request, body, status=207 if failed else 200, headers=headers, revision=revision)
-
-
-def _first(failed: Sequence[ConfplaneError]) -> ConfplaneError:
-    """Return the error that a failed request is answered with: the offender's, not one that merely followed from it."""
-    return next((error for error in failed if error.code.name != "OPERATION_NOT_ATTEMPTED"), failed[0])
+def _echo(entry: Any) -> dict[str, Any]:
+    return {"entity": [{"entityType": item.entity_type, "entityName": item.entity_name} for item in entry.entity]}

@@ -55,15 +55,25 @@ _MS: dict[str, Any] = {"type": "string", "pattern": "^[0-9]{1,10}$"}
 _QUOTA: dict[str, Any] = {"type": "number", "minimum": 0}
 
 
-class _Request(BaseModel):
+class RequestModel(BaseModel):
+    """Base of requests: strict, with no unknown members."""
+
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, validate_by_name=False)
 
 
-class _Answer(BaseModel):
+class AnswerModel(BaseModel):
+    """Base of answers."""
+
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
 
 
-def _one_of(*values: str) -> WithJsonSchema:
+def text_like(pattern: str) -> WithJsonSchema:
+    """Describe a text of this pattern, or null."""
+    return WithJsonSchema({"anyOf": [{"type": "string", "pattern": pattern}, _NULL]})
+
+
+def one_of(*values: str) -> WithJsonSchema:
+    """Say which texts there are; others are the domain's to refuse."""
     return WithJsonSchema({"type": "string", "enum": list(values)})
 
 
@@ -80,21 +90,21 @@ def _op(value: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- requests
 
 
-class QuotaEntityComponent(_Request):
+class QuotaEntityComponent(RequestModel):
     """One component of an entity that has quotas. ``entityName`` null is the default entity."""
 
-    entity_type: Annotated[StrictStr, _one_of("user", "client-id", "ip")] = Field(examples=["user"])
+    entity_type: Annotated[StrictStr, one_of("user", "client-id", "ip")] = Field(examples=["user"])
     entity_name: Name = Field(description="null is the default entity", examples=["alice"])
 
 
-class ConfigEntityComponent(_Request):
+class ConfigEntityComponent(RequestModel):
     """One component of an entity that has client configs: a user, with or without a client-id."""
 
-    entity_type: Annotated[StrictStr, _one_of("user", "client-id")] = Field(examples=["user"])
+    entity_type: Annotated[StrictStr, one_of("user", "client-id")] = Field(examples=["user"])
     entity_name: Name = Field(description="null is the default entity", examples=["alice"])
 
 
-class _FilterComponent(_Request):
+class _FilterComponent(RequestModel):
     entity_type: StrictStr
     match_type: Annotated[
         StrictInt | StrictStr, WithJsonSchema({"enum": [0, 1, 2, "exact", "default", "specified", "any"]})
@@ -108,23 +118,23 @@ class _FilterComponent(_Request):
 class QuotaFilterComponent(_FilterComponent):
     """One component of a filter (KIP-546)."""
 
-    entity_type: Annotated[StrictStr, _one_of("user", "client-id", "ip")] = Field(examples=["user"])
+    entity_type: Annotated[StrictStr, one_of("user", "client-id", "ip")] = Field(examples=["user"])
 
 
 class ConfigFilterComponent(_FilterComponent):
     """One component of a filter (KIP-649)."""
 
-    entity_type: Annotated[StrictStr, _one_of("user", "client-id")] = Field(examples=["user"])
+    entity_type: Annotated[StrictStr, one_of("user", "client-id")] = Field(examples=["user"])
 
 
-class ClientInformation(_Request):
+class ClientInformation(RequestModel):
     """The software of a client, as KIP-511 names it."""
 
     software_name: Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["apache-kafka-java"])]
     software_version: Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["3.9.1"])]
 
 
-class _Describe(_Request):
+class _Describe(RequestModel):
     strict: StrictBool = Field(default=False, description="Only entities with exactly the given types")
 
 
@@ -156,7 +166,7 @@ class DescribeClientConfigs(_Describe):
     client_information: ClientInformation | None = None
 
 
-class QuotaOp(_Request):
+class QuotaOp(RequestModel):
     """Set a quota, or remove it."""
 
     model_config = ConfigDict(json_schema_extra=_op(_QUOTA))
@@ -168,7 +178,7 @@ class QuotaOp(_Request):
     remove: StrictBool = False
 
 
-class ConfigOp(_Request):
+class ConfigOp(RequestModel):
     """Set a config, or remove it."""
 
     model_config = ConfigDict(json_schema_extra=_op(_TEXT))
@@ -180,44 +190,49 @@ class ConfigOp(_Request):
     remove: StrictBool = False
 
 
-class _AlterEntry(_Request):
-    etag: Annotated[
-        StrictStr | None, WithJsonSchema({"anyOf": [{"type": "string", "pattern": patterns.ETAGS}, _NULL]})
-    ] = Field(default=None, description="As If-Match, for this entry alone")
+class AlterEntry(RequestModel):
+    """Base of what an alter does to one entity."""
+
+    etag: Annotated[StrictStr | None, text_like(patterns.ETAGS)] = Field(
+        default=None, description="As If-Match, for this entry alone"
+    )
 
 
-class AlterQuotasEntry(_AlterEntry):
+class AlterQuotasEntry(AlterEntry):
     """The ops on one entity."""
 
     entity: Annotated[list[QuotaEntityComponent], Field(max_length=16, json_schema_extra={"minItems": 1})]
     ops: Annotated[list[QuotaOp], Field(max_length=500)]
 
 
-class AlterConfigsEntry(_AlterEntry):
+class AlterConfigsEntry(AlterEntry):
     """The ops on one entity."""
 
     entity: Annotated[list[ConfigEntityComponent], Field(max_length=16, json_schema_extra={"minItems": 1})]
     ops: Annotated[list[ConfigOp], Field(max_length=500)]
 
 
-class _Alter(_Request):
+class AlterModel(RequestModel):
+    """Base of alters."""
+
     validate_only: StrictBool = Field(default=False, description="Go the whole way up to the write, and write nothing")
     atomic: StrictBool = Field(default=False, description="All entries in one transaction, or none")
 
 
-class AlterClientQuotas(_Alter):
+class AlterClientQuotas(AlterModel):
     """AlterClientQuotas (KIP-546)."""
 
     entries: Annotated[list[AlterQuotasEntry], Field(max_length=MAX_ENTRIES)]
 
 
-class AlterClientConfigs(_Alter):
+class AlterClientConfigs(AlterModel):
     """AlterClientConfigs (KIP-649)."""
 
     entries: Annotated[list[AlterConfigsEntry], Field(max_length=MAX_ENTRIES)]
 
 
-def _entity_of(*types: str) -> WithJsonSchema:
+def entity_names(*types: str) -> WithJsonSchema:
+    """Describe an entity's names by type, or null."""
     name = {"anyOf": [{"type": "string", "pattern": patterns.NAME}, _NULL]}
     entity = {
         "type": "object",
@@ -228,11 +243,7 @@ def _entity_of(*types: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [entity, _NULL]})
 
 
-def _id_like(pattern: str) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [{"type": "string", "pattern": pattern}, _NULL]})
-
-
-_NAMED: dict[str, Any] = {
+NAMED: dict[str, Any] = {
     "anyOf": [
         {"properties": {"id": _TEXT}, "required": ["id"]},
         {"properties": {"entity": {"type": "object"}}, "required": ["entity"]},
@@ -240,20 +251,20 @@ _NAMED: dict[str, Any] = {
 }
 
 
-class _ResourceBody(_Request):
+class ResourceBody(RequestModel):
+    """Base of the bodies of PUT and POST."""
+
     status: dict[str, Any] | None = Field(default=None, description="Ignored, so that a full view can be sent back")
-    etag: Annotated[
-        StrictStr | None, WithJsonSchema({"anyOf": [{"type": "string", "pattern": patterns.ETAGS}, _NULL]})
-    ] = Field(default=None, description="As If-Match")
+    etag: Annotated[StrictStr | None, text_like(patterns.ETAGS)] = Field(default=None, description="As If-Match")
 
 
-class ClientQuotasBody(_ResourceBody):
+class ClientQuotasBody(ResourceBody):
     """All quotas of one entity."""
 
-    id: Annotated[StrictStr | None, _id_like(patterns.QUOTA_ID)] = Field(
+    id: Annotated[StrictStr | None, text_like(patterns.QUOTA_ID)] = Field(
         default=None, description="The entity id", examples=["user=alice"]
     )
-    entity: Annotated[dict[str, StrictStr | None] | None, _entity_of("user", "client-id", "ip")] = Field(
+    entity: Annotated[dict[str, StrictStr | None] | None, entity_names("user", "client-id", "ip")] = Field(
         default=None, description="Type to name; null is the default entity", examples=[{"user": "alice"}]
     )
     quotas: Annotated[
@@ -278,13 +289,13 @@ class ClientQuotasBody(_ResourceBody):
     ]
 
 
-class ClientConfigsBody(_ResourceBody):
+class ClientConfigsBody(ResourceBody):
     """All dynamic client configs of one entity."""
 
-    id: Annotated[StrictStr | None, _id_like(patterns.CONFIG_ID)] = Field(
+    id: Annotated[StrictStr | None, text_like(patterns.CONFIG_ID)] = Field(
         default=None, description="The entity id", examples=["user=alice"]
     )
-    entity: Annotated[dict[str, StrictStr | None] | None, _entity_of("user", "client-id")] = Field(
+    entity: Annotated[dict[str, StrictStr | None] | None, entity_names("user", "client-id")] = Field(
         default=None, description="Type to name; null is the default entity", examples=[{"user": "alice"}]
     )
     configs: Annotated[
@@ -309,13 +320,13 @@ class ClientConfigsBody(_ResourceBody):
 class NewClientQuotas(ClientQuotasBody):
     """All quotas of one entity, which ``id`` or ``entity`` names."""
 
-    model_config = ConfigDict(json_schema_extra=_NAMED)
+    model_config = ConfigDict(json_schema_extra=NAMED)
 
 
 class NewClientConfigs(ClientConfigsBody):
     """All dynamic client configs of one entity, which ``id`` or ``entity`` names."""
 
-    model_config = ConfigDict(json_schema_extra=_NAMED)
+    model_config = ConfigDict(json_schema_extra=NAMED)
 
 
 # ---------------------------------------------------------------- answers
@@ -330,14 +341,14 @@ EntityNames = Annotated[
 ]
 
 
-class ProblemPart(_Answer):
+class ProblemPart(AnswerModel):
     """One thing that is wrong."""
 
     pointer: str = Field(description="JSON pointer into the body, or the name of a parameter", examples=["/entries/0"])
     detail: str
 
 
-class Problem(_Answer):
+class Problem(AnswerModel):
     """RFC 9457, with Kafka's error code."""
 
     type: str = Field(pattern=r"^/problems/[a-z-]+$", examples=["/problems/invalid-request"])
@@ -360,49 +371,49 @@ class Problem(_Answer):
 Count = Annotated[int, Field(ge=0)]
 
 
-class EntityData(_Answer):
+class EntityData(AnswerModel):
     """One component of an entity."""
 
     entity_type: str
     entity_name: str | None
 
 
-class QuotaValue(_Answer):
+class QuotaValue(AnswerModel):
     """One quota."""
 
     key: str
     value: float
 
 
-class ConfigValue(_Answer):
+class ConfigValue(AnswerModel):
     """One config."""
 
     key: str
     value: str
 
 
-class Software(_Answer):
+class Software(AnswerModel):
     """The software of a client."""
 
     software_name: str
     software_version: str
 
 
-class Compatibility(_Answer):
+class Compatibility(AnswerModel):
     """What one client software said it supports."""
 
     client_information: Software
     supported_configs: list[str]
 
 
-class QuotaEntry(_Answer):
+class QuotaEntry(AnswerModel):
     """One entity with its quotas."""
 
     entity: list[EntityData]
     values: list[QuotaValue]
 
 
-class ConfigEntry(_Answer):
+class ConfigEntry(AnswerModel):
     """One entity with its client configs."""
 
     entity: list[EntityData]
@@ -410,7 +421,7 @@ class ConfigEntry(_Answer):
     entity_compatibility: list[Compatibility] | Absent = Field(default=None, description="Not under resolveEntity")
 
 
-class _Described(_Answer):
+class _Described(AnswerModel):
     throttle_time_ms: Count
     error_code: Literal[0]
     error_message: None
@@ -429,7 +440,7 @@ class DescribedConfigs(_Described):
     entries: list[ConfigEntry]
 
 
-class QuotaDiff(_Answer):
+class QuotaDiff(AnswerModel):
     """A quota before and after; null is absent."""
 
     key: str
@@ -437,7 +448,7 @@ class QuotaDiff(_Answer):
     after: float | None
 
 
-class ConfigDiff(_Answer):
+class ConfigDiff(AnswerModel):
     """A config before and after; null is absent."""
 
     key: str
@@ -445,11 +456,12 @@ class ConfigDiff(_Answer):
     after: str | None
 
 
-class _AlteredEntry(_Answer):
+class AlteredModel(AnswerModel):
+    """Base of what became of one entity of an alter."""
+
     error_code: int
     error_name: str
     error_message: str | None
-    entity: list[EntityData]
     change_id: ChangeId | None
     revision: Revision | None
     warnings: list[str]
@@ -459,19 +471,21 @@ class _AlteredEntry(_Answer):
     etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
 
 
-class AlteredQuotasEntry(_AlteredEntry):
+class AlteredQuotasEntry(AlteredModel):
     """What became of one entry."""
 
+    entity: list[EntityData]
     diff: list[QuotaDiff]
 
 
-class AlteredConfigsEntry(_AlteredEntry):
+class AlteredConfigsEntry(AlteredModel):
     """What became of one entry."""
 
+    entity: list[EntityData]
     diff: list[ConfigDiff]
 
 
-class AlteredQuotas(_Answer):
+class AlteredQuotas(AnswerModel):
     """Answer of client-quotas:alter, one result per entry in order."""
 
     throttle_time_ms: Count
@@ -479,7 +493,7 @@ class AlteredQuotas(_Answer):
     entries: list[AlteredQuotasEntry]
 
 
-class AlteredConfigs(_Answer):
+class AlteredConfigs(AnswerModel):
     """Answer of client-configs:alter, one result per entry in order."""
 
     throttle_time_ms: Count
@@ -503,7 +517,7 @@ class AlterConfigsProblem(Problem):
     entries: list[AlteredConfigsEntry] | Absent = None
 
 
-class ResourceStatus(_Answer):
+class ResourceStatus(AnswerModel):
     """What is known of a resource besides its content."""
 
     revision: Revision | None
@@ -512,31 +526,33 @@ class ResourceStatus(_Answer):
     warnings: list[str]
 
 
-class _Resource(_Answer):
+class ResourceModel(AnswerModel):
+    """Base of resources."""
+
     id: EntityId
     entity: EntityNames | Absent = Field(default=None, description="Full view")
     status: ResourceStatus | Absent = Field(default=None, description="Full view")
 
 
-class ClientQuotasResource(_Resource):
+class ClientQuotasResource(ResourceModel):
     """The quotas that an entity declares."""
 
     quotas: dict[str, float]
 
 
-class ClientConfigsResource(_Resource):
+class ClientConfigsResource(ResourceModel):
     """The client configs that an entity declares."""
 
     configs: dict[str, str]
 
 
-class DeletedResource(_Answer):
+class DeletedResource(AnswerModel):
     """Answer of DELETE."""
 
     id: EntityId
 
 
-class ClientQuotasList(_Answer):
+class ClientQuotasList(AnswerModel):
     """A page, ordered by id."""
 
     items: list[ClientQuotasResource]
@@ -544,7 +560,7 @@ class ClientQuotasList(_Answer):
     skipped: list[str] = Field(description="Paths of znodes that can't be read")
 
 
-class ClientConfigsList(_Answer):
+class ClientConfigsList(AnswerModel):
     """A page, ordered by id."""
 
     items: list[ClientConfigsResource]
@@ -552,7 +568,7 @@ class ClientConfigsList(_Answer):
     skipped: list[str] = Field(description="Paths of znodes that can't be read")
 
 
-class EffectiveQuotaSynonym(_Answer):
+class EffectiveQuotaSynonym(AnswerModel):
     """A value that a level gives to a key."""
 
     source: EntityId
@@ -560,7 +576,7 @@ class EffectiveQuotaSynonym(_Answer):
     value: float
 
 
-class EffectiveQuota(_Answer):
+class EffectiveQuota(AnswerModel):
     """The value in force of one key, and all that were candidates for it, first the one in force."""
 
     key: str
@@ -569,7 +585,7 @@ class EffectiveQuota(_Answer):
     synonyms: list[EffectiveQuotaSynonym]
 
 
-class QuotaLevel(_Answer):
+class QuotaLevel(AnswerModel):
     """One level that was looked at."""
 
     level: Count
@@ -579,7 +595,7 @@ class QuotaLevel(_Answer):
     quotas: dict[str, float]
 
 
-class EffectiveClientQuotas(_Answer):
+class EffectiveClientQuotas(AnswerModel):
     """The values in force for an entity, each key with its source; the levels most specific first."""
 
     id: EntityId
@@ -589,7 +605,7 @@ class EffectiveClientQuotas(_Answer):
     warnings: list[str]
 
 
-class EffectiveConfigSynonym(_Answer):
+class EffectiveConfigSynonym(AnswerModel):
     """A value that a level gives to a key."""
 
     source: EntityId
@@ -597,7 +613,7 @@ class EffectiveConfigSynonym(_Answer):
     value: str
 
 
-class EffectiveConfig(_Answer):
+class EffectiveConfig(AnswerModel):
     """The value in force of one key, and all that were candidates for it, first the one in force."""
 
     key: str
@@ -606,7 +622,7 @@ class EffectiveConfig(_Answer):
     synonyms: list[EffectiveConfigSynonym]
 
 
-class ConfigLevel(_Answer):
+class ConfigLevel(AnswerModel):
     """One level that was looked at."""
 
     level: Count
@@ -616,7 +632,7 @@ class ConfigLevel(_Answer):
     configs: dict[str, str]
 
 
-class EffectiveClientConfigs(_Answer):
+class EffectiveClientConfigs(AnswerModel):
     """The values in force for an entity, each key with its source; the levels most specific first."""
 
     id: EntityId
@@ -626,20 +642,24 @@ class EffectiveClientConfigs(_Answer):
     warnings: list[str]
 
 
-class AuditedOp(_Answer):
+class AuditedOp(AnswerModel):
     """An op as it was asked for: a key set, a key removed, or all keys of the facet removed."""
 
     key: str | Absent = None
-    value: str | float | bool | Absent = None
+    op: Literal["SET", "DELETE", "APPEND", "SUBTRACT"] | Absent = Field(
+        default=None, description="Of an incremental alter; set or removed otherwise"
+    )
+    value: str | float | bool | None = Field(default=None, description="null: a secret, or none")
+    secret: Literal[True] | Absent = None
     remove: Literal[True] | Absent = None
     remove_all: Literal[True] | Absent = None
 
 
-class AuditedEntity(_Answer):
+class AuditedEntity(AnswerModel):
     """One entity of a change. Null values in before and after are secrets, or keys of no facet."""
 
     id: EntityId
-    facet: Literal["client-quotas", "client-configs", "cluster"]
+    facet: Literal["client-quotas", "client-configs", "configs", "cluster"]
     path: str = Field(description="Of the znode, below the cluster's chroot")
     version_read: int | None
     version: int | None
@@ -649,7 +669,7 @@ class AuditedEntity(_Answer):
     after: dict[str, str | None]
 
 
-class AuditedChange(_Answer):
+class AuditedChange(AnswerModel):
     """One change: its last attempt and its outcome."""
 
     change_id: ChangeId
@@ -670,14 +690,14 @@ class AuditedChange(_Answer):
     entities: list[AuditedEntity]
 
 
-class AuditPage(_Answer):
+class AuditPage(AnswerModel):
     """A page of the trail, newest first."""
 
     items: list[AuditedChange]
     next_page_token: str | None
 
 
-class RegistrationData(_Answer):
+class RegistrationData(AnswerModel):
     """What one client software said it supports, for one entity."""
 
     id: EntityId
@@ -688,27 +708,27 @@ class RegistrationData(_Answer):
     last_seen_at: Time
 
 
-class RegistrationPage(_Answer):
+class RegistrationPage(AnswerModel):
     """A page, ordered by entity id."""
 
     items: list[RegistrationData]
     next_page_token: str | None
 
 
-class ClearedRegistrations(_Answer):
+class ClearedRegistrations(AnswerModel):
     """How many registrations were hidden."""
 
     cleared: Count
 
 
-class Liveness(_Answer):
+class Liveness(AnswerModel):
     """The process answers."""
 
     status: Literal["alive"]
     version: str
 
 
-class ClusterState(_Answer):
+class ClusterState(AnswerModel):
     """A cluster as this process sees it."""
 
     connected: bool
@@ -727,14 +747,14 @@ class ClusterData(ClusterState):
     name: str
 
 
-class ClusterList(_Answer):
+class ClusterList(AnswerModel):
     """All clusters."""
 
     items: list[ClusterData]
     next_page_token: None
 
 
-class ReadinessReport(_Answer):
+class ReadinessReport(AnswerModel):
     """The state of a process and its stores."""
 
     status: Literal["starting", "ready", "degraded"]
@@ -743,7 +763,7 @@ class ReadinessReport(_Answer):
     warnings: list[str]
 
 
-class WhoAmI(_Answer):
+class WhoAmI(AnswerModel):
     """Who is asking."""
 
     principal: str = Field(examples=["User:admin"])
@@ -765,6 +785,7 @@ class FacetSchemas:
     page: type[BaseModel]
     effective: type[BaseModel]
     id_pattern: str
+    example_id: str
 
 
 CLIENT_QUOTAS = FacetSchemas(
@@ -775,6 +796,7 @@ CLIENT_QUOTAS = FacetSchemas(
     ClientQuotasList,
     EffectiveClientQuotas,
     patterns.QUOTA_ID,
+    "user=alice",
 )
 CLIENT_CONFIGS = FacetSchemas(
     "ClientConfigs",
@@ -784,4 +806,5 @@ CLIENT_CONFIGS = FacetSchemas(
     ClientConfigsList,
     EffectiveClientConfigs,
     patterns.CONFIG_ID,
+    "user=alice",
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from app.api import docs, examples, patterns, schemas
+from app.api import config_schemas, docs, examples, patterns, schemas
 from app.api.edge import OPEN_PATHS
 from app.api.problems import MEDIA_TYPE
 
@@ -24,6 +24,7 @@ TAGS: Final = {
     "service": "The process, its stores, its clusters, and who is asking",
     "client-quotas": "Quotas of users, client-ids and ips (KIP-546, KIP-55, KIP-612, KIP-599)",
     "client-configs": "Dynamic configs of producers and consumers, by user and client-id (KIP-649)",
+    "configs": "Configs of topics and brokers, level by level (KIP-226, KIP-339)",
     "audit": "Who changed what, from which value to which, and why",
     "config-definitions": "What may be set where: types, defaults, ranges, dynamic or not (KIP-21)",
     "registrations": "Which client software supports which dynamic configs (KIP-649)",
@@ -37,6 +38,7 @@ _PROBLEM_NAMES: Final = {
     412: "PreconditionFailed",
     413: "TooLarge",
     415: "NotJson",
+    422: "Refused",
     429: "Throttled",
     503: "Unavailable",
     504: "OutcomeUnknown",
@@ -75,8 +77,8 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
 }
 _CLUSTER_PATH: Final = "/v1/clusters/{cluster}"
 _CLUSTER_HEADERS: Final = ("Confplane-Revision", "Confplane-Stale-Ms")
-_WRITES: Final = ("alterClient", "createClient", "putClient", "deleteClient")
-_TAGGED: Final = ("createClient", "putClient", "getClient", "effectiveClient")
+_WRITES: Final = ("alter", "incrementalAlter", "create", "put", "delete")
+_TAGGED: Final = ("create", "put", "getClient", "getConfigs", "effective")
 _RETRY_STATUSES: Final = frozenset({409, 429, 503})
 
 
@@ -107,7 +109,13 @@ def _problem_models() -> dict[str, Any]:
     found = models_json_schema(
         [
             (model, "serialization")
-            for model in (schemas.Problem, schemas.AlterQuotasProblem, schemas.AlterConfigsProblem)
+            for model in (
+                schemas.Problem,
+                schemas.AlterQuotasProblem,
+                schemas.AlterConfigsProblem,
+                config_schemas.DescribeConfigsProblem,
+                config_schemas.IncrementalAlterProblem,
+            )
         ],
         ref_template="#/components/schemas/{model}",
     )[1]["$defs"]
@@ -125,7 +133,8 @@ def _operation(path: str, operation: dict[str, Any], shared: dict[str, Any]) -> 
         # FastAPI drops nulls on its way through here, and in these a null is the default entity.
         operation["requestBody"]["content"]["application/json"]["examples"] = shown
     responses = operation["responses"]
-    responses.pop("422", None)
+    if MEDIA_TYPE not in responses.get("422", {}).get("content", {}):
+        responses.pop("422", None)  # FastAPI's own, of a form that is never answered
     if path in OPEN_PATHS:
         responses.pop("401", None)
         operation["security"] = []
@@ -159,7 +168,7 @@ def _headers(path: str, operation_id: str, status: int) -> list[str]:
         names.append("Confplane-Change-Id")
     if status < HTTPStatus.BAD_REQUEST and operation_id.startswith(_TAGGED):
         names.append("ETag")
-    if status < HTTPStatus.BAD_REQUEST and operation_id.startswith("createClient"):
+    if status < HTTPStatus.BAD_REQUEST and operation_id.startswith("create"):
         names.append("Location")
     return names
 

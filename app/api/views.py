@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from app.api.responses import number
 from app.domain import errors
-from app.domain.entities import Entity, split_id
+from app.domain.broker_keys import definition_of
+from app.domain.definitions import Kind, description
+from app.domain.entities import Entity, EntityType, split_id
 from app.services.edits import json_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from app.domain.broker_levels import EffectiveConfig
     from app.domain.changes import Node
+    from app.domain.errors import ConfplaneError
     from app.domain.facets import JsonValue
     from app.services.clusters import Collection
+    from app.services.config_describe import DescribedConfigs
     from app.services.describe import Effective
     from app.services.edits import EditResult
     from app.services.ports import AuditRecord, Registration
@@ -92,6 +97,57 @@ def effective(collection: Collection, found: Effective) -> dict[str, Any]:
     }
 
 
+def effective_configs(found: DescribedConfigs) -> dict[str, Any]:
+    """Return what is in force on a topic or broker."""
+    return {
+        "id": found.entity.id,
+        "entity": found.entity.as_dict(),
+        "configs": [
+            {
+                "key": item.name,
+                "value": item.value,
+                "source": item.source.value,
+                **_config_members(item),
+                "synonyms": _synonyms(item),
+            }
+            for item in found.configs
+        ],
+        "warnings": found.warnings,
+    }
+
+
+def described_config(entity: Entity, item: EffectiveConfig, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+    """Return one config as DescribeConfigs answers it."""
+    return {
+        "name": item.name,
+        "value": item.value,
+        "configSource": item.source.value,
+        **_config_members(item),
+        "synonyms": _synonyms(item) if synonyms else [],
+        "documentation": _documentation(entity, item.name) if documentation else None,
+    }
+
+
+def _config_members(item: EffectiveConfig) -> dict[str, Any]:
+    return {
+        "readOnly": item.read_only,
+        "isSensitive": item.sensitive,
+        "configType": "UNKNOWN" if item.type is None else item.type.value,
+        "assumed": item.assumed,
+    }
+
+
+def _synonyms(item: EffectiveConfig) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value, "source": source.value} for name, value, source in item.synonyms]
+
+
+def _documentation(entity: Entity, name: str) -> str | None:
+    if entity.types == (EntityType.TOPIC,):
+        return description(Kind.TOPIC, name)
+    definition = definition_of(name)
+    return None if definition is None else description(Kind.BROKER, definition.name)
+
+
 def timestamp(ms: int) -> str:
     """Return milliseconds since the epoch as RFC 3339 in UTC."""
     return _rfc3339(datetime.fromtimestamp(ms / 1000, UTC))
@@ -101,14 +157,26 @@ def _rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def altered(collection: Collection, result: EditResult, entity: list[dict[str, str | None]]) -> dict[str, Any]:
-    """Return one entry of an alter's answer."""
-    error = result.error
-    entry: dict[str, Any] = {
+def error_members(error: ConfplaneError | None) -> dict[str, Any]:
+    """Return the members that say whether a result among several is good."""
+    return {
         "errorCode": 0 if error is None else int(error.code),
         "errorName": "NONE" if error is None else error.code.name,
         "errorMessage": None if error is None else error.detail,
-        "entity": entity,
+    }
+
+
+def error_parts(error: ConfplaneError) -> list[dict[str, str]]:
+    """Return the place of an error."""
+    return [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
+
+
+def altered(collection: Collection, result: EditResult, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one result of an alter; ``named`` are the members that name its entity."""
+    error = result.error
+    entry: dict[str, Any] = {
+        **error_members(error),
+        **named,
         "changeId": result.change_id,
         "revision": None if result.revision is None else str(result.revision),
         "diff": diff(collection, result),
@@ -117,7 +185,7 @@ def altered(collection: Collection, result: EditResult, entity: list[dict[str, s
     if error is not None:
         entry["retriable"] = error.retriable
         entry["outcome"] = None if error.outcome is None else error.outcome.value
-        entry["errors"] = [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
+        entry["errors"] = error_parts(error)
         if isinstance(error, errors.PreconditionFailedError):
             entry["etag"] = error.etag
         if isinstance(error, errors.OutcomeUnknownError):

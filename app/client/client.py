@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
 
-_MEMBERS = {"client-quotas": "quotas", "client-configs": "configs"}
+_MEMBERS = {"client-quotas": "quotas", "client-configs": "configs", "configs": "configs"}
 
 
 @dataclass(frozen=True, slots=True)

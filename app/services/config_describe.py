@@ -27,13 +27,14 @@ from app.domain.texts import clipped
 from app.domain.topics import describe_topic, effective_topic
 from app.services.config_levels import DEFAULT_BROKER, NOTHING_PLANNED
 from app.services.edits import stored
-from app.services.etags import etag_of
+from app.services.etags import digest
 from app.services.ports import full_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Some
     from collections.abc import Iterable, Mapping
 
+    from app.domain.facets import JsonValue
     from app.services.clusters import Collection
     from app.services.config_levels import BrokerLevels
     from app.services.ports import Cipher
@@ -88,13 +89,15 @@ class ConfigReader:
             found, levels, warnings = await self._broker(entity)
         if keys:
             found = [item for item in found if item.name in keys]
-        state = {
+        # All that the answer is made of, besides Kafka's own definitions.
+        state: dict[str, JsonValue] = {
             f"{level.value} {key}": value
             for level, values in levels.by_source().items()
-            for key, value in values.items()
+            for key, value in sorted(values.items())
         }
-        state |= {f"topic {key}": value for key, value in own.items()}
-        return DescribedConfigs(entity, found, warnings, etag_of(state) or '"none"')
+        state |= {f"topic {key}": value for key, value in sorted(own.items())}
+        state |= {"static": levels.static is not None, "warnings": "\n".join(warnings)}
+        return DescribedConfigs(entity, found, warnings, digest(state))
 
     def in_force(
         self, entity: Entity, keys: Iterable[str], planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED

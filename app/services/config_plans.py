@@ -11,7 +11,13 @@ from app.domain.broker_keys import is_password
 from app.domain.broker_levels import Level, Levels
 from app.domain.definitions import broker_configs, topic_configs
 from app.domain.entities import Entity, EntityType
-from app.domain.errors import InvalidRequestError, InvalidTopicError, UndecodablePasswordError, UnknownTopicError
+from app.domain.errors import (
+    EncoderSecretMissingError,
+    InvalidRequestError,
+    InvalidTopicError,
+    UndecodablePasswordError,
+    UnknownTopicError,
+)
 from app.domain.incremental import ConfigOp, OpType, apply_incremental, check_ops
 from app.domain.texts import clipped
 from app.services.edits import Edit, Mode, Plan, already_exists, check_node, stored
@@ -101,7 +107,11 @@ class ConfigPlanner:
             given = [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
             if given:
                 broker_id = int(entity.get(EntityType.BROKER) or 0)  # no default broker has passwords
-                after |= await asyncio.to_thread(self._sealed, broker_id, given, before, after)
+                try:
+                    after |= await asyncio.to_thread(self._sealed, broker_id, given, before, after)
+                except EncoderSecretMissingError as error:
+                    error.pointer = pointers.get(given[0])
+                    raise
         if edit.mode is Mode.CREATE and before and after != before:
             raise already_exists(collection, entity)
         return Plan.of(collection, edit, node, after, warnings)

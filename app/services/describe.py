@@ -282,7 +282,7 @@ class DescribeService:
         skipped: list[str] = []
         async for node in self._candidates(collection, query, after):
             entity = _entity(node.id)
-            if not _selected(entity, query):
+            if not (collection.facet.entity_types.issuperset(entity.types) and _selected(entity, query)):
                 continue
             try:
                 declared = self._declared(collection, entity, node)
@@ -325,15 +325,15 @@ class DescribeService:
     async def _candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
         """Yield the nodes behind ``after`` among which a list's are, ordered by id, in slices of a moment each."""
         store, tree, facet = collection.store, collection.tree, collection.name.value
-        prefix = ""
-        if query.id is not None or "user" in query.names:
-            alone = Entity.from_id(query.id).id if query.id is not None else _single(query.names["user"])
-            node = store.get(tree, alone)
+        prefix = "" if query.kind is None else query.kind[0]
+        first = _first(query)
+        if first is not None:
+            node = store.get(tree, first.id)
             if node is not None and (after is None or node.id > after):
                 yield node
-            if query.id is not None:
+            if query.id is not None or first.types != (EntityType.USER,):
                 return
-            prefix = f"{alone},"
+            prefix = f"{first.id},"
         elif "client-id" in query.names:
             for node in store.with_client_id(tree, facet, query.names["client-id"]):
                 if after is None or node.id > after:
@@ -379,8 +379,13 @@ def _entity(entity_id: str) -> Entity:
     return Entity(tuple((_TYPES[kind], name) for kind, name in split_id(entity_id)))
 
 
-def _single(user: str | None) -> str:
-    return Entity(((EntityType.USER, user),)).id
+def _first(query: ListQuery) -> Entity | None:
+    """Return the entity that a list begins with: all of the list, unless it is a user with pairs; None: any may."""
+    if query.id is not None:
+        return Entity.from_id(query.id)
+    kinds = (EntityType.USER, EntityType.IP, EntityType.TOPIC, EntityType.BROKER)
+    kind = next((kind for kind in kinds if kind in query.names), None)
+    return None if kind is None else Entity(((kind, query.names[kind]),))
 
 
 def _exact_client(wanted: EntityFilter, why: str) -> Entity:

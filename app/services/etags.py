@@ -21,9 +21,12 @@ def etag_of(declared: Mapping[str, JsonValue]) -> str | None:
 
     It depends on the content alone, so that equal content has an equal ETag on every replica and after every rewrite.
     """
-    if not declared:
-        return None
-    text = "\n".join([f"{key}={value!r}" for key, value in declared.items()])
+    return digest(declared) if declared else None
+
+
+def digest(content: Mapping[str, JsonValue]) -> str:
+    """Return an ETag of some content, quotes included; the order of keys counts."""
+    text = "\n".join([f"{key}={value!r}" for key, value in content.items()])
     return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 

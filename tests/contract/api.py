@@ -30,8 +30,16 @@ if TYPE_CHECKING:
 
 FILE: Final = Path(__file__).parents[2] / "openapi" / "openapi.yaml"
 SEED: Final = int(os.environ.get("CONTRACT_SEED", "649"))
-IDS: Final = ("user=alice", "user=alice,client-id=clientid-override", "user", "user=CN~3Da~20b~C3~A9")
-"""Entities of which cases write and read again; random ones would never meet."""
+IDS: Final = {
+    re.compile(patterns.QUOTA_ID): (
+        "user=alice",
+        "user=alice,client-id=clientid-override",
+        "user",
+        "user=CN~3Da~20b~C3~A9",
+    ),
+    re.compile(patterns.RESOURCE_ID): ("topic=orders", "broker=0", "broker", "topic=-._9"),
+}
+"""Entities of which cases write and read again, by what their ids are like; random ones would never meet."""
 OPERATION_IDS: Final = frozenset(
     {
         "alterClientConfigs",
@@ -39,24 +47,32 @@ OPERATION_IDS: Final = frozenset(
         "clearRegistrations",
         "createClientConfigs",
         "createClientQuotas",
+        "createConfigs",
         "deleteClientConfigs",
         "deleteClientQuotas",
+        "deleteConfigs",
         "describeClientConfigs",
         "describeClientQuotas",
+        "describeConfigs",
         "effectiveClientConfigs",
         "effectiveClientQuotas",
+        "effectiveConfigs",
         "getAuditedChange",
         "getClientConfigs",
         "getClientQuotas",
         "getCluster",
+        "getConfigs",
+        "incrementalAlterConfigs",
         "listClientConfigs",
         "listClientQuotas",
         "listClusters",
         "listConfigDefinitions",
+        "listConfigs",
         "listRegistrations",
         "livez",
         "putClientConfigs",
         "putClientQuotas",
+        "putConfigs",
         "readyz",
         "searchAudit",
         "whoami",
@@ -80,7 +96,6 @@ PROBLEM_MEMBERS: Final = frozenset(
 MAX_TARGET: Final = 65_535
 """Longer targets are no HTTP for the server's parser, which refuses them by itself, in plain text."""
 _CLUSTER: Final = re.compile(patterns.CLUSTER)
-_ID: Final = re.compile(patterns.QUOTA_ID)
 _ETAGS: Final = re.compile(patterns.ETAGS)
 _CHANGE_ID: Final = re.compile(patterns.CHANGE_ID)
 _REVISION: Final = re.compile(patterns.REVISION)
@@ -155,8 +170,9 @@ class Sender:
         if _CLUSTER.match(str(path.get("cluster"))):
             path["cluster"] = "default"
         entity = _unquoted(path, "id")
-        if entity not in IDS and _ID.match(entity) and (pick := zlib.crc32(entity.encode()) % 6) < len(IDS):
-            path["id"] = quote(IDS[pick])
+        for pattern, ids in IDS.items():
+            if pattern.match(entity) and entity not in ids and (pick := zlib.crc32(entity.encode()) % 6) < len(ids):
+                path["id"] = quote(ids[pick])
         if _CHANGE_ID.match(_unquoted(path, "changeId")):
             path["changeId"] = self._change_id
         # A revision that the cluster will not reach in time ends in the documented 503; test_answers.py has that case.
@@ -183,7 +199,7 @@ def _excluded(operation_id: str, status: int, target: str) -> list[Any]:
     if operation_id.startswith("effective"):
         # The path of effective values is also one of an entity, though of one that can't be: 400, as for all of these.
         excluded += [unsupported_method, allow_header_conformance]
-    if operation_id.startswith("alter") and status == HTTPStatus.MULTI_STATUS:
+    if operation_id.startswith(("alter", "incrementalAlter", "describeConfigs")) and status == HTTPStatus.MULTI_STATUS:
         # Entries stand each for itself: the unsound one was refused, in its place in the answer.
         excluded.append(negative_data_rejection)
     if (

@@ -129,6 +129,84 @@ def test_rpcs(
     recorder.send(f"describe{noun}", 400, url, json={"components": [{"entityType": "group", "matchType": 1}]})
 
 
+def test_resources_of_topics_and_brokers(recorder: Recorder) -> None:
+    collection = f"{BASE}/configs"
+    one, hour, day = f"{collection}/topic=res-configs", {"retention.ms": "3600000"}, {"retention.ms": "86400000"}
+    created = recorder.send("createConfigs", 201, collection, json={"id": "topic=res-configs", "configs": hour})
+    recorder.send("createConfigs", 200, collection, json={"entity": {"topic": "res-configs"}, "configs": hour})
+    recorder.send("createConfigs", 409, collection, json={"id": "topic=res-configs", "configs": day})
+    recorder.send("createConfigs", 422, collection, json={"id": "topic=res-c", "configs": {"nonsense": "1"}})
+    recorder.send("createConfigs", 400, collection, json={"id": "broker=700", "configs": {"broker.id": "1"}})
+    recorder.send("createConfigs", 412, collection, json={"id": "topic=c", "configs": hour, "etag": "*"})
+    full = recorder.send("getConfigs", 200, one, params={"view": "full"}).json()
+    etag = recorder.send("getConfigs", 200, one).headers["etag"]
+    assert full["status"]["etag"] == etag == created.headers["etag"]
+    recorder.send("getConfigs", 304, one, headers={"If-None-Match": etag})
+    recorder.send("getConfigs", 404, f"{collection}/broker=701")
+    recorder.send("getConfigs", 400, f"{collection}/topic")
+    recorder.send("putConfigs", 200, one, json=full)
+    recorder.send("putConfigs", 200, one, json={"configs": day}, headers={"If-Match": etag})
+    recorder.send("putConfigs", 412, one, json={"configs": hour}, headers={"If-Match": etag})
+    recorder.send("putConfigs", 422, one, json={"configs": {"retention.ms": "soon"}})
+    recorder.send("putConfigs", 400, one, json={"configs": {"retention.ms": 5}})
+    secret = {"configs": {"listener.name.x.ssl.key.password": "hidden-1"}}
+    assert (
+        "password_encoder" in recorder.send("putConfigs", 422, f"{collection}/broker=700", json=secret).json()["detail"]
+    )
+    custom = {"configs": {"plugin.key": "hidden-2", "log.retention.ms": "1000"}}
+    shown = recorder.send("putConfigs", 200, f"{collection}/broker=700", json=custom, params={"view": "full"})
+    assert shown.json()["status"]["fingerprints"] == {"plugin.key": None}
+    assert "hidden" not in shown.text
+    for entity in ("topic=res-configs", "broker=700", "broker"):
+        found = recorder.send("effectiveConfigs", 200, f"{collection}/{entity}/effective")
+        url = f"{collection}/{entity}/effective"
+        recorder.send("effectiveConfigs", 304, url, headers={"If-None-Match": found.headers["etag"]})
+    recorder.send("effectiveConfigs", 400, f"{collection}/user=a/effective")
+    page = recorder.send("listConfigs", 200, collection, params={"pageSize": 1, "view": "full"}).json()
+    assert page["nextPageToken"]
+    recorder.send("listConfigs", 200, collection, params={"pageToken": page["nextPageToken"]})
+    recorder.send("listConfigs", 400, collection, params={"kind": "user,topic"})
+    change = recorder.send("deleteConfigs", 200, f"{collection}/broker=700").headers["confplane-change-id"]
+    recorder.send("deleteConfigs", 200, f"{collection}/broker=700")
+    recorder.send("deleteConfigs", 412, one, headers={"If-Match": etag})
+    recorder.send("deleteConfigs", 400, f"{collection}/user=a")
+    assert "hidden" not in recorder.send("getAuditedChange", 200, f"{BASE}/audit/{change}").text
+
+
+def test_rpcs_of_topics_and_brokers(recorder: Recorder) -> None:
+    url = f"{BASE}/configs:incrementalAlter"
+    good = _alteration("TOPIC", "rpc-configs", ("retention.ms", "SET", "3600000"))
+    bad = _alteration("TOPIC", "rpc-configs-2", ("retention.ms", "SET", "soon"))
+    secret = _alteration("BROKER", "702", ("plugin.key", "SET", "hidden-3"), ("ssl.protocol", "DELETE", None))
+    answer = recorder.send("incrementalAlterConfigs", 200, url, json={"resources": [secret, good]})
+    assert [item["key"] for item in answer.json()["responses"][0]["diff"]] == ["plugin.key"]
+    assert "hidden" not in answer.text
+    recorder.send("incrementalAlterConfigs", 200, url, json={"resources": []})
+    recorder.send("incrementalAlterConfigs", 207, url, json={"resources": [bad, good]})
+    none = recorder.send("incrementalAlterConfigs", 422, url, json={"resources": [good, bad], "atomic": True}).json()
+    assert [item["errorName"] for item in none["responses"]] == ["OPERATION_NOT_ATTEMPTED", "INVALID_CONFIG"]
+    recorder.send("incrementalAlterConfigs", 400, url, json={"resources": [good, good]})
+    recorder.send("incrementalAlterConfigs", 400, url, json={"resources": [{**good, "resourceType": "GROUP"}]})
+    recorder.send("incrementalAlterConfigs", 404, url, json={"resources": [{**good, "resourceName": "a/b"}]})
+    recorder.send("incrementalAlterConfigs", 412, url, json={"resources": [{**good, "etag": '"other"'}]})
+    url = f"{BASE}/configs:describe"
+    topic, broker = (
+        {"resourceType": kind, "resourceName": name} for kind, name in (("TOPIC", "rpc-configs"), (4, "702"))
+    )
+    for options in ({}, {"includeSynonyms": True, "includeDocumentation": True}):
+        answer = recorder.send("describeConfigs", 200, url, json={"resources": [topic, broker, topic], **options})
+        assert "hidden" not in answer.text
+    default = {**topic, "resourceName": ""}
+    recorder.send("describeConfigs", 207, url, json={"resources": [topic, default]})
+    recorder.send("describeConfigs", 400, url, json={"resources": [default]})
+    recorder.send("describeConfigs", 400, url, json={"resources": [topic, {**topic, "resourceType": 3}]})
+
+
+def _alteration(kind: str, name: str, *ops: tuple[str, str, str | None]) -> dict[str, Any]:
+    configs = [{"name": key, "configOperation": op, "value": value} for key, op, value in ops]
+    return {"resourceType": kind, "resourceName": name, "configs": configs}
+
+
 @pytest.mark.parametrize("operation_id", ["alterClientQuotas", "createClientConfigs", "describeClientConfigs"])
 def test_bodies(recorder: Recorder, operation_id: str) -> None:
     url = {

@@ -80,8 +80,9 @@ def test_all_examples_succeed_in_their_order(http: httpx.Client, schema: OpenApi
         for example in shown.values():
             answer = _send(http, schema, name, example["value"])
             assert answer.status_code != httpx.codes.MULTI_STATUS, (name, answer.text)
-    for name in ("getClientQuotas", "getClientConfigs", "effectiveClientQuotas", "effectiveClientConfigs"):
-        assert _send(http, schema, name).json()["id"] == "user=alice"
+    for noun, entity in (("ClientQuotas", "user=alice"), ("ClientConfigs", "user=alice"), ("Configs", "topic=orders")):
+        for name in (f"get{noun}", f"effective{noun}"):
+            assert _send(http, schema, name).json()["id"] == entity
 
 
 def test_the_worked_example_resolves_as_shown(http: httpx.Client, schema: OpenApiSchema) -> None:

@@ -25,6 +25,7 @@ async def sender(service: Service) -> Sender:
     """What sends the cases and counts them."""
     async with service.client() as client:
         answer = await client.put("client-quotas", "user=alice", {"producer_byte_rate": 1})
+        await client.put("configs", "broker=0", {"log.retention.ms": "1000"})
     assert answer.change_id is not None
     return Sender(answer.change_id)
 

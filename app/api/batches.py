@@ -1,0 +1,74 @@
+"""Answers to requests about several entities: one result for each, and one status for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.api import problems, views
+from app.api.responses import json_response
+from app.domain.errors import NotAttemptedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from app.domain.errors import ConfplaneError
+    from app.services.clusters import Collection
+    from app.services.edits import EditResult
+
+
+def altered(
+    request: Request,
+    collection: Collection,
+    results: Sequence[EditResult],
+    named: Sequence[Mapping[str, Any]],
+    *,
+    member: str,
+) -> Response:
+    """Answer an alter.
+
+    Args:
+        request: What is answered.
+        collection: The facet that was altered.
+        results: What became of each entity.
+        named: The members that name each entity, as the request gave them: also one that could not be formed is told
+            apart by them.
+        member: Of the answer, which holds the results.
+    """
+    errors = [result.error for result in results]
+    body = {
+        "throttleTimeMs": 0,
+        "failed": sum(error is not None for error in errors),
+        member: [views.altered(collection, result, names) for result, names in zip(results, named, strict=True)],
+    }
+    revision = max((result.revision or 0 for result in results), default=0)
+    changes = {result.change_id for result in results if result.change_id is not None}
+    headers = {"Confplane-Change-Id": changes.pop()} if len(changes) == 1 else None
+    return answered(request, body, errors, headers=headers, revision=revision)
+
+
+def answered(
+    request: Request,
+    body: dict[str, Any],
+    errors: Sequence[ConfplaneError | None],
+    *,
+    headers: Mapping[str, str] | None = None,
+    revision: int | None = None,
+) -> Response:
+    """Answer 200 when all results are good, 207 when some are, and else the problem of the first, the results inside.
+
+    Args:
+        request: What is answered.
+        body: The answer, with all results.
+        errors: Of each result, None where it is good.
+        headers: More headers, where any is good.
+        revision: The revision that a write made.
+    """
+    failed = [error for error in errors if error is not None]
+    if failed and len(failed) == len(errors):
+        # The offender's, not one that merely followed from it.
+        first = next((error for error in failed if not isinstance(error, NotAttemptedError)), failed[0])
+        return problems.respond(request, first, **body)
+    return json_response(request, body, status=207 if failed else 200, headers=headers, revision=revision)

@@ -1,0 +1,163 @@
+"""The RPC-style methods of topic and broker configs (KIP-226, KIP-339), and how what is in force is answered."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import APIRouter, Body
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import batches, examples, views
+from app.api import config_schemas as schemas
+from app.api.context import ClusterDep, CommonDep, Fresh, Services, ServicesDep
+from app.api.docs import problems_of
+from app.api.preconditions import entry_precondition
+from app.api.routes import StrictRoute
+from app.domain.config_resources import ResourceType, resource_entity, resource_type
+from app.domain.entities import Entity
+from app.domain.errors import ConfplaneError, InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.incremental import ConfigOp, op_type
+from app.services.clusters import Cluster
+from app.services.edits import Edit, EditResult
+
+router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["configs"], route_class=StrictRoute)
+
+_DESCRIBE_STATUSES: Final = (400, 404, 409, 413, 415, 503)
+_ALTER_STATUSES: Final = (400, 404, 409, 412, 413, 415, 422, 429, 503, 504)
+_NOBODY: Final = Entity(())
+
+
+@router.post(
+    "/configs:describe",
+    operation_id="describeConfigs",
+    summary="Describe the configs in force on topics and brokers (KIP-226)",
+    response_model=schemas.DescribedResources,
+    dependencies=[Fresh],
+    responses={
+        207: {"model": schemas.DescribedResources, "description": "Some resources can't be described"},
+        **problems_of(*_DESCRIBE_STATUSES, model=schemas.DescribeConfigsProblem),
+    },
+)
+async def describe_configs(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    _: CommonDep,
+    body: Annotated[schemas.DescribeConfigs, Body(openapi_examples=examples.DESCRIBE_CONFIGS)],
+) -> Response:
+    """One result per resource, in order, over all levels: topic, broker, default of all brokers, file, Kafka's."""
+    del services
+    kinds = [
+        resource_type(item.resource_type, pointer=f"/resources/{index}/resourceType")
+        for index, item in enumerate(body.resources)
+    ]
+    results: list[orjson.Fragment] = []
+    errors: list[ConfplaneError | None] = []
+    for index, (kind, item) in enumerate(zip(kinds, body.resources, strict=True)):
+        result, error = await _described(cluster, kind, item, body, pointer=f"/resources/{index}")
+        # Rendered one by one, because together they may be tens of megabytes.
+        results.append(orjson.Fragment(orjson.dumps(result)))
+        errors.append(error)
+        await asyncio.sleep(0)
+    return batches.answered(request, {"throttleTimeMs": 0, "results": results}, errors)
+
+
+async def _described(
+    cluster: Cluster, kind: ResourceType, item: schemas.ConfigResource, body: schemas.DescribeConfigs, *, pointer: str
+) -> tuple[dict[str, Any], ConfplaneError | None]:
+    named = {"resourceType": kind.name, "resourceName": item.resource_name}
+    try:
+        entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
+        keys = frozenset(item.configuration_keys or ())
+        found = await cluster.configs.effective(entity, keys, pointer=f"{pointer}/resourceName")
+    except ConfplaneError as error:
+        return {
+            **views.error_members(error),
+            **named,
+            "configs": [],
+            "warnings": [],
+            "errors": views.error_parts(error),
+        }, error
+    configs = [
+        views.described_config(entity, config, synonyms=body.include_synonyms, documentation=body.include_documentation)
+        for config in found.configs
+    ]
+    return {**views.error_members(None), **named, "configs": configs, "warnings": found.warnings}, None
+
+
+@router.post(
+    "/configs:incrementalAlter",
+    operation_id="incrementalAlterConfigs",
+    summary="Set, delete, append to and subtract from configs of topics and brokers (KIP-339)",
+    response_model=schemas.AlteredResources,
+    responses={
+        207: {"model": schemas.AlteredResources, "description": "Some resources failed"},
+        **problems_of(*_ALTER_STATUSES, model=schemas.IncrementalAlterProblem),
+    },
+)
+async def incremental_alter_configs(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    common: CommonDep,
+    body: Annotated[schemas.IncrementalAlterConfigs, Body(openapi_examples=examples.INCREMENTAL_ALTER_CONFIGS)],
+) -> Response:
+    """One result per resource, in order; resources are independent unless `atomic`."""
+    collection = cluster.collections[FacetName.CONFIGS]
+    results = await services.alter.alter(
+        collection,
+        [_edit(index, item) for index, item in enumerate(body.resources)],
+        common.caller,
+        validate_only=common.validate_only or body.validate_only,
+        atomic=body.atomic,
+    )
+    return batches.altered(request, collection, results, [_echo(item) for item in body.resources], member="responses")
+
+
+def _edit(index: int, item: schemas.AlteredConfigResource) -> Edit | EditResult:
+    pointer = f"/resources/{index}"
+    entity = _NOBODY
+    ops: tuple[ConfigOp, ...] = ()
+    try:
+        kind = resource_type(item.resource_type, pointer=f"{pointer}/resourceType")
+        entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
+        ops = _ops(item.configs, f"{pointer}/configs")
+        precondition = entry_precondition(item.etag, pointer=f"{pointer}/etag")
+    except InvalidRequestError as error:
+        return EditResult(Edit(entity, ops, pointer=pointer), error)
+    return Edit(entity, ops, precondition=precondition, pointer=f"{pointer}/resourceName")
+
+
+def _ops(given: Sequence[schemas.IncrementalConfigOp], pointer: str) -> tuple[ConfigOp, ...]:
+    """Return ops that point to their values, or to themselves where they have none."""
+    return tuple(
+        ConfigOp(
+            op.name,
+            op_type(op.config_operation, pointer=f"{pointer}/{index}/configOperation"),
+            op.value,
+            f"{pointer}/{index}" if op.value is None else f"{pointer}/{index}/value",
+        )
+        for index, op in enumerate(given)
+    )
+
+
+def _echo(item: schemas.AlteredConfigResource) -> dict[str, Any]:
+    try:
+        kind: int | str = resource_type(item.resource_type).name
+    except InvalidRequestError:
+        kind = item.resource_type
+    return {"resourceType": kind, "resourceName": item.resource_name}
+
+
+async def resolve(services: Services, cluster: Cluster, entity: Entity) -> tuple[dict[str, Any], str]:
+    """Return what is in force on a topic or broker as ``.../effective`` answers it, and its ETag.
+
+    Raises:
+        ConfplaneError: As ``ConfigReader.effective``.
+    """
+    del services
+    found = await cluster.configs.effective(entity)
+    return views.effective_configs(found), found.etag

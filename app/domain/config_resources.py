@@ -1,0 +1,58 @@
+"""Config resources: how the RPCs about topics and brokers name entities.
+
+Source: clients/src/main/java/org/apache/kafka/common/config/ConfigResource.java.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import InvalidRequestError
+from app.domain.texts import clipped
+
+
+class ResourceType(IntEnum):
+    """Kafka's resource types, under the numbers of its RPCs."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+
+
+_ENTITY_TYPES: Final = {ResourceType.TOPIC: EntityType.TOPIC, ResourceType.BROKER: EntityType.BROKER}
+
+
+def resource_type(given: int | str, *, pointer: str | None = None) -> ResourceType:
+    """Read a resource type: Kafka's number or its name.
+
+    Raises:
+        InvalidRequestError: Neither.
+    """
+    try:
+        return ResourceType[given] if isinstance(given, str) else ResourceType(given)
+    except (KeyError, ValueError):
+        names = ", ".join(f"{kind.name} ({kind.value})" for kind in ResourceType)
+        raise InvalidRequestError(
+            f"Unknown resource type {clipped(str(given), 40)}; there are: {names}", pointer=pointer
+        ) from None
+
+
+def resource_entity(kind: ResourceType, name: str, *, pointer: str | None = None) -> Entity:
+    """Return the entity that a resource is; whether it can have configs is the facet's to check.
+
+    Args:
+        kind: Its type.
+        name: Its name; empty for the default of all brokers.
+        pointer: JSON pointer of the type, for errors.
+
+    Raises:
+        InvalidRequestError: The configs of this type of resource are not kept here.
+    """
+    if kind not in _ENTITY_TYPES:
+        raise InvalidRequestError(
+            f"{kind.name} resources are not kept in ZooKeeper; TOPIC and BROKER are served here", pointer=pointer
+        )
+    return Entity(((_ENTITY_TYPES[kind], name or None),))

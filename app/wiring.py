@@ -18,7 +18,7 @@ from app import properties
 from app.api.app import create_api, specification
 from app.api.context import Services
 from app.audit import Database, PostgresAuditLog, PostgresRegistrationLog
-from app.crypto import ConfigRedactor, KafkaCipher, Keyring
+from app.crypto import ConfigRedactor, KafkaCipher, KafkaRotator, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
@@ -35,6 +35,7 @@ from app.services.config_levels import BrokerLevels, ServerProperties
 from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
 from app.services.readiness import Readiness
+from app.services.rotate import RotateService
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import FacetIndex, ZooKeeperStore
 
@@ -110,6 +111,17 @@ async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> A
         await parts.audit.check()
         await parts.stores[name].wait_for(0, time.monotonic() + timeout_s)
         yield parts
+
+
+def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
+    """Return what replaces the encoder secrets of a cluster's brokers.
+
+    Raises:
+        UnusableSettingsError: A file of a secret can't be used.
+    """
+    keyring = Keyring.from_settings(name, settings.clusters[name].password_encoder)
+    configs = parts.clusters.get(name).collections[FacetName.CONFIGS]
+    return RotateService(parts.alter, configs, KafkaRotator(keyring, encoded=is_password))
 
 
 def create_app(settings: Settings) -> ASGIApp:

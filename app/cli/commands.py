@@ -190,6 +190,73 @@ def thaw(
     raise typer.Exit(command.thaw(settings_errors.load(settings_file), cluster, reason))
 
 
+secrets = typer.Typer(
+    name="secrets",
+    help="Passwords of brokers: the secrets that they are encoded under.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+cli.add_typer(secrets)
+
+
+@secrets.command(
+    "rotate",
+    epilog="Examples:\n\n"
+    "    confplane secrets rotate --cluster payments --all\n\n"
+    "    confplane secrets rotate --cluster payments --broker 3 --old-secret-file old-secret-of-3\n\n"
+    "Exit codes: 0 everything is under the current secret; 1 something is not; 2 the options or the settings are not"
+    " valid.",
+)
+def rotate(
+    cluster: ClusterName,
+    broker: Annotated[
+        int | None,
+        typer.Option(min=0, max=2_147_483_647, metavar="N", help="Only this broker.", show_default=False),
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All brokers that have configs in ZooKeeper.")] = False,
+    old_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Holds the old secret, instead of what the settings name.",
+            show_default=False,
+        ),
+    ] = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Encode brokers' stored passwords anew, under the current secret instead of the old one.
+
+    The order in which to replace a secret:
+
+    1. In each broker's server.properties, set `password.encoder.secret` to the new secret and
+       `password.encoder.old.secret` to the old one, and restart the brokers one after the other. Set no passwords
+       meanwhile; `confplane freeze` sees to that.
+
+    2. In the settings, name the new secret in `password_encoder.secret_file` and the old one in
+       `password_encoder.old_secret_file`, and restart the service. Either decodes now; new is what is written.
+
+    3. Thaw the cluster, and run this. A broker encodes its own passwords anew when it restarts; this does it for those that were down, and
+       for what was written in between, and shows what neither secret opens.
+
+    4. When it ends with exit code 0, take the old secret out of the settings and the brokers' files.
+
+    Not before step 1: a running broker that has only the old secret leaves out what this writes.
+
+    Each broker is one change, in the trail and announced like any other, and values stay what they are. It may be
+    stopped, and run again, at any time: it does only what is left. It works on ZooKeeper and Postgres directly, by the
+    service's own settings; the service need not run.
+    """
+    if every == (broker is not None):
+        raise typer.BadParameter("Give either --broker N or --all", param_hint="--broker")
+    from app.cli import secrets as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.rotate(settings_errors.load(settings_file), cluster, broker, old_secret_file))
+
+
 @cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")
 def openapi() -> None:
     """Print the OpenAPI description of the API as YAML."""

@@ -77,6 +77,8 @@ class Plan:
     """Without the values of secrets."""
     warnings: tuple[str, ...]
     created: bool
+    recorded_ops: tuple[dict[str, Any], ...] | None = None
+    """What the trail keeps as asked for, without secrets, where that is not the edit's own ops."""
 
     @classmethod
     def of(
@@ -115,7 +117,7 @@ class Plan:
             version_read=self.expected,
             czxid_read=None if self.node is None else self.node.czxid,
             keys=tuple(item.key for item in self.diff),
-            ops=_recorded_ops(collection, self.edit),
+            ops=_recorded_ops(collection, self.edit) if self.recorded_ops is None else self.recorded_ops,
             before=collection.redacted(entity, stored(self.node)),
             after=collection.redacted(entity, self.after),
         )

@@ -1,0 +1,187 @@
+"""``confplane secrets rotate``: bring brokers' stored passwords under their new encoder secret."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from app.cli.freeze import operator
+from app.domain.errors import (
+    BodyTooLargeError,
+    ConcurrentChangeError,
+    ConfplaneError,
+    CorruptZnodeError,
+    EncoderSecretMissingError,
+    OutcomeUnknownError,
+)
+from app.domain.texts import clipped, shown
+from app.services.clusters import Caller
+from app.wiring import opened, rotation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from app.services.rotate import RotatedBroker
+    from app.settings import Settings
+
+_FAILED = 1
+_INTERRUPTED = 130
+_DEADLINE_S = 30.0
+_OF_ONE_BROKER: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError, EncoderSecretMissingError)
+"""Errors that say nothing of the next broker."""
+
+
+def rotate(settings: Settings, cluster: str, broker_id: int | None, old_secret_file: Path | None) -> int:
+    """Rotate one broker, or all with None, say what came of it, and return the exit code.
+
+    Args:
+        settings: The service's.
+        cluster: One of theirs.
+        broker_id: Whose passwords.
+        old_secret_file: Holds the old secret, in the place of what the settings name.
+    """
+    report = _Report()
+    try:
+        asyncio.run(_rotate(_with_old_secret(settings, cluster, old_secret_file), cluster, broker_id, report))
+    except ConfplaneError as error:
+        typer.echo(f"Not rotated: {error}", err=True)
+        return _FAILED
+    except KeyboardInterrupt:
+        report.stopped = "you stopped it"
+        report.print()
+        return _INTERRUPTED
+    report.print()
+    return report.exit_code
+
+
+async def _rotate(settings: Settings, cluster: str, broker_id: int | None, report: _Report) -> None:
+    async with opened(settings, cluster) as parts:
+        service = rotation(settings, cluster, parts)
+        brokers = service.brokers()
+        if broker_id is not None:
+            if broker_id not in brokers:
+                typer.echo(f"Broker {broker_id} has no configs of its own in ZooKeeper")
+            brokers = [broker_id]
+        with _shown(len(brokers)) as show:
+            for each in brokers:
+                caller = Caller(
+                    principal=operator(),
+                    source=socket.gethostname(),
+                    request_id=str(uuid.uuid4()),
+                    deadline=time.monotonic() + _DEADLINE_S,
+                    reason="confplane secrets rotate",
+                )
+                result = await service.rotate(each, caller)
+                report.add(result)
+                show(result)
+                if result.error is not None and not isinstance(result.error, _OF_ONE_BROKER):
+                    report.stopped = f"broker {each} was not to be written"
+                    return
+
+
+def _with_old_secret(settings: Settings, cluster: str, path: Path | None) -> Settings:
+    """Return the settings with another old secret for all brokers of a cluster."""
+    found = settings.clusters.get(cluster)
+    if path is None or found is None or found.password_encoder is None:
+        return settings
+    changed = {"old_secret_file": path}
+    encoder = found.password_encoder
+    brokers = {number: own.model_copy(update=changed) for number, own in encoder.brokers.items()}
+    encoder = encoder.model_copy(update={**changed, "brokers": brokers})
+    clusters = {**settings.clusters, cluster: found.model_copy(update={"password_encoder": encoder})}
+    return settings.model_copy(update={"clusters": clusters})
+
+
+@contextmanager
+def _shown(total: int) -> Iterator[Callable[[RotatedBroker], None]]:
+    """Show brokers as they are done: a bar on a terminal, with lines for problems alone, else a line each."""
+    console = Console()
+    if not console.is_terminal:
+        yield lambda result: typer.echo(_line(result))
+        return
+    columns = (TextColumn("Brokers"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=total)
+
+        def show(result: RotatedBroker) -> None:
+            if result.error is not None or result.undecodable:
+                console.print(_line(result), markup=False, highlight=False, soft_wrap=True)
+            progress.advance(task)
+
+        yield show
+
+
+def _line(result: RotatedBroker) -> str:
+    if result.error is not None:
+        unknown = "it is not known whether it was done" if isinstance(result.error, OutcomeUnknownError) else "not done"
+        return f"broker {result.broker_id}: {unknown}. {result.error}"
+    said = []
+    if result.reencoded:
+        said.append(f"{_keys(len(result.reencoded))} encoded anew (change {result.change_id})")
+    if result.undecodable:
+        said.append(f"{_keys(len(result.undecodable))} undecodable: {_names(result.undecodable)}")
+    return f"broker {result.broker_id}: {', '.join(said) or 'nothing to do'}"
+
+
+def _keys(number: int) -> str:
+    return "1 key" if number == 1 else f"{number} keys"
+
+
+def _names(keys: Iterable[str]) -> str:
+    """Return keys as they may be printed: whoever writes to ZooKeeper has no say in what a terminal does."""
+    return ", ".join(clipped(key) if key.isprintable() else shown(key) for key in keys)
+
+
+@dataclass(slots=True)
+class _Report:
+    """What came of the brokers so far."""
+
+    results: list[RotatedBroker] = field(default_factory=list)
+    stopped: str | None = None
+    """Why not all of them were looked at."""
+
+    def add(self, result: RotatedBroker) -> None:
+        self.results.append(result)
+
+    @property
+    def exit_code(self) -> int:
+        failed = any(result.error is not None or result.undecodable for result in self.results)
+        return _FAILED if failed or self.stopped else 0
+
+    def print(self) -> None:
+        done = [result for result in self.results if result.error is None]
+        reencoded = sum(len(result.reencoded) for result in done)
+        current = sum(len(result.current) for result in done)
+        undecodable = sum(len(result.undecodable) for result in done)
+        brokers = "1 broker" if len(done) == 1 else f"{len(done)} brokers"
+        typer.echo(
+            f"Done: {brokers}, {_keys(reencoded)} encoded anew, {current} under the current secret already, "
+            f"{undecodable} undecodable"
+        )
+        left = [result for result in done if result.undecodable]
+        if left:
+            typer.echo("No secret opens these, so brokers leave them out; set them anew:", err=True)
+        for result in left:
+            typer.echo(f"  broker {result.broker_id}: {_names(result.undecodable)}", err=True)
+        without = [str(result.broker_id) for result in left if not result.old_known]
+        if without:
+            typer.echo(
+                f"No old secret is known for {', '.join(without)}: name its file in password_encoder.old_secret_file "
+                "or --old-secret-file, if they are under that",
+                err=True,
+            )
+        failed = [str(result.broker_id) for result in self.results if result.error is not None]
+        if failed:
+            typer.echo(f"Not done: {', '.join(failed)}", err=True)
+        if self.stopped is not None:
+            typer.echo(f"Stopped, because {self.stopped}. Run it again: it goes on with what is left", err=True)

@@ -13,7 +13,9 @@ from app.api import (
     configs,
     definitions,
     docs_page,
+    entity_configs,
     examples,
+    global_config,
     problems,
     registrations,
     rpc,
@@ -41,7 +43,15 @@ DESCRIPTION = (
     "`Confplane-Min-Revision` to another replica and its answer will include what you saw. Every error, also of paths "
     "and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
 )
-_OTHERS: Final = (service.router, audit.router, registrations.router, definitions.router, docs_page.router)
+_OTHERS: Final = (
+    service.router,
+    audit.router,
+    registrations.router,
+    definitions.router,
+    docs_page.router,
+    entity_configs.router,
+    global_config.router,
+)
 """Routers that are reached through FastAPI alone."""
 
 

@@ -159,6 +159,53 @@ CONFIGS: Final[dict[str, Any]] = {
     }
 }
 
+CHANGE_GLOBAL_CONFIG: Final[dict[str, Any]] = {
+    "change": {
+        "summary": "Set one config for all brokers, and remove another",
+        "value": {
+            "configData": [
+                {"configKey": "message.max.bytes", "configValue": "2000000"},
+                {"configKey": "log.cleaner.threads", "configValue": None},
+            ]
+        },
+    }
+}
+
+ALTER_ENTITY_CONFIGS: Final[dict[str, Any]] = {
+    "several": {
+        "summary": "A topic, a client-id and all brokers at once; the deleted keys are answered with what takes over",
+        "value": {
+            "entities": [
+                {
+                    "entityType": "topics",
+                    "entityName": "orders",
+                    "addedConfigs": [{"configKey": "cleanup.policy", "configValue": "compact"}],
+                    "deletedConfigs": ["retention.ms"],
+                },
+                {
+                    "entityType": "clients",
+                    "entityName": "billing",
+                    "addedConfigs": [{"configKey": "producer_byte_rate", "configValue": "1048576"}],
+                },
+                {"entityType": "brokers", "entityName": None, "deletedConfigs": ["message.max.bytes"]},
+            ]
+        },
+    }
+}
+
+DESCRIBE_ENTITY_CONFIGS: Final[dict[str, Any]] = {
+    "several": {
+        "summary": "A topic, a client-id and the default of all brokers",
+        "value": {
+            "entities": [
+                {"entityType": "topic", "entityName": "orders"},
+                {"entityType": "client-id", "entityName": "billing"},
+                {"entityType": "broker", "entityName": None},
+            ]
+        },
+    }
+}
+
 BODIES: Final[dict[str, dict[str, Any]]] = {
     "describeClientQuotas": DESCRIBE_CLIENT_QUOTAS,
     "createClientQuotas": CLIENT_QUOTAS,
@@ -172,5 +219,8 @@ BODIES: Final[dict[str, dict[str, Any]]] = {
     "putConfigs": CONFIGS,
     "incrementalAlterConfigs": INCREMENTAL_ALTER_CONFIGS,
     "describeConfigs": DESCRIBE_CONFIGS,
+    "changeGlobalConfig": CHANGE_GLOBAL_CONFIG,
+    "alterEntityConfigs": ALTER_ENTITY_CONFIGS,
+    "describeEntityConfigs": DESCRIBE_ENTITY_CONFIGS,
 }
 """Examples by operation id, in the order in which all of them succeed on an empty cluster."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from app.api import config_schemas, docs, examples, patterns, schemas
+from app.api import config_schemas, docs, examples, kip_schemas, patterns, schemas
 from app.api.edge import OPEN_PATHS
 from app.api.problems import MEDIA_TYPE
 
@@ -25,6 +25,8 @@ TAGS: Final = {
     "client-quotas": "Quotas of users, client-ids and ips (KIP-546, KIP-55, KIP-612, KIP-599)",
     "client-configs": "Dynamic configs of producers and consumers, by user and client-id (KIP-649)",
     "configs": "Configs of topics and brokers, level by level (KIP-226, KIP-339)",
+    "entity-configs": "Entities of every type in one request (KIP-21)",
+    "global-config": "What all brokers share (KIP-5)",
     "audit": "Who changed what, from which value to which, and why",
     "config-definitions": "What may be set where: types, defaults, ranges, dynamic or not (KIP-21)",
     "registrations": "Which client software supports which dynamic configs (KIP-649)",
@@ -77,7 +79,7 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
 }
 _CLUSTER_PATH: Final = "/v1/clusters/{cluster}"
 _CLUSTER_HEADERS: Final = ("Confplane-Revision", "Confplane-Stale-Ms")
-_WRITES: Final = ("alter", "incrementalAlter", "create", "put", "delete")
+_WRITES: Final = ("alter", "change", "incrementalAlter", "create", "put", "delete")
 _TAGGED: Final = ("create", "put", "getClient", "getConfigs", "effective")
 _RETRY_STATUSES: Final = frozenset({409, 429, 503})
 
@@ -115,6 +117,9 @@ def _problem_models() -> dict[str, Any]:
                 schemas.AlterConfigsProblem,
                 config_schemas.DescribeConfigsProblem,
                 config_schemas.IncrementalAlterProblem,
+                kip_schemas.GlobalConfigProblem,
+                kip_schemas.DescribeEntityConfigsProblem,
+                kip_schemas.AlterEntityConfigsProblem,
             )
         ],
         ref_template="#/components/schemas/{model}",

@@ -6,6 +6,8 @@ What a command needs is imported when it runs, so that ``--help`` is quick and t
 
 from __future__ import annotations
 
+import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -58,6 +60,14 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
+
+class ExportFormat(StrEnum):
+    """What ``confplane export`` writes."""
+
+    PROPERTIES = "properties"
+
+
+_ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 
 SettingsFile = Annotated[
     Path | None,
@@ -255,6 +265,99 @@ def rotate(
     from app.cli import secrets as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.rotate(settings_errors.load(settings_file), cluster, broker, old_secret_file))
+
+
+imports = typer.Typer(
+    name="import",
+    help="Configs of other times, brought to where brokers read them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+cli.add_typer(imports)
+
+
+@imports.command(
+    "kip5",
+    epilog="Examples:\n\n"
+    "    confplane import kip5 --cluster payments\n\n"
+    "    confplane import kip5 --cluster payments --apply\n\n"
+    "Exit codes: 0 done, or shown; 1 something is refused, or a store is away; 2 there is no such znode or cluster, or"
+    " the settings are not valid; 3 the reply was lost and it may be done or not.",
+)
+def import_kip5(
+    cluster: ClusterName,
+    *,
+    path: Annotated[str, typer.Option(metavar="ZNODE", help="Below the chroot of the cluster.")] = "/brokers/config",
+    apply: Annotated[bool, typer.Option("--apply", help="Write; without it nothing is written.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also what is set to another value as the default of all brokers.")
+    ] = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Make a legacy znode of KIP-5 the default of all brokers.
+
+    Shows what becomes of each of its entries: which go to the cluster default, which must stay in each broker's
+    server.properties, which no broker knows, and which are refused, with the reason. With `--apply` the first kind is
+    written as one change, in the trail as an import. The legacy znode is left as it is.
+    """
+    if not _ZNODE.fullmatch(path):
+        raise typer.BadParameter("not the absolute path of a znode, such as /brokers/config", param_hint="--path")
+    from app.cli import import_kip5 as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, path, apply=apply, overwrite=overwrite))
+
+
+@cli.command(
+    epilog="Example:\n\n    confplane export --format properties --cluster payments --broker 3 --output 3.properties"
+    "\n\nExit codes: 0 exported; 1 a store is away, or the file can't be written; 2 the settings are not valid.",
+)
+def export(
+    cluster: ClusterName,
+    broker: Annotated[int, typer.Option(min=0, max=2_147_483_647, metavar="N", help="The broker's id.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="Overwritten if it is there.", show_default="standard output"
+        ),
+    ] = None,
+    *,
+    export_format: Annotated[
+        ExportFormat, typer.Option("--format", help="Java properties, as in server.properties.")
+    ] = ExportFormat.PROPERTIES,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Write a broker's dynamic configs as what its server.properties needs to do without them, as for a downgrade.
+
+    What is in force of the broker's own configs and of the default of all brokers, each with a comment on where it
+    comes from. Secrets are never written: their lines are comments, to be filled in by hand.
+    """
+    del export_format  # there is one
+    from app.cli import export as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, broker, output))
+
+
+@cli.command(
+    "upgrade-keys",
+    epilog="Examples:\n\n"
+    "    confplane upgrade-keys --cluster payments\n\n"
+    "    confplane upgrade-keys --cluster payments --apply\n\n"
+    "Exit codes: 0 done, or shown; 1 not all could be; 2 the settings are not valid; 3 a reply was lost, run it again.",
+)
+def upgrade_keys(
+    cluster: ClusterName,
+    *,
+    apply: Annotated[bool, typer.Option("--apply", help="Write; without it nothing is written.")] = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Write configs that Kafka renamed under their new names, with the values of the old ones.
+
+    For topics and brokers that set an old name and not the new one; each is one change, in the trail. The old names
+    stay until you delete them, so that brokers of both versions find theirs. Running it again does only what is left.
+    """
+    from app.cli import upgrade_keys as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, apply=apply))
 
 
 @cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")

@@ -6,8 +6,9 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.domain.broker_keys import is_password
+from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.broker_levels import (
+    ConfigSource,
     EffectiveConfig,
     Level,
     Levels,
@@ -89,9 +90,10 @@ class ConfigReader:
             found, levels, warnings = await self._broker(entity)
         if keys:
             found = [item for item in found if item.name in keys]
-        # All that the answer is made of, besides Kafka's own definitions.
+        # All that the answer is made of, besides Kafka's own definitions. Files hold secrets in clear, and an ETag that
+        # counted them would help who guesses; they stay the same as long as this process runs.
         state: dict[str, JsonValue] = {
-            f"{level.value} {key}": value
+            f"{level.value} {key}": None if level is ConfigSource.STATIC_BROKER_CONFIG and is_sensitive(key) else value
             for level, values in levels.by_source().items()
             for key, value in sorted(values.items())
         }
@@ -122,6 +124,20 @@ class ConfigReader:
             self._levels.of_unknown(planned) if name is None else self._levels.of(int(name), planned)
         )
         return [effective_broker(key, levels) for key in keys]
+
+    async def stored_levels(self, broker_id: int) -> tuple[Levels, dict[str, str]]:
+        """Return the levels of one broker as they are stored, with entries that brokers leave out.
+
+        Returns:
+            The levels, and of the broker's own passwords those that it can't decode, each with a sentence that says so.
+
+        Raises:
+            CorruptZnodeError: The znode of a level can't be read.
+        """
+        self._check_readable(DEFAULT_BROKER)
+        self._check_readable(Entity.of(broker=str(broker_id)))
+        levels = self._levels.of(broker_id)
+        return levels, await self._undecodable(broker_id, levels.broker)
 
     def _topic(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
         name = entity.get(EntityType.TOPIC) or ""

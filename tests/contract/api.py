@@ -44,6 +44,8 @@ OPERATION_IDS: Final = frozenset(
     {
         "alterClientConfigs",
         "alterClientQuotas",
+        "alterEntityConfigs",
+        "changeGlobalConfig",
         "clearRegistrations",
         "createClientConfigs",
         "createClientQuotas",
@@ -54,6 +56,7 @@ OPERATION_IDS: Final = frozenset(
         "describeClientConfigs",
         "describeClientQuotas",
         "describeConfigs",
+        "describeEntityConfigs",
         "effectiveClientConfigs",
         "effectiveClientQuotas",
         "effectiveConfigs",
@@ -62,6 +65,7 @@ OPERATION_IDS: Final = frozenset(
         "getClientQuotas",
         "getCluster",
         "getConfigs",
+        "getGlobalConfig",
         "incrementalAlterConfigs",
         "listClientConfigs",
         "listClientQuotas",
@@ -95,6 +99,7 @@ PROBLEM_MEMBERS: Final = frozenset(
 )
 MAX_TARGET: Final = 65_535
 """Longer targets are no HTTP for the server's parser, which refuses them by itself, in plain text."""
+_OF_SEVERAL: Final = ("alter", "incrementalAlter", "describeConfigs", "describeEntityConfigs")
 _CLUSTER: Final = re.compile(patterns.CLUSTER)
 _ETAGS: Final = re.compile(patterns.ETAGS)
 _CHANGE_ID: Final = re.compile(patterns.CHANGE_ID)
@@ -199,7 +204,7 @@ def _excluded(operation_id: str, status: int, target: str) -> list[Any]:
     if operation_id.startswith("effective"):
         # The path of effective values is also one of an entity, though of one that can't be: 400, as for all of these.
         excluded += [unsupported_method, allow_header_conformance]
-    if operation_id.startswith(("alter", "incrementalAlter", "describeConfigs")) and status == HTTPStatus.MULTI_STATUS:
+    if operation_id.startswith(_OF_SEVERAL) and status == HTTPStatus.MULTI_STATUS:
         # Entries stand each for itself: the unsound one was refused, in its place in the answer.
         excluded.append(negative_data_rejection)
     if (

@@ -207,6 +207,55 @@ def _alteration(kind: str, name: str, *ops: tuple[str, str, str | None]) -> dict
     return {"resourceType": kind, "resourceName": name, "configs": configs}
 
 
+def test_the_global_config(recorder: Recorder) -> None:
+    url = f"{BASE}/global-config:change"
+    plugin = {"configKey": "plugin.key", "configValue": "hidden-4"}
+    good = {"configData": [{"configKey": "log.preallocate", "configValue": "true"}, plugin]}
+    tried = recorder.send("changeGlobalConfig", 200, url, json={**good, "validateOnly": True}).json()
+    assert (tried["changeId"], len(tried["diff"])) == (None, 2)
+    made = recorder.send("changeGlobalConfig", 200, url, json=good)
+    assert made.headers["confplane-change-id"] == made.json()["changeId"]
+    recorder.send("changeGlobalConfig", 200, url, json={"configData": []})
+    listener = {"configKey": "listeners", "configValue": "PLAINTEXT://:1"}
+    refused = recorder.send("changeGlobalConfig", 400, url, json={"configData": [listener]}).json()
+    assert (refused["errorCode"], refused["errorName"], refused["diff"]) == (42, "INVALID_REQUEST", [])
+    recorder.send("changeGlobalConfig", 400, url, json={"configData": [{"configKey": "log.preallocate"}]})
+    secret = {"configKey": "listener.name.x.ssl.key.password", "configValue": None}
+    recorder.send("changeGlobalConfig", 200, url, json={"configData": [secret]})
+    found = recorder.send("getGlobalConfig", 200, f"{BASE}/global-config")
+    assert {"configKey": "plugin.key", "configValue": None} in found.json()["configData"]
+    assert "hidden" not in found.text + made.text
+    recorder.send("getGlobalConfig", 400, f"{BASE}/global-config?x=1")
+
+
+def test_entities_of_every_type(recorder: Recorder) -> None:
+    url = f"{BASE}/entity-configs:alter"
+    good = {
+        "entityType": "ips",
+        "entityName": "10.9.8.7",
+        "addedConfigs": [{"configKey": "connection_creation_rate", "configValue": "10"}],
+    }
+    bad = {**good, "entityType": "group"}
+    answer = recorder.send("alterEntityConfigs", 200, url, json={"entities": [good]})
+    assert answer.headers["confplane-change-id"] == answer.json()["entities"][0]["changeId"]
+    recorder.send("alterEntityConfigs", 200, url, json={"entities": []})
+    mixed = recorder.send("alterEntityConfigs", 207, url, json={"entities": [bad, good]}).json()
+    assert [item["errorName"] for item in mixed["entities"]] == ["INVALID_ENTITY", "NONE"]
+    recorder.send("alterEntityConfigs", 400, url, json={"entities": [bad]})
+    unknown = {"entityType": "ip", "entityName": "10.9.8.7", "deletedConfigs": ["producer_byte_rate"]}
+    recorder.send("alterEntityConfigs", 422, url, json={"entities": [unknown]})
+    deleted = {"entityType": "ip", "entityName": "10.9.8.7", "deletedConfigs": ["connection_creation_rate"]}
+    [entity] = recorder.send("alterEntityConfigs", 200, url, json={"entities": [deleted]}).json()["entities"]
+    assert entity["fallbacks"] == [
+        {"configKey": "connection_creation_rate", "configValue": None, "source": "DEFAULT_CONFIG"}
+    ]
+    url = f"{BASE}/entity-configs:describe"
+    names = [{"entityType": kind, "entityName": None} for kind in ("user", "broker", "topic")]
+    recorder.send("describeEntityConfigs", 200, url, json={"entities": names[:2]})
+    assert recorder.send("describeEntityConfigs", 207, url, json={"entities": names}).json()["failed"] == 1
+    recorder.send("describeEntityConfigs", 400, url, json={"entities": names[2:]})
+
+
 @pytest.mark.parametrize("operation_id", ["alterClientQuotas", "createClientConfigs", "describeClientConfigs"])
 def test_bodies(recorder: Recorder, operation_id: str) -> None:
     url = {

@@ -1,0 +1,142 @@
+"""KIP-21: describe and alter entities of every type in one request."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import batches, examples, views
+from app.api import kip_schemas as schemas
+from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
+from app.api.docs import problems_of
+from app.api.routes import StrictRoute
+from app.domain.errors import ConfplaneError, OutcomeUnknownError
+from app.services import entity_configs
+from app.services.entity_configs import EntityChange, EntityResult, InvalidEntityError
+
+router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["entity-configs"], route_class=StrictRoute)
+
+_DESCRIBE_STATUSES: Final = (400, 404, 409, 413, 415, 503)
+_ALTER_STATUSES: Final = (400, 404, 409, 413, 415, 422, 429, 503, 504)
+
+
+@router.post(
+    "/entity-configs:describe",
+    operation_id="describeEntityConfigs",
+    summary="Describe what is set on entities of any type (KIP-21)",
+    response_model=schemas.DescribedEntityConfigs,
+    dependencies=[Fresh],
+    responses={
+        207: {"model": schemas.DescribedEntityConfigs, "description": "Some entities can't be described"},
+        **problems_of(*_DESCRIBE_STATUSES, model=schemas.DescribeEntityConfigsProblem),
+    },
+)
+async def describe_entity_configs(
+    request: Request,
+    cluster: ClusterDep,
+    _: CommonDep,
+    body: Annotated[schemas.DescribeEntityConfigs, Body(openapi_examples=examples.DESCRIBE_ENTITY_CONFIGS)],
+) -> Response:
+    """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
+    errors: list[ConfplaneError | None] = []
+    entities: list[dict[str, Any]] = []
+    for index, item in enumerate(body.entities):
+        error, found = None, {}
+        try:
+            found = entity_configs.describe(cluster, item.entity_type, item.entity_name, pointer=f"/entities/{index}")
+        except ConfplaneError as refused:
+            error = refused
+        errors.append(error)
+        entries = [{"configKey": key, "configValue": value} for key, value in found.items()]
+        entities.append({**_named(item, error), "configEntries": entries})
+    return _answered(request, entities, errors)
+
+
+@router.post(
+    "/entity-configs:alter",
+    operation_id="alterEntityConfigs",
+    summary="Alter entities of any type (KIP-21)",
+    response_model=schemas.AlteredEntityConfigs,
+    responses={
+        207: {"model": schemas.AlteredEntityConfigs, "description": "Some entities failed"},
+        **problems_of(*_ALTER_STATUSES, model=schemas.AlterEntityConfigsProblem),
+    },
+)
+async def alter_entity_configs(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    common: CommonDep,
+    body: Annotated[schemas.AlterEntityConfigs, Body(openapi_examples=examples.ALTER_ENTITY_CONFIGS)],
+) -> Response:
+    """One result per entity, in order; entities are independent. Deleted keys are answered with what takes over."""
+    changes = [
+        EntityChange(
+            item.entity_type,
+            item.entity_name,
+            tuple((added.config_key, added.config_value) for added in item.added_configs),
+            tuple(item.deleted_configs),
+            f"/entities/{index}",
+        )
+        for index, item in enumerate(body.entities)
+    ]
+    results = await entity_configs.alter(
+        services.alter,
+        cluster,
+        changes,
+        common.caller,
+        validate_only=common.validate_only or body.validate_only,
+    )
+    entities = [_altered(item, result) for item, result in zip(body.entities, results, strict=True)]
+    done = [result.result for result in results if result.result is not None]
+    return _answered(
+        request,
+        entities,
+        [result.error for result in results],
+        changes={result.change_id for result in done if result.change_id is not None},
+        revision=max((result.revision or 0 for result in done), default=0),
+    )
+
+
+def _answered(
+    request: Request,
+    entities: list[dict[str, Any]],
+    errors: Sequence[ConfplaneError | None],
+    *,
+    changes: set[str] | frozenset[str] = frozenset(),
+    revision: int | None = None,
+) -> Response:
+    body = {"failed": sum(error is not None for error in errors), "entities": entities}
+    headers = {"Confplane-Change-Id": next(iter(changes))} if len(changes) == 1 else None
+    return batches.answered(request, body, errors, headers=headers, revision=revision)
+
+
+def _named(item: schemas.EntityName, error: ConfplaneError | None) -> dict[str, Any]:
+    members = {"entityType": item.entity_type, "entityName": item.entity_name, **views.error_members(error)}
+    if isinstance(error, InvalidEntityError):
+        members["errorName"] = "INVALID_ENTITY"
+    return members if error is None else {**members, "errors": views.error_parts(error)}
+
+
+def _altered(item: schemas.AlteredEntity, altered: EntityResult) -> dict[str, Any]:
+    error, result = altered.error, altered.result
+    revision = None if result is None else result.revision
+    entity = {
+        **_named(item, error),
+        "changeId": error.change_id
+        if isinstance(error, OutcomeUnknownError)
+        else None
+        if result is None
+        else result.change_id,
+        "revision": None if revision is None else str(revision),
+        "fallbacks": [
+            {"configKey": found.key, "configValue": found.value, "source": found.source} for found in altered.fallbacks
+        ],
+        "warnings": list(altered.warnings),
+    }
+    if error is not None:
+        entity["retriable"] = error.retriable
+        entity["outcome"] = None if error.outcome is None else error.outcome.value
+    return entity

@@ -1,0 +1,91 @@
+"""KIP-5: the configs that all brokers share, read and changed as one."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import examples, problems, views
+from app.api import kip_schemas as schemas
+from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
+from app.api.docs import problems_of
+from app.api.responses import json_response
+from app.api.routes import StrictRoute
+from app.domain.errors import ConfplaneError, InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.incremental import ConfigOp, OpType
+from app.domain.texts import clipped
+from app.services import global_config
+
+router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["global-config"], route_class=StrictRoute)
+
+_CHANGE_STATUSES: Final = (400, 404, 409, 413, 415, 422, 429, 503, 504)
+
+
+@router.get(
+    "/global-config",
+    operation_id="getGlobalConfig",
+    summary="Read what is set for all brokers (KIP-5)",
+    response_model=schemas.GlobalConfig,
+    dependencies=[Fresh],
+    responses=problems_of(400, 404, 409, 503),
+)
+async def get_global_config(request: Request, cluster: ClusterDep, _: CommonDep) -> Response:
+    """The dynamic default of all brokers, ordered by key."""
+    found = global_config.read(cluster)
+    body = {
+        "configData": [{"configKey": key, "configValue": value} for key, value in found.config.items()],
+        "revision": None if found.revision is None else str(found.revision),
+        "warnings": found.warnings,
+    }
+    return json_response(request, body)
+
+
+@router.post(
+    "/global-config:change",
+    operation_id="changeGlobalConfig",
+    summary="Change what is set for all brokers (KIP-5)",
+    response_model=schemas.ChangedGlobalConfig,
+    responses=problems_of(*_CHANGE_STATUSES, model=schemas.GlobalConfigProblem),
+)
+async def change_global_config(
+    request: Request,
+    cluster: ClusterDep,
+    services: ServicesDep,
+    common: CommonDep,
+    body: Annotated[schemas.ChangeGlobalConfig, Body(openapi_examples=examples.CHANGE_GLOBAL_CONFIG)],
+) -> Response:
+    """Merged with what is stored and judged as a whole: all of it, or nothing. Keys that are not named stay."""
+    try:
+        result = await global_config.change(
+            services.alter,
+            cluster,
+            [_op(index, item) for index, item in enumerate(body.config_data)],
+            common.caller,
+            validate_only=common.validate_only or body.validate_only,
+        )
+    except ConfplaneError as error:
+        return problems.respond(request, error, **views.error_members(error), revision=None, diff=[], warnings=[])
+    answer = {
+        **views.error_members(None),
+        "changeId": result.change_id,
+        "revision": None if result.revision is None else str(result.revision),
+        "diff": views.diff(cluster.collections[FacetName.CONFIGS], result),
+        "warnings": list(result.warnings),
+    }
+    headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}
+    return json_response(request, answer, headers=headers, revision=result.revision)
+
+
+def _op(index: int, item: schemas.GlobalConfigOp) -> ConfigOp:
+    pointer = f"/configData/{index}"
+    if item.config_value is None:
+        return ConfigOp(item.config_key, OpType.DELETE, pointer=pointer)
+    if not isinstance(item.config_value, str):
+        raise InvalidRequestError(
+            f'The value of {clipped(item.config_key)} must be a JSON string in quotes, such as "1000", or null to '
+            "remove it",
+            pointer=f"{pointer}/configValue",
+        )
+    return ConfigOp(item.config_key, OpType.SET, item.config_value, pointer)

@@ -1,0 +1,55 @@
+"""Who the trail says it was, where a command and not a request changes configs; and how a command ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import typer
+
+from app.cli.freeze import operator
+from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, OutcomeUnknownError
+from app.services.clusters import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+DONE = 0
+FAILED = 1
+INVALID = 2
+UNKNOWN = 3
+_DEADLINE_S = 30.0
+
+
+def caller(reason: str) -> Caller:
+    """Return whoever runs this command on this machine; what they ask for has half a minute from now."""
+    return Caller(
+        principal=operator(),
+        source=socket.gethostname(),
+        request_id=str(uuid.uuid4()),
+        deadline=time.monotonic() + _DEADLINE_S,
+        reason=reason,
+    )
+
+
+def run(work: Coroutine[None, None, int], failure: str) -> int:
+    """Run a command, say on standard error why it failed, and return the exit code.
+
+    Args:
+        work: The command, which returns its exit code.
+        failure: What did not happen, as the start of a sentence: "Not imported".
+    """
+    try:
+        return asyncio.run(work)
+    except OutcomeUnknownError as error:
+        typer.echo(f"It is not known whether it was done. {error}", err=True)
+        return UNKNOWN
+    except (InvalidRequestError, NotFoundError) as error:
+        typer.echo(f"{failure}: {error}", err=True)
+        return INVALID
+    except ConfplaneError as error:
+        typer.echo(f"{failure}: {error}", err=True)
+        return FAILED

@@ -1,0 +1,74 @@
+"""``confplane export``: a broker's dynamic configs as a properties file, for a downgrade."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+import app as package
+from app import properties
+from app.cli import callers
+from app.services.broker_export import export_broker
+from app.wiring import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from app.services.broker_export import ExportedConfig
+    from app.settings import Settings
+
+_PLACEHOLDER = "<set it by hand>"
+
+
+def run(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
+    """Write a broker's configs to a file or to standard output, and return the exit code."""
+    return callers.run(_export(settings, cluster, broker_id, output), "Not exported")
+
+
+def render(cluster: str, broker_id: int, revision: int, exported: Iterable[ExportedConfig]) -> str:
+    """Return the file: a line for each value, with a comment on where it comes from; the rest as comments."""
+    lines = [
+        f"# Dynamic configs in force on broker {broker_id} of cluster {cluster} at revision {revision},",
+        f"# exported by confplane {package.__version__}. At the end of server.properties they count before the lines",
+        "# above them. The comments tell what is left to do by hand.",
+    ]
+    for item in exported:
+        lines.append("")
+        note = f"; {item.note}" if item.note else ""
+        lines += [f"# {line}" for line in f"{item.source}{note}".splitlines()]
+        if item.value is not None:
+            lines.append(properties.write({item.key: item.value}).rstrip("\n"))
+        else:
+            lines.append(f"# {properties.write({item.key: _PLACEHOLDER if item.secret else ''})}".rstrip("\n"))
+    return "\n".join(lines) + "\n"
+
+
+async def _export(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
+    async with opened(settings, cluster) as parts:
+        exported = await export_broker(parts.clusters.get(cluster), broker_id)
+        revision = parts.stores[cluster].status().revision
+    text = render(cluster, broker_id, revision, exported)
+    if not _written(text, output):
+        return callers.FAILED
+    values = sum(item.value is not None for item in exported)
+    secrets = sum(item.secret for item in exported)
+    typer.echo(
+        f"{values} configs{'' if output is None else f' in {output}'}; "
+        f"{secrets} secrets to be set by hand, {len(exported) - values - secrets} left out (see the comments)",
+        err=True,
+    )
+    return callers.DONE
+
+
+def _written(text: str, output: Path | None) -> bool:
+    if output is None:
+        typer.echo(text, nl=False)
+        return True
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"Not exported: {output} can't be written: {error.strerror}", err=True)
+        return False
+    return True

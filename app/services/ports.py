@@ -79,6 +79,20 @@ CommitResult = Committed | Conflict | SessionEnded | Unknown
 
 
 @dataclass(frozen=True, slots=True)
+class Marker:
+    """What decides how a change ended (docs/architecture.md, "Settling")."""
+
+    change_id: UUID
+    committed: bool
+    """False: the marker is a tombstone, and the change can't commit any more."""
+    attempt: int | None = None
+    revision: int | None = None
+    time_ms: int | None = None
+    versions: dict[str, int] = field(default_factory=dict)
+    """Full znode path -> the version that the change gave it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Freeze:
     """Why no config of a cluster may be written, who decided it, and when."""
 
@@ -253,6 +267,19 @@ class ClusterStore(Protocol):
 
         Raises:
             UnavailableError: ZooKeeper did not answer in time, or refused (rights).
+        """
+
+    async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
+        """Decide a change by its marker: create a tombstone, or find what stands there.
+
+        Only for a change that had no outcome half a minute ago: markers are dropped a minute after the outcome.
+
+        Returns:
+            What stands now; None when a marker stood in the way and was dropped meanwhile: the outcome is durable.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer by the deadline; a tombstone may stand all the same.
+            CorruptZnodeError: What stands there can't be read.
         """
 
     def release_marker(self, change_id: UUID) -> None:

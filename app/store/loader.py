@@ -1,4 +1,4 @@
-"""Reading many nodes at once: a bounded window of calls in flight, and the walk over a whole tree with it."""
+"""Many nodes at once: a bounded window of calls in flight, the walk over a whole tree with it, and deletions."""
 
 from __future__ import annotations
 
@@ -168,3 +168,17 @@ class _Walk:
             return
         if value is FORBIDDEN or value[1][9]:
             self._lists.append(f"{path}/clients")
+
+
+async def delete(session: Session, paths: list[str]) -> None:
+    """Delete nodes that others may be deleting as well: in one transaction, or one by one when some are gone."""
+    results = await session.multi([("delete", path) for path in paths])
+    if any(isinstance(result, Exception) for result in results):
+        window = Window()
+        for path in paths:
+            window.add(session.delete(path), _ignore)
+        await window.done()
+
+
+def _ignore(_value: Any) -> None:
+    """Take a reply that tells nothing."""

@@ -16,6 +16,8 @@ import contextlib
 import logging
 import secrets
 import threading
+import time
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +32,7 @@ from app.store import znodes
 from app.store.bridge import LoopHandler, Mailbox, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     Watcher = Callable[[Any], None]
 
@@ -41,7 +43,7 @@ _kazoo_logger.setLevel(logging.CRITICAL)
 
 _RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.3}
 _EPHEMERAL: Final = 1
-_SEQUENCE: Final = 2
+_FLAGS: Final = {"create": 0, "ephemeral": _EPHEMERAL, "sequence": 2}
 _SETUP_SECONDS: Final = 30.0
 _RETRY_SETUP_SECONDS: Final = 1.0
 _REOPEN_SECONDS: Final = 0.1
@@ -51,6 +53,22 @@ _CLOSE_SECONDS: Final = 5.0
 def unavailable(detail: str) -> UnavailableError:
     """Return the error of a call that was not submitted."""
     return UnavailableError(detail, outcome=WriteOutcome.NOT_APPLIED)
+
+
+@asynccontextmanager
+async def answered(name: str, deadline: float) -> AsyncIterator[None]:
+    """Run calls to a cluster's ZooKeeper until a deadline.
+
+    Raises:
+        UnavailableError: They failed, or took longer. What was submitted may be done all the same.
+    """
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            yield
+    except TimeoutError:
+        raise unavailable(f"Cluster {name}: ZooKeeper did not answer in time") from None
+    except ZookeeperError as error:
+        raise unavailable(f"Cluster {name}: ZooKeeper answered {type(error).__name__}") from None
 
 
 class Session:
@@ -152,7 +170,8 @@ class Session:
 
     def multi(self, operations: Iterable[tuple[Any, ...]]) -> Reply:
         """Submit a transaction of ``("set", path, data, version)``, ``("check", path, version)``, ``("create", path,
-        data)``, ``("sequence", path, data)`` and ``("delete", path)``; the reply is the list of results.
+        data)``, ``("sequence", path, data)``, ``("ephemeral", path, data)`` and ``("delete", path)``; the reply is the
+        list of results.
         """  # noqa: D205 - a list of forms
         chroot = self._chroot
         requests: list[Any] = []
@@ -164,8 +183,7 @@ class Session:
             elif kind == "delete":
                 requests.append(Delete(chroot + path, -1))
             else:
-                flags = _SEQUENCE if kind == "sequence" else 0
-                requests.append(Create(chroot + path, *rest, OPEN_ACL_UNSAFE, flags))
+                requests.append(Create(chroot + path, *rest, OPEN_ACL_UNSAFE, _FLAGS[kind]))
         return self._submit(requests)
 
     def _submit(self, requests: list[Any]) -> Reply:

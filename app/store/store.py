@@ -23,6 +23,8 @@ from app.store import findings, metadata, transactions, znodes
 from app.store.bridge import Mailbox
 from app.store.follower import Follower
 from app.store.guard import Guard
+from app.store.leader import Leadership
+from app.store.markers import Markers
 from app.store.purge import PERIOD_SECONDS, Purger
 from app.store.session import Keeper, Session, unavailable
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.domain.entities import Entity
-    from app.services.ports import CommitResult, EntityWrite, FreezeWrite, Transaction
+    from app.services.ports import CommitResult, EntityWrite, FreezeWrite, Marker, Transaction
     from app.store.bridge import Delivery
     from app.store.mirror import FacetIndex, Mirror
 
@@ -92,13 +94,17 @@ class ZooKeeperStore:
         )
         self._follower = Follower(self.name, self._trees, self._keeper.replace)
         self._purger = Purger(self.name, self._keeper, self._follower, self._guard, self._notifications_max)
+        self.markers = Markers(self.name, self._keeper)
+        self.leadership = Leadership(self.name, self._keeper)
         self._follower.start()
+        self.markers.start()
         self._purger.start()
         self._keeper.start()
 
     async def stop(self) -> None:
         """End the session; waits a few seconds at most. Reads of the mirror go on."""
         await self._purger.stop()
+        await self.markers.stop()
         await self._follower.stop()
         await self._guard.stop()
         await self._keeper.stop()
@@ -434,6 +440,10 @@ class ZooKeeperStore:
         except ZookeeperError as error:
             raise unavailable(f"Cluster {self.name}: ZooKeeper answered {type(error).__name__}") from None
 
+    async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
+        """Decide a change by its marker; see the port."""
+        return await self.markers.settle(change_id, deadline)
+
     def release_marker(self, change_id: UUID) -> None:
         """Let a marker go, at least a minute from now; see the port."""
-        self._purger.release(change_id)
+        self.markers.release(change_id)

@@ -17,7 +17,7 @@ from app.domain.entities import EntityType
 from app.domain.errors import BodyTooLargeError, WriteOutcome
 from app.domain.facets import Tree
 from app.services.ports import Conflict, SessionEnded
-from app.store import znodes
+from app.store import markers, znodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -139,7 +139,7 @@ def plan(
             result.add(_CONFIG, "set", path, data, write.expected)
     for entity_path in dict.fromkeys(write.entity.path for write in transaction.writes):
         result.add(_NOTIFICATION, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(entity_path))
-    marker = znodes.encode_marker(
+    marker = markers.encode_committed(
         attempt=transaction.attempt,
         writer=transaction.writer,
         principal=transaction.principal,
@@ -158,7 +158,7 @@ def plan_freeze(change: FreezeWrite) -> Plan:
     result = Plan()
     result.add(_WRITER, "set", znodes.writer_path(change.writer), b"", -1)
     result.add(_CONFIG, "set", znodes.FREEZE, znodes.encode_freeze(change.freeze), change.expected)
-    marker = znodes.encode_marker(
+    marker = markers.encode_committed(
         attempt=change.attempt,
         writer=change.writer,
         principal=change.principal,

@@ -1,4 +1,4 @@
-"""Every path and every payload in ZooKeeper: what is written is Kafka's to the byte, what is read is read leniently.
+"""Every path, and every payload that Kafka reads or writes: written to the byte as Kafka, read as leniently.
 
 Written entity: ``{"version":1,"config":{...}}``, UTF-8, no spaces, foreign members of the node behind ``config``.
 Read entity: as Kafka's ``AdminZkClient.fetchEntityConfig``, but where Kafka silently reads broken content as an empty
@@ -42,6 +42,7 @@ CONFPLANE: Final = "/confplane"
 COMMITS: Final = "/confplane/commits"
 WRITERS: Final = "/confplane/writers"
 FREEZE: Final = "/confplane/freeze"
+LEADER: Final = "/confplane/leader"
 PERSISTENT_ROOTS: Final = (
     "/config",
     *(f"/config/{plural}" for plural in CONFIG_TYPES),
@@ -331,28 +332,6 @@ def writer_path(writer: str) -> str:
 def marker_path(change_id: UUID) -> str:
     """Return the path of a change's marker."""
     return f"{COMMITS}/{change_id}"
-
-
-def encode_marker(
-    *,
-    attempt: int,
-    writer: str,
-    principal: str,
-    request_id: str,
-    writes: Sequence[tuple[str, int]],
-) -> bytes:
-    """Return a marker's data: who committed what, as paths and the versions they got; never a value."""
-    return orjson.dumps(
-        {
-            "version": 1,
-            "state": "committed",
-            "attempt": attempt,
-            "writer": writer,
-            "principal": principal,
-            "requestId": request_id,
-            "writes": [{"path": path, "version": version} for path, version in writes],
-        }
-    )
 
 
 def encode_freeze(freeze: Freeze | None) -> bytes:

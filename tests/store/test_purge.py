@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import TYPE_CHECKING
 
 from app.domain.entities import Entity
@@ -76,17 +75,3 @@ async def test_nothing_young_goes_while_brokers_are_registered(open_store: Opene
     await store.catch_up(soon())
     assert await purged(store) == 0
     assert len(raw_zk.get_children("/config/changes")) == 25
-
-
-async def test_markers_are_dropped_a_minute_after_their_release(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    changes = [uuid.uuid4() for _ in range(3)]
-    for number, change_id in enumerate(changes):
-        await committed(store, write(Entity.of(user=f"u{number}"), {}), change_id=change_id)
-    store.release_marker(changes[0])
-    store.release_marker(changes[1])
-    session, now = store._keeper.current, time.monotonic()
-    assert await store._purger.drop_markers(session, now + purge.MARKER_SECONDS - 5) == 0
-    assert len(raw_zk.get_children("/confplane/commits")) == 3
-    raw_zk.delete(f"/confplane/commits/{changes[0]}")
-    assert await store._purger.drop_markers(session, now + purge.MARKER_SECONDS + 5) == 2
-    assert raw_zk.get_children("/confplane/commits") == [str(changes[2])]

@@ -1,0 +1,233 @@
+"""Markers: ``/confplane/commits/<changeId>``, the one node that decides whether a change was applied.
+
+A transaction creates its change's marker, so a marker with a commit's content proves that commit, and its czxid and
+ctime are the commit's revision and time. Whoever wants to know how a change ended creates the same node with the
+content "aborted". Whoever comes first decides: if that creation succeeds, the change's transaction can't any more,
+however late it arrives.
+
+A commit's marker is dropped a minute after the outcome became durable: by the process that made it so, or, where that
+process is gone, by the leader's sweep (app/services/reconcile.py). A tombstone stays as long as the writer that it
+stands in the way of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import orjson
+from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
+
+from app.domain.errors import CorruptZnodeError, UnavailableError
+from app.services.ports import Marker
+from app.store import loader, znodes
+from app.store.session import answered, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.store.session import Keeper, Session
+
+logger = logging.getLogger(__name__)
+
+RELEASE_SECONDS: Final = 60.0
+"""How long a marker stays after its outcome became durable. app/services/settle.py relies on half of it."""
+_PERIOD_SECONDS: Final = 10.0
+_DROP_SECONDS: Final = 10.0
+_BATCH: Final = 200
+_COMMITTED: Final = "committed"
+_ABORTED: Final = "aborted"
+
+
+# ---------------------------------------------------------------- content
+
+
+def encode_committed(
+    *,
+    attempt: int,
+    writer: str,
+    principal: str,
+    request_id: str,
+    writes: Sequence[tuple[str, int]],
+) -> bytes:
+    """Return the marker of a commit: who committed what, as paths and the versions they got; never a value."""
+    return orjson.dumps(
+        {
+            "version": 1,
+            "state": _COMMITTED,
+            "attempt": attempt,
+            "writer": writer,
+            "principal": principal,
+            "requestId": request_id,
+            "writes": [{"path": path, "version": version} for path, version in writes],
+        }
+    )
+
+
+def encode_aborted(settler: str) -> bytes:
+    """Return a tombstone; ``settler`` is the writer node of the session that decided so."""
+    return orjson.dumps({"version": 1, "state": _ABORTED, "settler": settler})
+
+
+def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Marker:
+    """Read a marker.
+
+    Raises:
+        CorruptZnodeError: It is neither a commit's nor a tombstone, and decides nothing.
+    """
+    try:
+        match orjson.loads(data or b""):
+            case {"version": 1, "state": "aborted"}:
+                return Marker(change_id, committed=False)
+            case {"version": 1, "state": "committed", "attempt": int(attempt), "writes": list(writes)}:
+                versions = {str(write["path"]): int(write["version"]) for write in writes}
+                return Marker(change_id, True, attempt, czxid, ctime_ms, versions)  # noqa: FBT003 - as its fields
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise CorruptZnodeError(znodes.marker_path(change_id), "is no marker that can be read")
+
+
+# ---------------------------------------------------------------- ZooKeeper
+
+
+class Markers:
+    """The markers of one cluster: settling by them, and dropping them.
+
+    All calls raise ``UnavailableError`` when ZooKeeper did not answer; what was asked for may be done all the same.
+    """
+
+    def __init__(self, name: str, keeper: Keeper) -> None:
+        self._name = name
+        self._keeper = keeper
+        self._released: deque[tuple[float, UUID]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin dropping what is released, in the background."""
+        self._task = asyncio.create_task(self._drop_forever(), name=f"zookeeper-markers-{self._name}")
+
+    async def stop(self) -> None:
+        """Stop; markers not yet dropped stay, and are the leader's to sweep."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
+        """Create a tombstone, or read the marker that stands: see :meth:`app.services.ports.ClusterStore.settle`."""
+        session = self._keeper.current
+        async with answered(self._name, deadline):
+            return await self._settle(session, change_id)
+
+    async def _settle(self, session: Session, change_id: UUID) -> Marker | None:
+        path = znodes.marker_path(change_id)
+        while True:
+            # With the settler's own writer node: one that was paused past its session's end settles nothing.
+            results = await session.multi(
+                [
+                    ("set", znodes.writer_path(session.writer), b"", -1),
+                    ("create", path, encode_aborted(session.writer)),
+                ]
+            )
+            touched, created = results
+            if isinstance(touched, NoNodeError):
+                self._keeper.replace(session)
+                raise unavailable(f"Cluster {self._name}: the ZooKeeper session ended")
+            if isinstance(created, NodeExistsError):
+                # The refusal came through this session's server, so it has what stood in the way, unless dropped since.
+                try:
+                    data, stat = await session.get(path)
+                except NoNodeError:
+                    return None
+                return decode(change_id, data, stat.czxid, stat.ctime)
+            if isinstance(created, NoNodeError):
+                await session.ensure_roots()
+                continue
+            for result in results:
+                if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
+                    raise result
+            if isinstance(created, Exception):
+                raise unavailable(f"Cluster {self._name}: ZooKeeper refused the tombstone of change {change_id}")
+            return Marker(change_id, committed=False)
+
+    async def names(self, deadline: float) -> list[str]:
+        """List all markers. There may be very many."""
+        session = self._keeper.current
+        async with answered(self._name, deadline):
+            try:
+                names, _ = await session.children(znodes.COMMITS)
+            except NoNodeError:
+                return []
+            return list(names)
+
+    async def writers(self, deadline: float) -> frozenset[str]:
+        """List the writer nodes that exist, behind all writes committed before the call."""
+        session = self._keeper.current
+        async with answered(self._name, deadline):
+            touched, listed = session.touch(), session.children(znodes.WRITERS)
+            try:
+                await touched
+            except NoNodeError:
+                self._keeper.replace(session)
+                raise
+            names, _ = await listed
+            return frozenset(names)
+
+    # -- dropping
+
+    def release(self, change_id: UUID) -> None:
+        """Let a marker go, a while from now."""
+        self._released.append((time.monotonic() + RELEASE_SECONDS, change_id))
+
+    async def _drop_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_PERIOD_SECONDS)
+            with contextlib.suppress(UnavailableError):
+                await self.drop_released(time.monotonic())
+
+    async def drop_released(self, now: float) -> int:
+        """Drop the released markers whose time has come; return how many."""
+        dropped = 0
+        while self._released and self._released[0][0] <= now:
+            batch = [self._released.popleft() for _ in range(min(_BATCH, self._due(now)))]
+            try:
+                await self.drop([change_id for _, change_id in batch])
+            except BaseException:
+                # Dropping one again that is gone already does no harm.
+                self._released.extendleft(reversed(batch))
+                raise
+            dropped += len(batch)
+        return dropped
+
+    def _due(self, now: float) -> int:
+        due = 0
+        for when, _ in self._released:
+            if when > now or due == _BATCH:
+                break
+            due += 1
+        return due
+
+    async def drop(self, change_ids: Sequence[UUID]) -> None:
+        """Drop markers. Only those may go whose outcome has been durable for a while, and no tombstone of a writer
+        that still is there.
+        """  # noqa: D205 - one thought
+        paths = [znodes.marker_path(change_id) for change_id in change_ids]
+        for start in range(0, len(paths), _BATCH):
+            session = self._keeper.current
+            async with answered(self._name, time.monotonic() + _DROP_SECONDS):
+                await loader.delete(session, paths[start : start + _BATCH])
+
+
+def change_id_of(name: str) -> UUID | None:
+    """Return the change that a marker's name stands for, or None where it is no such name."""
+    try:
+        change_id = UUID(name)
+    except ValueError:
+        return None
+    return change_id if str(change_id) == name else None

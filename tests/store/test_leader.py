@@ -1,0 +1,126 @@
+"""One process leads a cluster, and another takes over when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.domain.errors import UnavailableError
+from app.store.leader import UNREADABLE
+from tests.support.proxy import proxy
+from tests.support.stores import soon, until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kazoo.client import KazooClient
+
+    from app.store import ZooKeeperStore
+
+    Opener = Callable[..., Awaitable[ZooKeeperStore]]
+
+LEADER = "/confplane/leader"
+
+
+async def leads(store: ZooKeeperStore, seconds: float = 60.0) -> None:
+    """Wait until a store leads."""
+    deadline = soon(seconds)
+    while not await store.leadership.seek(soon()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+def held(store: ZooKeeperStore) -> bool:
+    return store.leadership.held
+
+
+async def test_the_first_to_seek_leads_and_says_who_it_is(open_store: Opener, raw_zk: KazooClient) -> None:
+    first, second = await open_store(), await open_store()
+    assert not held(first)
+    assert await first.leadership.seek(soon())
+    assert not await second.leadership.seek(soon())
+    assert held(first)
+    assert not held(second)
+    assert await first.leadership.seek(soon())
+    data, stat = raw_zk.get(LEADER)
+    assert json.loads(data)["writer"] == first.writer()
+    assert stat.ephemeralOwner
+    assert first.leadership.leader == second.leadership.leader
+    assert str(first.leadership.leader).endswith(f":{os.getpid()}")
+
+
+async def test_of_many_at_once_one_leads(open_store: Opener) -> None:
+    stores = [await open_store() for _ in range(4)]
+    assert sum(await asyncio.gather(*(store.leadership.seek(soon()) for store in stores))) == 1
+
+
+async def test_another_leads_when_the_leader_stops(open_store: Opener) -> None:
+    first, second = await open_store(), await open_store()
+    await leads(first)
+    await first.stop()
+    assert not held(first)
+    await leads(second)
+
+
+async def test_leading_ends_when_the_connection_goes_down(chroot: str, open_store: Opener) -> None:
+    host, _, path = chroot.partition("/")
+    async with proxy(host) as line:
+        first = await open_store(f"127.0.0.1:{line.port}/{path}", session_timeout_ms=2_000)
+        second = await open_store()
+        await leads(first)
+        line.accepting = False
+        line.cut()
+        await until(lambda: not held(first))
+        with pytest.raises(UnavailableError):
+            await first.leadership.seek(soon())
+        await leads(second)
+        line.accepting = True
+        await until(lambda: first.status().connected)
+        assert not await first.leadership.seek(soon())
+
+
+async def test_leading_ends_by_our_own_clock_when_the_server_is_silent(chroot: str, open_store: Opener) -> None:
+    host, _, path = chroot.partition("/")
+    async with proxy(host) as line:
+        store = await open_store(f"127.0.0.1:{line.port}/{path}", session_timeout_ms=2_000)
+        await leads(store)
+        store.leadership._until = time.monotonic() - 0.001
+        assert store.status().connected
+        assert not held(store)
+        line.replies.clear()
+        with pytest.raises(UnavailableError):
+            await store.leadership.seek(soon(0.2))
+        assert not held(store)
+        line.replies.set()
+        await until(lambda: store.status().connected)
+
+
+async def test_a_session_that_ended_leads_no_more(open_store: Opener, raw_zk: KazooClient) -> None:
+    store = await open_store()
+    await leads(store)
+    writer = store.writer()
+    raw_zk.delete(f"/confplane/writers/{writer}")
+    with pytest.raises(UnavailableError):
+        await store.leadership.seek(soon())
+    await until(lambda: store.status().connected and store.writer() != writer)
+    await leads(store)
+    assert json.loads(raw_zk.get(LEADER)[0])["writer"] == store.writer()
+
+
+async def test_a_node_that_is_of_no_session_stands_in_nobodys_way(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    raw_zk.create(LEADER, b'{"version":1,"process":"old:1","writer":"w"}')
+    assert await store.leadership.seek(soon())
+    assert raw_zk.get(LEADER)[1].ephemeralOwner
+
+
+async def test_a_node_that_can_not_be_read_is_somebodys(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    raw_zk.create(LEADER, b"me", ephemeral=True)
+    assert not await store.leadership.seek(soon())
+    assert store.leadership.leader == UNREADABLE
+    raw_zk.delete(LEADER)
+    assert await store.leadership.seek(soon())

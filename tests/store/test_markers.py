@@ -1,0 +1,199 @@
+"""Markers decide: whoever creates one first, the transaction or the settler, has decided how the change ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.domain.entities import Entity
+from app.domain.errors import CorruptZnodeError, UnavailableError
+from app.services.ports import Committed, Marker, SessionEnded, Unknown
+from app.store import markers
+from tests.support.proxy import proxy
+from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kazoo.client import KazooClient
+
+    from app.store import ZooKeeperStore
+
+    Opener = Callable[..., Awaitable[ZooKeeperStore]]
+
+COMMITS = "/confplane/commits"
+
+
+async def test_a_committed_change_is_settled_as_it_was_committed(
+    store: ZooKeeperStore, open_store: Opener, raw_zk: KazooClient
+) -> None:
+    change_id = uuid.uuid4()
+    await committed(store, write(ALICE, {"acks": "0"}))
+    result = await committed(
+        store, write(ALICE, {"acks": "1"}, 0), write(Entity.of(user="bob"), {}), change_id=change_id, attempt=3
+    )
+    other = await open_store()
+    for settler in (store, other):
+        assert await settler.settle(change_id, soon()) == Marker(
+            change_id,
+            committed=True,
+            attempt=3,
+            revision=result.revision,
+            time_ms=result.time_ms,
+            versions={"/config/users/alice": 1, "/config/users/bob": 0},
+        )
+    assert raw_zk.get_children(COMMITS).count(str(change_id)) == 1
+
+
+async def test_a_tombstone_keeps_a_late_transaction_from_committing(
+    store: ZooKeeperStore, open_store: Opener, raw_zk: KazooClient
+) -> None:
+    change_id = uuid.uuid4()
+    late = transaction(store, write(ALICE, {"acks": "1"}), change_id=change_id)
+    settler = await open_store()
+    assert await settler.settle(change_id, soon()) == Marker(change_id, committed=False)
+    assert json.loads(raw_zk.get(f"{COMMITS}/{change_id}")[0]) == {
+        "version": 1,
+        "state": "aborted",
+        "settler": settler.writer(),
+    }
+    assert isinstance(await store.commit(late, soon()), SessionEnded)
+    assert raw_zk.exists("/config/users/alice") is None
+    # Settling again finds the tombstone, whoever asks.
+    assert await store.settle(change_id, soon()) == Marker(change_id, committed=False)
+
+
+async def test_settlers_and_transaction_at_once_agree(store: ZooKeeperStore, open_store: Opener) -> None:
+    others = [await open_store() for _ in range(2)]
+    for number in range(60):
+        change_id = uuid.uuid4()
+        entity = Entity.of(user=f"u{number}")
+        result, decisions = await asyncio.gather(
+            commit(store, write(entity, {"acks": "1"}), change_id=change_id),
+            asyncio.gather(*(settler.settle(change_id, soon()) for settler in (*others, *others))),
+        )
+        [decision] = {(each.committed, each.revision) for each in decisions if each is not None}
+        if isinstance(result, Committed):
+            assert decision == (True, result.revision)
+        else:
+            assert isinstance(result, SessionEnded)
+            assert decision == (False, None)
+
+
+async def test_a_lost_reply_is_settled_by_the_same_store(chroot: str, open_store: Opener, raw_zk: KazooClient) -> None:
+    host, _, path = chroot.partition("/")
+    async with proxy(host) as line:
+        store = await open_store(f"127.0.0.1:{line.port}/{path}", session_timeout_ms=2_000)
+        change_id = uuid.uuid4()
+        line.replies.clear()
+        task = asyncio.create_task(commit(store, write(ALICE, {"acks": "1"}), change_id=change_id))
+        await until(lambda: raw_zk.exists("/config/users/alice"))
+        line.cut()
+        assert await task == Unknown()
+        line.replies.set()
+        await until(lambda: store.status().connected)
+        marker = await store.settle(change_id, soon())
+        assert marker is not None
+        assert marker.committed
+        assert marker.revision == raw_zk.exists("/config/users/alice").mzxid
+
+
+async def test_without_a_connection_nothing_is_settled(chroot: str, open_store: Opener) -> None:
+    host, _, path = chroot.partition("/")
+    async with proxy(host) as line:
+        store = await open_store(f"127.0.0.1:{line.port}/{path}")
+        line.replies.clear()
+        with pytest.raises(UnavailableError):
+            await store.settle(uuid.uuid4(), soon(0.2))
+        line.accepting = False
+        line.cut()
+        await until(lambda: not store.status().connected)
+        with pytest.raises(UnavailableError):
+            await store.settle(uuid.uuid4(), soon())
+
+
+async def test_a_settler_whose_writer_node_is_gone_settles_nothing(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    change_id = uuid.uuid4()
+    writer = store.writer()
+    raw_zk.delete(f"/confplane/writers/{writer}")
+    with pytest.raises(UnavailableError):
+        await store.settle(change_id, soon())
+    assert raw_zk.exists(f"{COMMITS}/{change_id}") is None
+    await until(lambda: store.status().connected and store.writer() != writer)
+    assert await store.settle(change_id, soon()) == Marker(change_id, committed=False)
+
+
+async def test_settling_mends_a_root_that_is_gone(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    raw_zk.delete(COMMITS)
+    change_id = uuid.uuid4()
+    assert await store.settle(change_id, soon()) == Marker(change_id, committed=False)
+
+
+@pytest.mark.parametrize("data", [b"", b"aborted", b'{"version":2,"state":"aborted"}', b'{"version":1,"state":"committed","attempt":1,"writes":[{}]}'])  # fmt: skip
+async def test_what_is_no_marker_decides_nothing(store: ZooKeeperStore, raw_zk: KazooClient, data: bytes) -> None:
+    change_id = uuid.uuid4()
+    raw_zk.create(f"{COMMITS}/{change_id}", data)
+    with pytest.raises(CorruptZnodeError, match=str(change_id)):
+        await store.settle(change_id, soon())
+
+
+async def test_released_markers_are_dropped_after_a_while(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    changes = [uuid.uuid4() for _ in range(3)]
+    for number, change_id in enumerate(changes):
+        await committed(store, write(Entity.of(user=f"u{number}"), {}), change_id=change_id)
+    store.release_marker(changes[0])
+    store.release_marker(changes[1])
+    now = time.monotonic()
+    assert markers.RELEASE_SECONDS == 60
+    assert await store.markers.drop_released(now + markers.RELEASE_SECONDS - 5) == 0
+    assert len(await store.markers.names(soon())) == 3
+    raw_zk.delete(f"{COMMITS}/{changes[0]}")
+    assert await store.markers.drop_released(now + markers.RELEASE_SECONDS + 5) == 2
+    assert await store.markers.names(soon()) == [str(changes[2])]
+
+
+async def test_markers_that_could_not_be_dropped_are_dropped_later(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    change_id = uuid.uuid4()
+    await committed(store, write(ALICE, {}), change_id=change_id)
+    store.release_marker(change_id)
+    later = time.monotonic() + markers.RELEASE_SECONDS + 5
+    writer = store.writer()
+    store._keeper.replace(store._keeper.current)
+    await until(lambda: not store.status().connected)
+    with pytest.raises(UnavailableError):
+        await store.markers.drop_released(later)
+    await until(lambda: store.status().connected and store.writer() != writer)
+    assert await store.markers.drop_released(later) == 1
+    assert raw_zk.get_children(COMMITS) == []
+
+
+async def test_many_markers_are_dropped_in_bulk(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    changes = [uuid.uuid4() for _ in range(450)]
+    for change_id in changes:
+        raw_zk.create_async(f"{COMMITS}/{change_id}")
+    kept = raw_zk.create(f"{COMMITS}/{uuid.uuid4()}")
+    await store.markers.drop(changes)
+    assert raw_zk.get_children(COMMITS) == [kept.rpartition("/")[2]]
+
+
+async def test_the_writers_that_are_there(store: ZooKeeperStore, open_store: Opener) -> None:
+    other = await open_store()
+    assert await store.markers.writers(soon()) == {store.writer(), other.writer()}
+    gone = other.writer()
+    await other.stop()
+    deadline = soon(60)
+    while gone in await store.markers.writers(soon()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+def test_names_of_markers() -> None:
+    change_id = uuid.uuid4()
+    assert markers.change_id_of(str(change_id)) == change_id
+    for name in ("", "stray", str(change_id).upper(), change_id.hex, f"{{{change_id}}}"):
+        assert markers.change_id_of(name) is None

@@ -646,8 +646,10 @@ class AuditedOp(AnswerModel):
     """An op as it was asked for: a key set, a key removed, or all keys of the facet removed."""
 
     key: str | Absent = None
-    op: Literal["SET", "DELETE", "APPEND", "SUBTRACT"] | Absent = Field(
-        default=None, description="Of an incremental alter; set or removed otherwise"
+    op: Literal["SET", "DELETE", "APPEND", "SUBTRACT", "REENCODE"] | Absent = Field(
+        default=None,
+        description="Of an incremental alter; set or removed otherwise. REENCODE: the same value came under a new "
+        "encoder secret",
     )
     value: str | float | bool | None = Field(default=None, description="null: a secret, or none")
     secret: Literal[True] | Absent = None

@@ -117,7 +117,7 @@ def stalled(owner_dsn: str, step: str) -> Iterator[psycopg.Connection]:
             f"$$ BEGIN PERFORM pg_advisory_xact_lock({LOCK}); RETURN NEW; END $$"
         )
         connection.execute(
-            f"CREATE TRIGGER stall BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION stall()"  # type: ignore[arg-type]  # made of constants
+            f"CREATE TRIGGER stall BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION stall()"
         )
         connection.execute(f"SELECT pg_advisory_lock({LOCK})")
         yield connection

@@ -74,7 +74,9 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     records, cursor = await services.audit.search(
         AuditQuery(
             cluster=cluster.name,
-            entity_id=entity if entity is None or entity == freeze.ENTITY else Entity.from_id(entity).id,
+            entity_id=entity
+            if entity is None or entity == freeze.ENTITY
+            else Entity.from_id(entity, pointer="entity").id,
             key=key,
             principal=principal,
             since=_moment(since, "since"),

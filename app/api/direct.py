@@ -115,13 +115,14 @@ def _handler(route: APIRoute) -> Handler:
             await make_fresh(request, consistency="mirror", min_revision=min_revision.decode("latin-1"))
         if model is not None:
             try:
-                arguments["body"] = model.model_validate(await read_json(request))
+                sent = await read_json(request)
             except MediaTypeError as error:
                 return problems.not_json(request, error)
+            try:
+                arguments["body"] = model.model_validate(sent)
             except ValidationError as error:
-                return problems.validation_problem(
-                    request, [{**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False)]
-                )
+                found = [{**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False)]
+                return problems.validation_problem(request, found, sent)
         response: Response = await endpoint(request, **arguments)
         return response
 

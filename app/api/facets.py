@@ -35,6 +35,7 @@ from app.domain.changes import Node, Op
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
+from app.domain.texts import step
 from app.services.clusters import Cluster, Collection
 from app.services.describe import DescribeService, ListQuery
 from app.services.edits import Edit, EditResult, Mode
@@ -302,26 +303,28 @@ async def _run(services: Services, collection: Collection, edit: Edit, common: C
 
 def _edit(collection: Collection, body: Any, mode: Mode, request: Request, *, entity: Entity | None) -> Edit:
     """Make the edit of a PUT or POST; id and entity in the body must name the entity of the path."""
-    named = Entity.from_id(body.id) if body.id is not None else None
+    named = Entity.from_id(body.id, pointer="/id") if body.id is not None else None
+    pointer: str | None = "/id"
     if body.entity is not None:
-        spelled = Entity.from_components(body.entity.items(), pointer="/entity")
+        pointer = "/entity"
+        spelled = Entity.from_names(body.entity, pointer=pointer)
         if named is not None and named != spelled:
-            raise InvalidRequestError(f"id names {named.id}, entity names {spelled.id}", pointer="/entity")
+            raise InvalidRequestError(f"id names {named.id}, entity names {spelled.id}", pointer=pointer)
         named = spelled
     if entity is None:
         entity = named
     elif named is not None and named != entity:
-        raise InvalidRequestError(f"The body names {named.id}, the path names {entity.id}", pointer="/id")
+        raise InvalidRequestError(f"The body names {named.id}, the path names {entity.id}", pointer=pointer)
+    else:
+        pointer = None
     if entity is None:
         raise InvalidRequestError('Name the entity: "id" or "entity" is needed', pointer="/id")
     member = collection.facet.member
     given: dict[str, Any] = getattr(body, member)
     if not given:
         raise InvalidRequestError(f"{member} is empty; use DELETE to remove them all", pointer=f"/{member}")
-    ops = tuple(
-        Op(key, value, pointer=f"/{member}/{key.replace('~', '~0').replace('/', '~1')}") for key, value in given.items()
-    )
-    return Edit(entity, ops, mode, precondition(request, body_etag=body.etag))
+    ops = tuple(Op(key, value, pointer=f"/{member}{step(key)}") for key, value in given.items())
+    return Edit(entity, ops, mode, precondition(request, body_etag=body.etag), pointer)
 
 
 async def _written(

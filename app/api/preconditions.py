@@ -27,7 +27,8 @@ def precondition(request: Request, *, body_etag: str | None = None) -> Precondit
         if if_match is not None and if_match != own:
             raise InvalidRequestError("If-Match and the body's etag differ; send one of them", pointer="/etag")
         if_match = own
-    return Precondition(if_match, _parse(request, "if-none-match", weak=True))
+    pointer = None if body_etag is None else "/etag"
+    return Precondition(if_match, _parse(request, "if-none-match", weak=True), pointer)
 
 
 def entry_precondition(etag: str | None, *, pointer: str) -> Precondition:

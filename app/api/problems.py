@@ -17,6 +17,7 @@ from starlette.routing import Route
 from app.api.responses import json_response
 from app.domain import errors
 from app.domain.errors import ConfplaneError, KafkaCode
+from app.domain.texts import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -145,7 +146,7 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
     async def validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
-        return validation_problem(request, error.errors())
+        return validation_problem(request, error.errors(), error.body)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
@@ -192,25 +193,46 @@ def internal(request: Request, error: Exception) -> Response:
     return respond(request, ConfplaneError("An error on our side; its log line carries this request id"))
 
 
-def validation_problem(request: Request, found: Sequence[Any]) -> Response:
-    """Render pydantic's findings: each with a JSON pointer into the body, or the name of the parameter."""
-    rows = [{"pointer": _pointer(item["loc"]), "detail": _rule(item)} for item in found[:50]]
+def validation_problem(request: Request, found: Sequence[Any], sent: Any) -> Response:
+    """Render pydantic's findings: each with a JSON pointer into the body, or the name of the parameter.
+
+    Args:
+        request: What is answered.
+        found: The findings; the first part of a place says where it is, such as ``body`` or ``query``.
+        sent: The body as it was parsed.
+    """
+    rules: dict[str, list[str]] = {}
+    for item in found[:50]:
+        # Where one of several types may stand, each of them has found something.
+        rules.setdefault(_pointer(item["loc"], sent, missing=item["type"] == "missing"), []).append(_rule(item))
+    rows = [{"pointer": pointer, "detail": "; or: ".join(dict.fromkeys(texts))} for pointer, texts in rules.items()]
     first = rows[0] if rows else {"pointer": "", "detail": "invalid"}
     where = first["pointer"] or "the body"
     error = errors.InvalidRequestError(f"{where}: {first['detail']}")
     return respond(request, error, errors=rows)
 
 
-def _pointer(loc: Sequence[str | int]) -> str:
+def _pointer(loc: Sequence[str | int], sent: Any, *, missing: bool) -> str:
     head, *rest = loc or ("body",)
     if head != "body":
-        return "/".join(str(part) for part in loc)
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in rest)
+        return "/".join(str(part) for part in rest)
+    pointer, place = "", sent
+    for part in rest:
+        try:
+            place = place[part]
+        except (LookupError, TypeError):
+            # A member that is not there, or else no place at all but the name of a type that might stand here.
+            return pointer + step(part) if missing else pointer
+        pointer += step(part)
+    return pointer
 
 
 _RULES: Final = {
+    "dict_type": "this must be a JSON object",
     "extra_forbidden": "this member is not known here",
+    "list_type": "this must be a JSON array",
     "missing": "this member is required",
+    "model_type": "this must be a JSON object",
 }
 
 

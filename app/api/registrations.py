@@ -48,7 +48,7 @@ async def list_registrations(
     """What clients sent as `supportedConfigs`; a new one shows within seconds."""
     found, cursor = await services.registrations.search(
         cluster.name,
-        entity_id=None if entity_id is None else Entity.from_id(entity_id).id,
+        entity_id=None if entity_id is None else Entity.from_id(entity_id, pointer="id").id,
         page_size=page_size,
         after=page_token,
     )
@@ -75,7 +75,7 @@ async def clear_registrations(
     """They come back as soon as a client registers again."""
     if (entity_id is None) is not everything:
         raise InvalidRequestError("Say what to clear: either id=<entity id> or all=true", pointer="id")
-    entity = None if entity_id is None else Entity.from_id(entity_id).id
+    entity = None if entity_id is None else Entity.from_id(entity_id, pointer="id").id
     cleared = 0
     if not common.validate_only:
         cleared = await services.registrations.clear(

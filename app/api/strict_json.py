@@ -11,6 +11,7 @@ import re
 from typing import Any, Final, NoReturn
 
 from app.domain.errors import InvalidRequestError
+from app.domain.texts import step
 
 MAX_DEPTH: Final = 32
 _SUSPECT: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -83,7 +84,7 @@ def _check(value: Any, pointer: str, depth: int) -> None:
     elif isinstance(value, dict):
         for key, item in value.items():
             _check_text(key, pointer)
-            _check(item, f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}", depth + 1)
+            _check(item, pointer + step(key), depth + 1)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             _check(item, f"{pointer}/{index}", depth + 1)

@@ -165,7 +165,7 @@ class ClientConfigs:
         return [text]
 
     def check_whole(
-        self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointer: str | None = None
+        self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointers: Mapping[str, str]
     ) -> list[str]:
         """Check the heartbeat interval against the session timeout in the entity's own resolved pair.
 
@@ -189,7 +189,7 @@ class ClientConfigs:
             f"{SESSION_TIMEOUT} ({session}{_whose(SESSION_TIMEOUT, after)})"
         )
         if HEARTBEAT_INTERVAL in after or SESSION_TIMEOUT in after:
-            raise InvalidRequestError(text, pointer=pointer)
+            raise InvalidRequestError(text, pointer=pointers.get(HEARTBEAT_INTERVAL) or pointers.get(SESSION_TIMEOUT))
         return [*warnings, text]
 
     def _check_key(self, key: str, pointer: str | None) -> None:

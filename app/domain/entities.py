@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
 
 from app.domain.errors import InvalidEntityIdError, InvalidRequestError
-from app.domain.texts import clipped, shown
+from app.domain.texts import clipped, shown, step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 DEFAULT_NODE: Final = "<default>"
 """The path element of a default entity: nine literal characters, angle brackets included."""
@@ -112,9 +112,19 @@ class Entity:
     components: tuple[tuple[EntityType, str | None], ...]
 
     @classmethod
-    def of(cls, *, pointer: str | None = None, **names: str | None) -> Entity:
+    def of(cls, **names: str | None) -> Entity:
         """Build an entity from keyword names, e.g. ``Entity.of(user="alice", client_id=None)``."""
-        return cls.from_components(((kind.replace("_", "-"), name) for kind, name in names.items()), pointer=pointer)
+        return cls.from_names({kind.replace("_", "-"): name for kind, name in names.items()})
+
+    @classmethod
+    def from_names(cls, names: Mapping[str, str | None], *, pointer: str | None = None) -> Entity:
+        """Build an entity from a map of type to name; ``pointer`` is the map's, errors have that of a member.
+
+        Raises:
+            InvalidRequestError: As :meth:`from_components`.
+        """
+        at = {kind: None if pointer is None else pointer + step(kind) for kind in names}
+        return cls._build([(kind, name, at[kind], at[kind]) for kind, name in names.items()], pointer)
 
     @classmethod
     def from_components(cls, components: Iterable[tuple[str, str | None]], *, pointer: str | None = None) -> Entity:
@@ -122,19 +132,38 @@ class Entity:
 
         A repeated type keeps its last name, as in Kafka. Which combinations a facet accepts is the facet's to say.
 
+        Args:
+            components: Types and names.
+            pointer: JSON pointer of the list of them; errors have that of an ``entityType`` or ``entityName`` in it.
+
         Raises:
             InvalidRequestError: No component, an unknown type, or a name that can't be stored.
         """
+        return cls._build(
+            (
+                (kind, name, None, None)
+                if pointer is None
+                else (kind, name, f"{pointer}/{index}/entityType", f"{pointer}/{index}/entityName")
+                for index, (kind, name) in enumerate(components)
+            ),
+            pointer,
+        )
+
+    @classmethod
+    def _build(
+        cls, components: Iterable[tuple[str, str | None, str | None, str | None]], pointer: str | None
+    ) -> Entity:
+        """Build an entity from types and names, each with the pointers of both."""
         given: dict[EntityType, str | None] = {}
-        for kind, name in components:
+        for kind, name, kind_pointer, name_pointer in components:
             try:
                 entity_type = EntityType(kind)
             except ValueError:
                 raise InvalidRequestError(
-                    f"Unhandled client quota entity type: {clipped(kind)}", pointer=pointer
+                    f"Unhandled client quota entity type: {clipped(kind)}", pointer=kind_pointer
                 ) from None
             if name is not None:
-                check_name(kind, name, pointer=pointer)
+                check_name(kind, name, pointer=name_pointer)
             given[entity_type] = name
         if not given:
             raise InvalidRequestError("Invalid empty client quota entity", pointer=pointer)
@@ -161,7 +190,7 @@ class Entity:
         return cls(((kind, _name(parts[1])),))
 
     @classmethod
-    def from_id(cls, raw: str) -> Entity:
+    def from_id(cls, raw: str, *, pointer: str | None = None) -> Entity:
         """Parse an entity id as it stands in a raw, undecoded URL path.
 
         The separators ``=`` and ``,`` are all literal, or all ``%3D`` and ``%2C``; any other spelling is refused with
@@ -170,7 +199,11 @@ class Entity:
         Raises:
             InvalidEntityIdError: Not an entity id, or not its one spelling; ``canonical_id`` is set where one exists.
         """
-        return _from_id(raw) if len(raw) <= _CACHED_LENGTH else _from_id.__wrapped__(raw)
+        try:
+            return _from_id(raw) if len(raw) <= _CACHED_LENGTH else _from_id.__wrapped__(raw)
+        except InvalidEntityIdError as error:
+            error.pointer = pointer
+            raise
 
     @cached_property
     def id(self) -> str:

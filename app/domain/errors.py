@@ -198,8 +198,11 @@ class CorruptZnodeError(ConfplaneError):
         path: The full path of the znode.
     """
 
-    def __init__(self, path: str, reason: str, *, outcome: WriteOutcome | None = None) -> None:
-        super().__init__(f"The znode {path} {reason}; it is left as it is until a person mends it", outcome=outcome)
+    def __init__(
+        self, path: str, reason: str, *, pointer: str | None = None, outcome: WriteOutcome | None = None
+    ) -> None:
+        text = f"The znode {path} {reason}; it is left as it is until a person mends it"
+        super().__init__(text, pointer=pointer, outcome=outcome)
         self.path = path
 
 

@@ -97,7 +97,12 @@ class ClientFacet(Facet, Protocol):
         """
 
     def check_whole(
-        self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointer: str | None = None
+        self,
+        entity: Entity,
+        after: Mapping[str, str],
+        *,
+        inherited: Mapping[str, str],
+        pointers: Mapping[str, str],
     ) -> list[str]:
         """Validate the whole resulting map of one entity.
 
@@ -105,7 +110,7 @@ class ClientFacet(Facet, Protocol):
             entity: Whose map it is.
             after: This facet's keys as they would be stored.
             inherited: This facet's keys of the level below (``<user>`` for a ``<user, client-id>``), else empty.
-            pointer: JSON pointer for errors.
+            pointers: Key -> JSON pointer, for errors.
 
         Returns:
             Warnings for the caller, each a sentence.

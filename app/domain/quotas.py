@@ -204,13 +204,13 @@ class ClientQuotas:
         return []
 
     def check_whole(
-        self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointer: str | None = None
+        self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointers: Mapping[str, str]
     ) -> list[str]:
         """Warn of stored values that are not this request's doing and that brokers can't read.
 
         Quotas never contradict each other, so nothing is refused.
         """
-        del entity, inherited, pointer
+        del entity, inherited, pointers
         return [
             f"The stored {key} is {shown(stored)}, which brokers can't read; set or remove it"
             for key, stored in sorted(after.items())

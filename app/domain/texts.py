@@ -1,4 +1,4 @@
-"""How values of others are put into messages: bounded in length, so that a message never repeats a whole body."""
+"""Parts of messages: values of others, bounded so that a message never repeats a whole body, and JSON pointers."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ def shown(text: str, limit: int = 60) -> str:
 def clipped(text: str, limit: int = 100) -> str:
     """Return a name as it is, cut where it is long."""
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def step(part: str | int) -> str:
+    """Return the step of a JSON pointer (RFC 6901) to a member or an element, with its slash."""
+    return f"/{part}" if isinstance(part, int) else f"/{part.replace('~', '~0').replace('/', '~1')}"

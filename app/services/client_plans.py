@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from app.domain.changes import Node, Op, apply_ops, encode_ops
 from app.domain.entities import Entity, EntityType
-from app.domain.errors import CorruptZnodeError, WriteOutcome
+from app.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
 from app.services.edits import Edit, Mode, Plan, already_exists, check_node, stored
 from app.services.ports import full_path
 
@@ -50,10 +50,14 @@ class ClientPlanner:
             wanted = {**encoded, **{key: None for key in own_before if key not in encoded}}
         after, warnings = apply_ops(self._facet, entity, before, wanted)
         own_after = collection.own(entity, after)
-        self._check_stored(collection, entity, {key: own_after[key] for key in own_after.keys() - encoded.keys()})
-        warnings += self._facet.check_whole(
-            entity, own_after, inherited=_inherited(collection, entity, planned), pointer=edit.pointer
-        )
+        self._check_stored(collection, edit, {key: own_after[key] for key in own_after.keys() - encoded.keys()})
+        pointers = {op.key: op.pointer for op in edit.ops if op.pointer is not None}
+        inherited = _inherited(collection, entity, planned)
+        try:
+            warnings += self._facet.check_whole(entity, own_after, inherited=inherited, pointers=pointers)
+        except InvalidRequestError as error:
+            error.pointer = error.pointer or edit.pointer  # what is stored already contradicts itself
+            raise
         return Plan.of(collection, edit, node, after, warnings)
 
     def _same(self, entity: Entity, before: Mapping[str, str], encoded: Mapping[str, str | None]) -> bool:
@@ -66,15 +70,16 @@ class ClientPlanner:
         except ValueError:
             return False
 
-    def _check_stored(self, collection: Collection, entity: Entity, config: Mapping[str, str]) -> None:
+    def _check_stored(self, collection: Collection, edit: Edit, config: Mapping[str, str]) -> None:
         """Refuse a result that keeps a stored value no broker can read; an edit that replaces or removes it passes."""
         for key, value in config.items():
             try:
-                self._facet.decode(entity, key, value)
+                self._facet.decode(edit.entity, key, value)
             except ValueError as error:
                 raise CorruptZnodeError(
-                    full_path(collection.tree, entity),
+                    full_path(collection.tree, edit.entity),
                     f"holds a value of {key} that is none ({error}); set or remove {key} in the same request",
+                    pointer=edit.pointer,
                     outcome=WriteOutcome.NOT_APPLIED,
                 ) from None
 

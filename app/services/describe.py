@@ -382,7 +382,7 @@ def _entity(entity_id: str) -> Entity:
 def _first(query: ListQuery) -> Entity | None:
     """Return the entity that a list begins with: all of the list, unless it is a user with pairs; None: any may."""
     if query.id is not None:
-        return Entity.from_id(query.id)
+        return Entity.from_id(query.id, pointer="id")
     kinds = (EntityType.USER, EntityType.IP, EntityType.TOPIC, EntityType.BROKER)
     kind = next((kind for kind in kinds if kind in query.names), None)
     return None if kind is None else Entity(((kind, query.names[kind]),))

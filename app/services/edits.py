@@ -172,7 +172,8 @@ def check_node(collection: Collection, edit: Edit, node: Node | None) -> None:
         PreconditionFailedError: The precondition does not hold.
     """
     if node is not None and node.defect is not None:
-        raise CorruptZnodeError(full_path(collection.tree, edit.entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
+        path = full_path(collection.tree, edit.entity)
+        raise CorruptZnodeError(path, node.defect, pointer=edit.pointer, outcome=WriteOutcome.NOT_APPLIED)
     if edit.precondition.demands:
         edit.precondition.check(_etag(collection, edit.entity, node))
 

@@ -39,6 +39,7 @@ class Precondition:
     if_none_match: tuple[str, ...] | None = None
     """None of these may be the current ETag; ``*`` demands that nothing is there."""
     pointer: str | None = None
+    """Where ``if_match`` was given; None: in the header."""
 
     @property
     def demands(self) -> bool:
@@ -57,9 +58,9 @@ class Precondition:
                 if etag
                 else "The entity has nothing set in this collection, so no If-Match holds",
                 etag=etag,
-                pointer=self.pointer,
+                pointer=self.pointer or "If-Match",
             )
         if self.if_none_match is not None and etag is not None and ({ANY, etag} & set(self.if_none_match)):
             raise PreconditionFailedError(
-                f"The entity exists with ETag {etag}, which If-None-Match excludes", etag=etag, pointer=self.pointer
+                f"The entity exists with ETag {etag}, which If-None-Match excludes", etag=etag, pointer="If-None-Match"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
@@ -117,8 +118,19 @@ def test_findings_of_the_parser_name_their_place() -> None:
     request = Request({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []})
     found = [
         {"type": "missing", "loc": ("body", "entries", 0, "a/b~c"), "msg": "Field required"},
+        {"type": "string_type", "loc": ("body", "entries", 0, "x/y", "str"), "msg": "no text"},
+        {"type": "int_type", "loc": ("body", "entries", 0, "x/y", "int"), "msg": "no number"},
+        {"type": "string_type", "loc": ("body", "entries", 0, "str"), "msg": "no text"},
+        {"type": "model_type", "loc": ("body", "entries", 1), "msg": "no instance of Entry"},
         {"type": "int_parsing", "loc": ("query", "pageSize"), "msg": "not a number"},
     ]
-    body = bytes(problems.validation_problem(request, found).body).decode()
-    assert '"pointer":"/entries/0/a~1b~0c"' in body
-    assert '"pointer":"query/pageSize"' in body
+    sent = {"entries": [{"x/y": None, "str": 1}, 7]}
+    body = json.loads(bytes(problems.validation_problem(request, found, sent).body))
+    assert body["errors"] == [
+        {"pointer": "/entries/0/a~1b~0c", "detail": "this member is required"},
+        {"pointer": "/entries/0/x~1y", "detail": "no text; or: no number"},
+        {"pointer": "/entries/0/str", "detail": "no text"},
+        {"pointer": "/entries/1", "detail": "this must be a JSON object"},
+        {"pointer": "pageSize", "detail": "not a number"},
+    ]
+    assert body["detail"] == "/entries/0/a~1b~0c: this member is required"

@@ -191,7 +191,7 @@ def test_any_text_is_kept_or_refused(key: str, value: str) -> None:
     except InvalidRequestError as error:
         assert error.detail.startswith(key)
     else:
-        assert CONFIGS.check_whole(PAIR, {key: value}, inherited={}) == []
+        assert CONFIGS.check_whole(PAIR, {key: value}, inherited={}, pointers={}) == []
 
 
 # ---------------------------------------------------------------- the whole
@@ -211,7 +211,7 @@ HEARTBEAT, SESSION = "heartbeat.interval.ms", "session.timeout.ms"
     ],
 )
 def test_heartbeat_below_session(after: dict[str, str], inherited: dict[str, str]) -> None:
-    assert CONFIGS.check_whole(PAIR, after, inherited=inherited) == []
+    assert CONFIGS.check_whole(PAIR, after, inherited=inherited, pointers={}) == []
 
 
 @pytest.mark.parametrize(
@@ -225,18 +225,23 @@ def test_heartbeat_below_session(after: dict[str, str], inherited: dict[str, str
 )
 def test_heartbeat_not_below_session(after: dict[str, str], inherited: dict[str, str], detail: str) -> None:
     with pytest.raises(InvalidRequestError, match=re.escape(detail)) as caught:
-        CONFIGS.check_whole(PAIR, after, inherited=inherited, pointer="/entries/3")
-    assert caught.value.pointer == "/entries/3"
+        CONFIGS.check_whole(PAIR, after, inherited=inherited, pointers={HEARTBEAT: "/ops/1", SESSION: "/ops/0"})
+    assert caught.value.pointer == "/ops/1"
+    with pytest.raises(InvalidRequestError) as caught:
+        CONFIGS.check_whole(PAIR, after, inherited=inherited, pointers={SESSION: "/ops/0"})
+    assert caught.value.pointer == "/ops/0"
 
 
 def test_a_contradiction_of_others_does_not_stop_a_write() -> None:
     inherited = {HEARTBEAT: "9000", SESSION: "6000"}
-    [warning] = CONFIGS.check_whole(PAIR, {"acks": "1"}, inherited=inherited)
+    [warning] = CONFIGS.check_whole(PAIR, {"acks": "1"}, inherited=inherited, pointers={})
     assert "must be below" in warning
 
 
 def test_values_of_others_that_don_t_parse_do_not_stop_a_write() -> None:
-    warnings = CONFIGS.check_whole(PAIR, {HEARTBEAT: "soon", "acks": "2", "other": "x"}, inherited={SESSION: "6000"})
+    warnings = CONFIGS.check_whole(
+        PAIR, {HEARTBEAT: "soon", "acks": "2", "other": "x"}, inherited={SESSION: "6000"}, pointers={}
+    )
     assert len(warnings) == 2
     assert "acks must be one of" in warnings[0]
     assert "heartbeat.interval.ms must be a whole number" in warnings[1]
@@ -256,7 +261,7 @@ def test_values_of_others_that_don_t_parse_do_not_stop_a_write() -> None:
 def test_defaults_are_warned_of(entity_id: str, told: str | None) -> None:
     entity = Entity.from_id(entity_id)
     warnings = PLAIN.remarks(entity)
-    assert CONFIGS.check_whole(entity, {"acks": "1"}, inherited={}) == warnings
+    assert CONFIGS.check_whole(entity, {"acks": "1"}, inherited={}, pointers={}) == warnings
     assert len(warnings) == (0 if told is None else 1)
     assert told is None or told in warnings[0]
 

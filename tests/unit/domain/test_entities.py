@@ -71,9 +71,12 @@ def test_desanitize_refuses(element: str) -> None:
 )
 def test_names_that_no_znode_can_carry(name: str, detail: str) -> None:
     with pytest.raises(InvalidRequestError, match=detail) as caught:
-        Entity.from_components([("user", name)], pointer="/entity")
+        Entity.from_components([("client-id", "a"), ("user", name)], pointer="/entity")
     assert caught.value.code is KafkaCode.INVALID_REQUEST
-    assert caught.value.pointer == "/entity"
+    assert caught.value.pointer == "/entity/1/entityName"
+    with pytest.raises(InvalidRequestError, match=detail) as caught:
+        Entity.from_names({"client-id": "a", "user": name}, pointer="/entity")
+    assert caught.value.pointer == "/entity/user"
 
 
 @pytest.mark.parametrize(

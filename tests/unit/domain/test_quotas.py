@@ -230,7 +230,7 @@ def test_what_is_stored_reads_back_and_is_what_was_meant(key: str, value: float,
         assert stored == java_double(parse_java_double(stored))
     else:
         assert re.fullmatch("0|[1-9][0-9]*", stored)
-    assert QUOTAS.check_whole(entity, {key: stored}, inherited={}) == []
+    assert QUOTAS.check_whole(entity, {key: stored}, inherited={}, pointers={}) == []
 
 
 @given(value=st.floats(min_value=0, max_value=1e18))
@@ -302,7 +302,7 @@ def test_decode_refuses_what_json_can_t_carry(key: str, stored: str) -> None:
     ],
 )
 def test_stored_values_that_brokers_can_t_read_are_told(key: str, stored: str, readable: bool) -> None:  # noqa: FBT001 - a test parameter
-    warnings = QUOTAS.check_whole(ALICE, {key: stored}, inherited={})
+    warnings = QUOTAS.check_whole(ALICE, {key: stored}, inherited={}, pointers={})
     assert len(warnings) == (0 if readable else 1)
     assert readable or key in warnings[0]
 

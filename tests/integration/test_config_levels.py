@@ -1,0 +1,237 @@
+"""What is in force on topics and brokers, over all levels: topic, broker, default of all brokers, file, Kafka's own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from app.client import ProblemError
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+    from tests.support.servers import Database
+
+PREFIXED = "listener.name.external.ssl.keystore.type"
+FILES = {
+    # The topics' values come from the broker with the lowest id.
+    "0": "log.retention.hours=2\nnum.io.threads=6\nlog.roll.hours=1\n",
+    "1": f"log.retention.hours=2\nlog.retention.ms=1000\n{PREFIXED}=PEM\nssl.keystore.type=JKS\n"
+    "ssl.key.password=hidden-in-a-file\n",
+}
+TOPIC, BROKER, DEFAULT = "TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG"
+STATIC, KAFKA = "STATIC_BROKER_CONFIG", "DEFAULT_CONFIG"
+
+
+@pytest.fixture(scope="module")
+def service(
+    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """A service that knows the files of two brokers."""
+    directory = tmp_path_factory.mktemp("files")
+    files = {}
+    for broker, text in FILES.items():
+        path = directory / f"server-{broker}.properties"
+        path.write_text(text)
+        files[broker] = str(path)
+    with Service(
+        directory,
+        connect=module_chroot,
+        dsn=module_database.service_dsn,
+        cluster={"server_properties": files},
+    ) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _nothing_dynamic(client: ConfplaneClient) -> AsyncIterator[None]:
+    yield
+    async for item in client.items("configs", kind="broker"):
+        await client.delete("configs", item["id"])
+
+
+async def found(client: ConfplaneClient, entity: str, key: str) -> tuple[Any, Any, list[tuple[Any, ...]]]:
+    """Return a config's value, source and synonyms, the same by both ways to ask."""
+    effective = await client.effective("configs", entity)
+    item = next(item for item in effective.body["configs"] if item["key"] == key)
+    kind, _, name = entity.partition("=")
+    body = {
+        "resources": [{"resourceType": kind.upper(), "resourceName": name, "configurationKeys": [key]}],
+        "includeSynonyms": True,
+    }
+    (result,) = (await client.request("POST", "configs:describe", json=body)).body["results"]
+    (described,) = result["configs"]
+    assert {**described, "key": key, "source": described["configSource"]}.items() >= {
+        name: value for name, value in item.items() if name != "synonyms"
+    }.items()
+    assert described["synonyms"] == item["synonyms"]
+    assert result["warnings"] == effective.body["warnings"]
+    return item["value"], item["source"], [(each["name"], each["value"], each["source"]) for each in item["synonyms"]]
+
+
+async def test_a_topics_retention_at_all_five_levels(client: ConfplaneClient) -> None:
+    await client.put("configs", "topic=five", {"retention.ms": "1000"})
+    await client.put("configs", "broker=0", {"log.retention.ms": "2000"})
+    await client.put("configs", "broker", {"log.retention.ms": "3000"})
+    levels = [
+        ("retention.ms", "1000", TOPIC),
+        ("log.retention.ms", "2000", BROKER),
+        ("log.retention.ms", "3000", DEFAULT),
+        ("log.retention.hours", "2", STATIC),
+        ("log.retention.hours", "168", KAFKA),
+    ]
+    assert await found(client, "topic=five", "retention.ms") == ("1000", TOPIC, levels)
+    await client.delete("configs", "topic=five")
+    assert await found(client, "topic=five", "retention.ms") == ("2000", BROKER, levels[1:])
+    await client.delete("configs", "broker=0")
+    assert await found(client, "topic=five", "retention.ms") == ("3000", DEFAULT, levels[2:])
+    await client.delete("configs", "broker")
+    # Two hours in milliseconds. The hours lead no list of a config that is called something else.
+    assert await found(client, "topic=five", "retention.ms") == ("7200000", KAFKA, [])
+    assert await found(client, "topic=five", "segment.ms") == ("3600000", KAFKA, [])
+
+
+async def test_a_negative_retention_is_none(client: ConfplaneClient) -> None:
+    await client.put("configs", "broker", {"log.retention.ms": "-5"})
+    assert (await found(client, "topic=negative", "retention.ms"))[:2] == ("-1", DEFAULT)
+
+
+async def test_kafkas_examples_of_synonyms(client: ConfplaneClient) -> None:
+    assert await found(client, "topic=examples", "retention.ms") == ("7200000", KAFKA, [])
+    await client.put("configs", "broker", {"log.retention.ms": "1"})
+    assert await found(client, "topic=examples", "retention.ms") == (
+        "1",
+        DEFAULT,
+        [
+            ("log.retention.ms", "1", DEFAULT),
+            ("log.retention.hours", "2", STATIC),
+            ("log.retention.hours", "168", KAFKA),
+        ],
+    )
+    await client.delete("configs", "broker")
+    assert await found(client, "broker=1", "log.retention.hours") == (
+        "2",
+        STATIC,
+        [("log.retention.hours", "2", STATIC), ("log.retention.hours", "168", KAFKA)],
+    )
+    await client.put("configs", "broker=1", {PREFIXED: "PKCS12"})
+    assert await found(client, "broker=1", PREFIXED) == (
+        "PKCS12",
+        BROKER,
+        [
+            (PREFIXED, "PKCS12", BROKER),
+            (PREFIXED, "PEM", STATIC),
+            ("ssl.keystore.type", "JKS", STATIC),
+            ("ssl.keystore.type", "JKS", KAFKA),
+        ],
+    )
+
+
+async def test_a_brokers_own_value_goes_before_the_default(client: ConfplaneClient, zk: KazooClient) -> None:
+    key = "background.threads"
+    await client.put("configs", "broker", {key: "12"})
+    levels = [(key, "12", DEFAULT), (key, "10", KAFKA)]
+    assert await found(client, "broker=0", key) == ("12", DEFAULT, levels)
+    await client.put("configs", "broker=0", {key: "14"})
+    assert await found(client, "broker=0", key) == ("14", BROKER, [(key, "14", BROKER), *levels])
+    assert await found(client, "broker=1", key) == ("12", DEFAULT, levels)
+    # The default alone is what is set there; nothing below it counts.
+    assert await found(client, "broker", key) == ("12", DEFAULT, levels[:1])
+    assert [item["key"] for item in (await client.effective("configs", "broker")).body["configs"]] == [key]
+    await client.delete("configs", "broker=0")
+    assert zk.get("/config/brokers/0")[0] == b'{"version":1,"config":{}}'
+    assert (await found(client, "broker=0", key))[:2] == ("12", DEFAULT)
+
+
+async def test_what_depends_on_an_unknown_file_is_marked(client: ConfplaneClient) -> None:
+    async def assumed(entity: str, key: str) -> Any:
+        body = (await client.effective("configs", entity)).body
+        return next(item["assumed"] for item in body["configs"] if item["key"] == key)
+
+    assert await assumed("broker=0", "num.network.threads") is False
+    assert await assumed("broker=77", "num.network.threads") is True
+    await client.put("configs", "broker", {"num.network.threads": "4"})
+    assert await assumed("broker=77", "num.network.threads") is False
+
+
+async def test_secrets_of_files_are_not_shown(client: ConfplaneClient) -> None:
+    body = (await client.effective("configs", "broker=1")).body
+    item = next(item for item in body["configs"] if item["key"] == "ssl.key.password")
+    assert (item["value"], item["source"], item["isSensitive"]) == (None, STATIC, True)
+    assert item["synonyms"] == [{"name": "ssl.key.password", "value": None, "source": STATIC}]
+    assert "hidden" not in json.dumps(body)
+
+
+async def test_entries_that_brokers_leave_out(client: ConfplaneClient, zk: KazooClient) -> None:
+    config = {
+        "num.partitions": "9",
+        "log.flush.interval.ms": "soon",
+        "ssl.keystore.type": "PEM",
+        "background.threads": "7",
+    }
+    zk.create("/config/brokers/30", json.dumps({"version": 1, "config": config}).encode(), makepath=True)
+    zk.create("/config/changes/config_change_", b'{"version":2,"entity_path":"brokers/30"}', sequence=True)
+    await client.get("configs", "broker=30", strong=True)
+    body = (await client.effective("configs", "broker=30")).body
+    in_force = {item["key"]: (item["value"], item["source"]) for item in body["configs"]}
+    assert in_force["background.threads"] == ("7", BROKER)
+    assert in_force["num.partitions"] == ("1", KAFKA)
+    assert in_force["log.flush.interval.ms"] == (None, KAFKA)
+    assert in_force["ssl.keystore.type"] == ("JKS", KAFKA)
+    assert sorted(warning.split(":")[0] for warning in body["warnings"]) == [
+        "Brokers leave out the stored log.flush.interval.ms",
+        "Brokers leave out the stored num.partitions",
+        "Brokers leave out the stored ssl.keystore.type",
+    ]
+    # They are shown as declared, and a change of something else leaves them where they are.
+    assert (await client.get("configs", "broker=30")).body["configs"] == config
+    etag = (await client.effective("configs", "broker=30")).etag
+    op = {"name": "background.threads", "configOperation": "SET", "value": "8"}
+    answer = await client.request(
+        "POST",
+        "configs:incrementalAlter",
+        json={"resources": [{"resourceType": "BROKER", "resourceName": "30", "configs": [op]}]},
+    )
+    assert any("num.partitions" in warning for warning in answer.body["responses"][0]["warnings"])
+    assert json.loads(zk.get("/config/brokers/30")[0])["config"] == {**config, "background.threads": "8"}
+    # What is said besides the values is a part of what a poller is told.
+    await client.put("configs", "broker=30", {"background.threads": "7"})
+    assert (await client.effective("configs", "broker=30")).body["warnings"] == []
+    assert (await client.effective("configs", "broker=30")).etag != etag
+
+
+@pytest.mark.parametrize(("threads", "accepted"), [("2", False), ("3", True), ("12", True), ("13", False)])
+async def test_threads_change_by_half_to_double(client: ConfplaneClient, threads: str, *, accepted: bool) -> None:
+    put = client.put("configs", "broker=0", {"num.io.threads": threads})  # its file has 6
+    if accepted:
+        await put
+        assert (await found(client, "broker=0", "num.io.threads"))[0] == threads
+        return
+    with pytest.raises(ProblemError) as caught:
+        await put
+    assert (caught.value.status, caught.value.kafka_error_code) == (400, 42)
+    assert caught.value.body["errors"][0]["pointer"] == "/configs/num.io.threads"
+    assert "half and double of the 6" in caught.value.body["detail"]
+
+
+async def test_threads_of_a_broker_whose_file_is_unknown(client: ConfplaneClient) -> None:
+    answer = await client.request(
+        "PUT", "configs/broker=31", json={"configs": {"num.io.threads": "100"}}, params={"view": "full"}
+    )
+    assert any("num.io.threads" in warning for warning in answer.body["status"]["warnings"])
+
+
+async def test_a_default_must_suit_each_broker(client: ConfplaneClient) -> None:
+    """A default is in force on every broker that has no value of its own: on broker 0, whose file has 6 threads."""
+    with pytest.raises(ProblemError) as caught:
+        await client.put("configs", "broker", {"num.io.threads": "16"})
+    assert caught.value.kafka_error_code == 42
+    await client.put("configs", "broker=0", {"num.io.threads": "8"})
+    await client.put("configs", "broker", {"num.io.threads": "16"})

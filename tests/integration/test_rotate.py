@@ -134,7 +134,11 @@ def wait_stalled(connection: psycopg.Connection) -> None:
 
 def changes_of(owner_dsn: str, zk: KazooClient) -> dict[str, list[str]]:
     """Return, by entity, the changes that were applied: those with an outcome that says so, or with a marker."""
-    markers = set(zk.get_children("/confplane/commits"))
+    markers = {
+        change
+        for change in zk.get_children("/confplane/commits")
+        if "attempt" in json.loads(zk.get(f"/confplane/commits/{change}")[0])  # one that says otherwise stops a change
+    }
     found: dict[str, list[str]] = {}
     with psycopg.connect(owner_dsn) as connection:
         for change, entity, committed in connection.execute(

@@ -56,17 +56,21 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]
         process.wait(60)
 
 
-def test_the_five_minutes(stack: tuple[Path, int], tmp_path: Path) -> None:
+def run(blocks: list[str], stack: tuple[Path, int], directory: Path) -> list[str]:
+    """Run shell blocks in one shell, and return what each printed."""
     data, port = stack
-    blocks = commands("Five minutes with it")
     script = "set -eu\n" + "echo '#'\n".join(blocks)
     script = script.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace(".venv/bin/python", sys.executable)
-    (tmp_path / ".confplane").symlink_to(data)
+    (directory / ".confplane").symlink_to(data)
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, env=os.environ
+        ["bash", "-c", script], cwd=directory, capture_output=True, text=True, timeout=120, check=False, env=os.environ
     )
     assert done.returncode == 0, done.stderr
-    _, altered, effective, quotas, stored, trail = [part.strip() for part in done.stdout.split("#\n")]
+    return [part.strip() for part in done.stdout.split("#\n")]
+
+
+def test_the_five_minutes(stack: tuple[Path, int], tmp_path: Path) -> None:
+    _, altered, effective, quotas, stored, trail = run(commands("Five minutes with it"), stack, tmp_path)
     assert json.loads(altered)["failed"] == 0
     in_force = {item["key"]: item for item in json.loads(effective)["configs"]}
     assert in_force["session.timeout.ms"]["value"] == "11000"
@@ -77,6 +81,16 @@ def test_the_five_minutes(stack: tuple[Path, int], tmp_path: Path) -> None:
         "config": {"acks": "all", "session.timeout.ms": "20000", "producer_byte_rate": "2097152"},
     }
     assert [item["outcome"] for item in json.loads(trail)["items"]] == ["committed"] * 3
+
+
+def test_topics_and_brokers(stack: tuple[Path, int], tmp_path: Path) -> None:
+    blocks = [*commands("Five minutes with it")[:1], *commands("Topics and brokers")]
+    _, altered, described, put = run(blocks, stack, tmp_path)
+    assert json.loads(altered)["failed"] == 0
+    (config,) = json.loads(described)["results"][0]["configs"]
+    assert (config["value"], config["configSource"]) == ("86400000", "TOPIC_CONFIG")
+    assert [item["value"] for item in config["synonyms"]] == ["86400000", "604800000", "168"]
+    assert json.loads(put) == {"id": "broker=0", "configs": {"background.threads": "12"}}
 
 
 @pytest.mark.parametrize("name", ["CN=a b", "CN=Alice, O=Acme/x y*é", "plain.name_-1", "a~b(c)!'", "日本"])

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 
@@ -118,11 +118,35 @@ class PolicySettings(_Group):
     options: dict[str, Any] = Field(default={}, description="What the plug-in is given; its own to define")
 
 
+class SecureAclSettings(_Group):
+    """Nodes that only the brokers and this service may change, as with the brokers' ``zookeeper.set.acl=true``.
+
+    What holds secrets, below /config/users and /config/brokers, only they may read.
+    """
+
+    identity: str = Field(
+        pattern=r"^(sasl:\S+|x509:\S.*=.*\S|digest:[^:]+:[A-Za-z0-9+/]{27}=)$",
+        description="Who the brokers are to ZooKeeper: 'sasl:kafka', 'x509:CN=broker,O=Acme' or 'digest:user:hash'",
+    )
+    credentials_file: Path = Field(
+        description="A file that holds 'user:password': who this service is to ZooKeeper, in its scheme 'digest'."
+        " Without, it could not change again what it created"
+    )
+
+
 class ClusterSettings(_Group):
     """One Kafka cluster."""
 
     zookeeper: str = Field(
         min_length=1, description="host:port[,host:port...][/chroot], as in Kafka's zookeeper.connect"
+    )
+    zookeeper_acl: Annotated[
+        Annotated[Literal["open"], Tag("open")] | Annotated[SecureAclSettings, Tag("secure")],
+        # Not tried one after the other: the message is about the one that was meant.
+        Discriminator(lambda given: "open" if isinstance(given, str) else "secure"),
+    ] = Field(
+        default="open",
+        description="The ACL of new znodes: 'open' to all, or the brokers' identity and this service's",
     )
     session_timeout_ms: int = Field(default=10_000, ge=1_000, le=120_000)
     max_packet: int = Field(default=900_000, ge=10_000, le=1_048_575, description="Largest transaction in bytes")

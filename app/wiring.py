@@ -37,7 +37,7 @@ from app.services.describe import DescribeService
 from app.services.readiness import Readiness
 from app.services.rotate import RotateService
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
-from app.store import FacetIndex, ZooKeeperStore
+from app.store import Access, FacetIndex, ZooKeeperStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -161,6 +161,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
         session_timeout_ms=cluster.session_timeout_ms,
         max_packet=cluster.max_packet,
         notifications_max=cluster.notifications_max,
+        access=Access.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl),
         facets={
             facet.name.value: FacetIndex(_tree(facet, cluster), facet.owns, _covers(facet))
             for facet in (*_client_facets(cluster), Configs())

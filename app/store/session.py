@@ -25,7 +25,6 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, ZookeeperError
 from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
 from kazoo.protocol.states import EventType, KazooState
-from kazoo.security import OPEN_ACL_UNSAFE
 
 from app.domain.errors import UnavailableError, WriteOutcome
 from app.store import znodes
@@ -33,6 +32,8 @@ from app.store.bridge import LoopHandler, Mailbox, Reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
+
+    from app.store.access import Access
 
     Watcher = Callable[[Any], None]
 
@@ -81,7 +82,7 @@ class Session:
         ready: The writer node exists and the session was not given up.
     """
 
-    def __init__(self, mailbox: Mailbox, hosts: str, chroot: str, timeout_ms: int) -> None:
+    def __init__(self, mailbox: Mailbox, hosts: str, chroot: str, timeout_ms: int, access: Access) -> None:
         self.writer = secrets.token_hex(16)
         self.ready = False
         self.retired = False
@@ -89,11 +90,13 @@ class Session:
         """Until connected what was asked for, then what the server agreed to."""
         self._mailbox = mailbox
         self._chroot = chroot
+        self._access = access
         self._client = KazooClient(
             hosts,
             timeout=timeout_ms / 1000,
             handler=LoopHandler(mailbox),
             connection_retry=_RETRY,
+            auth_data=access.auth,
             logger=_kazoo_logger,
         )
         self._note_negotiated_timeout()
@@ -166,7 +169,8 @@ class Session:
 
     def create(self, path: str, *, ephemeral: bool = False) -> Reply:
         """Create a node without data."""
-        return self._submit([Create(self._chroot + path, None, OPEN_ACL_UNSAFE, _EPHEMERAL if ephemeral else 0)])
+        acl = self._access.acl_of(path)
+        return self._submit([Create(self._chroot + path, None, acl, _EPHEMERAL if ephemeral else 0)])
 
     def multi(self, operations: Iterable[tuple[Any, ...]]) -> Reply:
         """Submit a transaction of ``("set", path, data, version)``, ``("check", path, version)``, ``("create", path,
@@ -183,7 +187,7 @@ class Session:
             elif kind == "delete":
                 requests.append(Delete(chroot + path, -1))
             else:
-                requests.append(Create(chroot + path, *rest, OPEN_ACL_UNSAFE, _FLAGS[kind]))
+                requests.append(Create(chroot + path, *rest, self._access.acl_of(path), _FLAGS[kind]))
         return self._submit(requests)
 
     def _submit(self, requests: list[Any]) -> Reply:
@@ -232,12 +236,12 @@ class Session:
     async def ensure_roots(self) -> None:
         """Create the chroot and the roots that are missing, without data, as brokers do."""
         elements = self._chroot.strip("/").split("/") if self._chroot else []
-        roots = ["/" + "/".join(elements[: depth + 1]) for depth in range(len(elements))]
-        roots += [self._chroot + root for root in znodes.PERSISTENT_ROOTS]
+        roots = {"/" + "/".join(elements[: depth + 1]): "/" for depth in range(len(elements))}
+        roots |= {self._chroot + root: root for root in znodes.PERSISTENT_ROOTS}
         stats = [self._made(self._checked().exists_async(root)) for root in roots]
-        for root, stat in zip(roots, stats, strict=True):
+        for (root, below), stat in zip(roots.items(), stats, strict=True):
             if await stat is None:
-                [result] = await self._submit([Create(root, None, OPEN_ACL_UNSAFE, 0)])
+                [result] = await self._submit([Create(root, None, self._access.acl_of(below), 0)])
                 if isinstance(result, Exception) and not isinstance(result, NodeExistsError):
                     raise result
 
@@ -249,6 +253,7 @@ class Keeper:
         hosts: ``host:port[,host:port...]``.
         chroot: ``""`` or ``/path``.
         timeout_ms: The session timeout to ask for.
+        access: The session's credentials, and the ACLs of what it creates.
         on_ready: Called when a session became ready, and again when it is back after a disconnect (its watches are
             gone then).
         on_down: Called when the connection or the session is lost.
@@ -261,11 +266,12 @@ class Keeper:
         chroot: str,
         timeout_ms: int,
         *,
+        access: Access,
         name: str,
         on_ready: Callable[[Session], None],
         on_down: Callable[[], None],
     ) -> None:
-        self._new: Callable[[], Session] = partial(Session, mailbox, hosts, chroot, timeout_ms)
+        self._new: Callable[[], Session] = partial(Session, mailbox, hosts, chroot, timeout_ms, access)
         self._name = name
         self._on_ready = on_ready
         self._on_down = on_down

@@ -20,6 +20,7 @@ from app.domain.errors import (
 from app.domain.facets import Tree
 from app.services.ports import Committed, Conflict, FreezeState, SessionEnded, StoreStatus, Unknown
 from app.store import findings, metadata, transactions, znodes
+from app.store.access import Access
 from app.store.bridge import Mailbox
 from app.store.follower import Follower
 from app.store.guard import Guard
@@ -53,6 +54,7 @@ class ZooKeeperStore:
         max_packet: Largest transaction in bytes.
         notifications_max: Most notifications while brokers are registered.
         facets: By facet name, what the mirror indexes for it.
+        access: Who this service is to ZooKeeper, and the ACL of what it creates; nobody, and open, where left out.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class ZooKeeperStore:
         max_packet: int,
         notifications_max: int,
         facets: Mapping[str, FacetIndex],
+        access: Access | None = None,
     ) -> None:
         self.name = name
         hosts, _, chroot = connect.partition("/")
@@ -75,7 +78,7 @@ class ZooKeeperStore:
         self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
         for facet, index in facets.items():
             self._trees.setdefault(index.tree, {})[facet] = index
-        self._facets = dict(facets)
+        self._access = access or Access()
 
     # -- life
 
@@ -88,6 +91,7 @@ class ZooKeeperStore:
             self._hosts,
             self._chroot,
             self._session_timeout_ms,
+            access=self._access,
             name=self.name,
             on_ready=self._on_ready,
             on_down=self._on_down,
@@ -254,7 +258,7 @@ class ZooKeeperStore:
 
     async def check_admission(self, writes: Sequence[EntityWrite], deadline: float) -> None:
         """Refuse writes that may not be tried now; see the port."""
-        transactions.check_size(writes, self._chroot, self._max_packet)
+        transactions.check_size(writes, self._chroot, self._max_packet, self._access)
         try:
             self._guard.checks()
         except (FrozenError, StaleControllerError):
@@ -300,7 +304,7 @@ class ZooKeeperStore:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._surroundings(session, transaction, deadline)
         made = transactions.plan(transaction, guard=self._guard.checks(), missing=missing, topics=topics)
-        size = transactions.packet_size(made.operations, self._chroot)
+        size = transactions.packet_size(made.operations, self._chroot, self._access)
         if size > self._max_packet:
             raise transactions.too_large(size, self._max_packet)
         return await self._run(session, made, transaction.writes, deadline)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from app.domain.entities import Entity
     from app.services.ports import EntityWrite, FreezeWrite, Transaction
+    from app.store.access import Access
 
 Operation = tuple[Any, ...]
 
@@ -40,7 +41,6 @@ _HEADER: Final = 9
 """Bytes of an operation's header within a transaction: type, done flag, error."""
 _ENVELOPE: Final = 4 + 4 + 4 + _HEADER
 """Length, xid and type of the request, and the header that ends the list."""
-_OPEN_ACL: Final = 4 + 4 + (4 + len("world")) + (4 + len("anyone"))
 _STAND_IN: Final = "0" * 36
 _PRINCIPAL_ALLOWANCE: Final = 1024
 """Bytes set aside for principal and request id where a transaction is measured before they are known."""
@@ -183,45 +183,46 @@ def notifications_of(writes: Sequence[EntityWrite]) -> int:
 # ---------------------------------------------------------------- size
 
 
-def packet_size(operations: Sequence[Operation], chroot: str) -> int:
+def packet_size(operations: Sequence[Operation], chroot: str, access: Access) -> int:
     """Return the length of the packet that a transaction makes, in bytes."""
-    return _ENVELOPE + sum(_operation_size(operation, len(chroot.encode())) for operation in operations)
+    base = len(chroot.encode())
+    return _ENVELOPE + sum(_operation_size(operation, base, access) for operation in operations)
 
 
-def _operation_size(operation: Operation, chroot: int) -> int:
+def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
     kind, path, *rest = operation
     size = _HEADER + 4 + chroot + len(path.encode())
     if kind == "check":
         return size + 4
     size += 4 + len(rest[0] or b"")
-    return size + 4 if kind == "set" else size + _OPEN_ACL + 4
+    return size + 4 if kind == "set" else size + access.acl_size(path) + 4
 
 
-def check_size(writes: Sequence[EntityWrite], chroot: str, limit: int) -> None:
+def check_size(writes: Sequence[EntityWrite], chroot: str, limit: int, access: Access) -> None:
     """Refuse writes whose transaction would be too large, with room for what is not known yet.
 
     Raises:
         BodyTooLargeError: It would.
     """
-    if sum(_at_most(write) for write in writes) + 4096 + len(writes) * 8 * len(chroot) < limit:
+    if sum(_at_most(write) for write in writes) + 4096 + len(writes) * 8 * (len(chroot) + access.largest_acl) < limit:
         return
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE
     base = len(chroot.encode())
     # Writer, three checks of the guard, marker; its list of writes is counted with them.
-    size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base)
-    size += 3 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base)
-    size += _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base)
+    size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base, access)
+    size += 3 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, access)
+    size += _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base, access)
     for write in writes:
         path = znodes.path_of(write.tree, write.entity)
         operation = ("create", path, znodes.encode_entity(write.config, write.extra))
-        size += _operation_size(operation, base)
+        size += _operation_size(operation, base, access)
         for topic in topics_of([write.entity]):
-            size += _operation_size(("check", znodes.topic_path(topic), -1), base)
+            size += _operation_size(("check", znodes.topic_path(topic), -1), base, access)
         size += sum(
-            _operation_size(("create", each, b""), base) for each in znodes.parents_of(write.tree, write.entity)
+            _operation_size(("create", each, b""), base, access) for each in znodes.parents_of(write.tree, write.entity)
         )
         notification = znodes.encode_notification(write.entity.path)
-        size += _operation_size(("create", f"{znodes.CHANGE_PREFIX}", notification), base)
+        size += _operation_size(("create", f"{znodes.CHANGE_PREFIX}", notification), base, access)
         size += len(path.encode()) * 2 + 64
     if size > limit:
         raise too_large(size, limit)

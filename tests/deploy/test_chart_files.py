@@ -82,7 +82,7 @@ def _constraints(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[st
     if "$ref" in schema:
         return _constraints(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     said: dict[str, Any] = {"types": set()}
-    for option in schema.get("anyOf", [schema]):
+    for option in schema.get("anyOf") or schema.get("oneOf") or [schema]:
         if option is not schema:
             part = _constraints(option, definitions)
             said["types"] |= part.pop("types")

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.protocol.serialization import CheckVersion, Create, SetData
 from kazoo.protocol.serialization import Transaction as KazooTransaction
-from kazoo.security import OPEN_ACL_UNSAFE
 
 from app.domain.entities import Entity
 from app.domain.errors import BodyTooLargeError, StaleControllerError, ThrottledError, UnavailableError
 from app.domain.facets import Tree
 from app.services.ports import Committed, Conflict, SessionEnded, Unknown
-from app.store import transactions
+from app.store import Access, transactions
 from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -318,7 +317,8 @@ async def test_too_large_is_refused_before_it_is_sent(open_store: Opener) -> Non
     assert store.status().connected
 
 
-async def test_size_is_what_kazoo_sends(store: ZooKeeperStore) -> None:
+@pytest.mark.parametrize("access", [Access(), Access("sasl:käfka", "confplane:secret")])
+async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: Access) -> None:
     made = transactions.plan(
         transaction(store, write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)),
         guard=(("check", "/controller", 1),),
@@ -328,15 +328,15 @@ async def test_size_is_what_kazoo_sends(store: ZooKeeperStore) -> None:
     root = "/chroot"
     packet = KazooTransaction(
         [
-            kinds[kind](root + path, *rest) if kind in kinds else Create(root + path, *rest, OPEN_ACL_UNSAFE, 0)
+            kinds[kind](root + path, *rest) if kind in kinds else Create(root + path, *rest, access.acl_of(path), 0)
             for kind, path, *rest in made.operations
         ]
     ).serialize()
-    assert transactions.packet_size(made.operations, root) == 4 + 4 + 4 + len(packet)
+    assert transactions.packet_size(made.operations, root, access) == 4 + 4 + 4 + len(packet)
     estimate = transactions._PRINCIPAL_ALLOWANCE + len(packet)
     with pytest.raises(BodyTooLargeError):
-        transactions.check_size([write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)], root, len(packet))
-    transactions.check_size([write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)], root, estimate + 1000)
+        transactions.check_size([write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)], root, len(packet), access)
+    transactions.check_size([write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)], root, estimate + 1000, access)
 
 
 async def test_refusal_of_zookeepers_own_is_not_applied(store: ZooKeeperStore, raw_zk: KazooClient) -> None:

@@ -1,0 +1,87 @@
+"""Who this service is to ZooKeeper, and the ACL of every node that it creates.
+
+Open is Kafka's default: anyone may do anything. Secure is what brokers with ``zookeeper.set.acl=true`` write: all
+rights for the creator, and reading for anyone but below ``/config/users`` and ``/config/brokers``, where SCRAM keys
+and passwords are. Brokers name the creator alone. Here two may need the nodes: the brokers, whose identity the ACL
+names, and this service, by the credentials of its session (scheme ``auth``, for which ZooKeeper puts who the session
+is). Nodes that are there keep the ACL that they have.
+
+Source: core/src/main/scala/kafka/zk/ZkData.scala (defaultAcls, sensitivePath).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kazoo.security import ACL, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
+
+from app.settings import UnusableSettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.settings import SecureAclSettings
+
+_SENSITIVE: Final = ("/config/users", "/config/brokers")
+
+
+class Access:
+    """The session's credentials, and the ACLs by path.
+
+    Args:
+        identity: The brokers' ZooKeeper identity, ``scheme:id``; None for the open ACL.
+        credentials: ``user:password`` of ZooKeeper's digest scheme; None for a session without.
+    """
+
+    def __init__(self, identity: str | None = None, credentials: str | None = None) -> None:
+        self.auth = [] if credentials is None else [("digest", credentials)]
+        """For kazoo, which sends it after every connect."""
+        self._sensitive: list[ACL] = OPEN_ACL_UNSAFE
+        self._others: list[ACL] = OPEN_ACL_UNSAFE
+        if identity is not None:
+            scheme, _, name = identity.partition(":")
+            self._sensitive = [ACL(Permissions.ALL, Id(scheme, name)), ACL(Permissions.ALL, AUTH_IDS)]
+            self._others = [*self._sensitive, *READ_ACL_UNSAFE]
+        self._sensitive_size = _size(self._sensitive)
+        self.largest_acl = _size(self._others)
+        """The most bytes that an ACL takes in a request."""
+
+    @classmethod
+    def from_settings(cls, setting: str, acl: SecureAclSettings | str) -> Access:
+        """Build it from ``zookeeper_acl``, and read the file that it names.
+
+        Raises:
+            UnusableSettingsError: The file can't be read, or does not hold what it has to; ``setting`` is named.
+        """
+        if isinstance(acl, str):
+            return cls()
+        return cls(acl.identity, _credentials(acl.credentials_file, f"{setting}.credentials_file"))
+
+    def acl_of(self, path: str) -> list[ACL]:
+        """Return the ACL of a new node; the path is below the chroot."""
+        # A plain prefix, as in Kafka.
+        return self._sensitive if path.startswith(_SENSITIVE) else self._others
+
+    def acl_size(self, path: str) -> int:
+        """Return the bytes that the ACL of a new node takes in a request."""
+        return self._sensitive_size if path.startswith(_SENSITIVE) else self.largest_acl
+
+
+def _size(acl: list[ACL]) -> int:
+    # A count; for each its rights and two strings with their lengths.
+    return 4 + sum(4 + 4 + len(each.id.scheme.encode()) + 4 + len(each.id.id.encode()) for each in acl)
+
+
+def _credentials(path: Path, setting: str) -> str:
+    problem = "does not hold one line of the form user:password"
+    try:
+        user, _, password = (text := path.read_text("utf-8").strip()).partition(":")
+    except OSError as error:
+        problem = f"can't be read: {error.strerror}"
+    except UnicodeDecodeError:
+        # Raised below, where no exception is at hand any more that holds the file's content.
+        problem = "is not a text file in UTF-8"
+    else:
+        if user and password and len(text.splitlines()) == 1:
+            return text
+    raise UnusableSettingsError(f"{setting}: {path} {problem}")

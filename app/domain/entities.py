@@ -16,7 +16,7 @@ Source: clients/src/main/java/org/apache/kafka/common/utils/Sanitizer.java, KIP-
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
@@ -56,19 +56,20 @@ _PLURALS: Final = {
 }
 _TYPE_NAMES: Final = frozenset(kind.value for kind in EntityType)
 _BY_PLURAL: Final = {plural: kind for kind, plural in _PLURALS.items()}
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9._-]*")
 _ID_NAME: Final = re.compile(r"(?:[A-Za-z0-9._-]|~[0-9A-F]{2})+")
 _ESCAPE: Final = re.compile(r"~[0-9A-Fa-f]{2}")
 _ESCAPED_LOOSELY: Final = re.compile(r"(?:[A-Za-z0-9._-]|~[0-9A-Fa-f]{2})+")
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ALL_ENCODED: Final = re.compile(r"%3D|%2C")
 _RAW_NAMES: Final = {"topic": re.compile(r"[A-Za-z0-9._-]{1,249}"), "broker": re.compile(r"0|[1-9][0-9]{0,9}")}
-_CACHED_LENGTH: Final = 512
-"""Ids longer than this are parsed each time, so that a flood of long ones can't fill the memory."""
+CACHED_LENGTH: Final = 512
+"""What is made of ids longer than this is not remembered, so that a flood of long ones can't fill the memory."""
 
 
 def sanitize(name: str) -> str:
     """Percent-encode a name as Kafka does: all but ``A-Z a-z 0-9 . _ -``, per UTF-8 byte, upper-case hex."""
-    return quote(name, safe="").replace("~", "%7E")
+    return name if _PLAIN_NAME.fullmatch(name) else quote(name, safe="").replace("~", "%7E")
 
 
 def desanitize(element: str) -> str:
@@ -110,6 +111,12 @@ class Entity:
     """A config entity: its components in Kafka's order (user before client-id); the name ``None`` is the default."""
 
     components: tuple[tuple[EntityType, str | None], ...]
+    types: tuple[EntityType, ...] = field(init=False, repr=False, compare=False)
+    """The entity types of the components, in order."""
+
+    def __post_init__(self) -> None:
+        # At once, because each key that is looked at asks for them; a cached_property takes a lock.
+        object.__setattr__(self, "types", tuple([kind for kind, _ in self.components]))
 
     @classmethod
     def of(cls, **names: str | None) -> Entity:
@@ -200,7 +207,7 @@ class Entity:
             InvalidEntityIdError: Not an entity id, or not its one spelling; ``canonical_id`` is set where one exists.
         """
         try:
-            return _from_id(raw) if len(raw) <= _CACHED_LENGTH else _from_id.__wrapped__(raw)
+            return _from_id(raw) if len(raw) <= CACHED_LENGTH else _from_id.__wrapped__(raw)
         except InvalidEntityIdError as error:
             error.pointer = pointer
             raise
@@ -209,8 +216,7 @@ class Entity:
     def id(self) -> str:
         """The entity id: ``user=alice``, ``user=alice,client-id``, ``ip=10.0.0.1``."""
         return ",".join(
-            kind.value if name is None else f"{kind.value}={sanitize(name).replace('%', '~')}"
-            for kind, name in self.components
+            [kind if name is None else f"{kind}={sanitize(name).replace('%', '~')}" for kind, name in self.components]
         )
 
     @cached_property
@@ -219,11 +225,6 @@ class Entity:
         return "/".join(
             f"{kind.plural}/{DEFAULT_NODE if name is None else _element(kind, name)}" for kind, name in self.components
         )
-
-    @cached_property
-    def types(self) -> tuple[EntityType, ...]:
-        """The entity types of the components, in order."""
-        return tuple(kind for kind, _ in self.components)
 
     def get(self, kind: EntityType) -> str | None:
         """Return the name for a type; ``None`` for the default entity and for a type that is not there."""

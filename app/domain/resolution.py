@@ -10,13 +10,15 @@ Source: core/src/main/scala/kafka/server/ClientQuotaManager.scala.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from app.domain.entities import Entity, EntityType, split_id
+from app.domain.entities import CACHED_LENGTH, Entity, EntityType, split_id
 from app.domain.quotas import QUOTA_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from functools import _lru_cache_wrapper
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class ClientConfigLevel:
 
 
 L = TypeVar("L", QuotaLevel, ClientConfigLevel)
+
+_REMEMBERED: Final = 4096
 
 
 class Synonym(NamedTuple, Generic[L]):
@@ -78,7 +82,7 @@ _PER_USER: Final = "all clients of this user together"
 _PER_CLIENT: Final = "all connections with this client-id, whatever their user"
 
 
-def quota_levels(entity: Entity) -> list[QuotaLevel]:
+def quota_levels(entity: Entity) -> tuple[QuotaLevel, ...]:
     """List the entries that can decide the quotas of an entity, highest precedence first.
 
     A user, client-id or ip that is absent or the default stands for a name that has no entry of its own: levels that
@@ -87,11 +91,16 @@ def quota_levels(entity: Entity) -> list[QuotaLevel]:
     Returns:
         The levels that apply, numbered as KIP-55 numbers all eight; empty for topics and brokers.
     """
+    return _remembered(_quota_levels, entity)
+
+
+@lru_cache(_REMEMBERED)
+def _quota_levels(entity: Entity) -> tuple[QuotaLevel, ...]:
     kinds = set(entity.types)
     if kinds == {EntityType.IP}:
         return _ip_levels(entity.get(EntityType.IP))
     if not kinds or not kinds <= {EntityType.USER, EntityType.CLIENT_ID}:
-        return []
+        return ()
     user, client = entity.get(EntityType.USER), entity.get(EntityType.CLIENT_ID)
     levels = []
     for level, (user_part, client_part, shared_by) in enumerate(_LEVELS, start=1):
@@ -105,7 +114,7 @@ def quota_levels(entity: Entity) -> list[QuotaLevel]:
         levels.append(
             QuotaLevel(level, Entity(tuple(components)).id, _reason(level, user_part, client_part), shared_by)
         )
-    return levels
+    return tuple(levels)
 
 
 _NAMED: Final = "named"
@@ -137,7 +146,7 @@ def _reason(level: int, user_part: str, client_part: str) -> str:
     return f"Level {level} of 8: it applies to {whom}; entries of levels with a lower number come first."
 
 
-def _ip_levels(address: str | None) -> list[QuotaLevel]:
+def _ip_levels(address: str | None) -> tuple[QuotaLevel, ...]:
     shared_by = "all connections from one address, each address by itself"
     levels = [
         QuotaLevel(
@@ -150,7 +159,7 @@ def _ip_levels(address: str | None) -> list[QuotaLevel]:
     if address is not None:
         named = Entity(((EntityType.IP, address),)).id
         levels.insert(0, QuotaLevel(1, named, "Level 1 of 2: it applies to exactly this address.", shared_by))
-    return levels
+    return tuple(levels)
 
 
 def resolve_quotas(
@@ -173,15 +182,20 @@ def resolve_quotas(
     return {key: found for key, found in _resolve(levels, configs_by_id).items() if key in known}
 
 
-def client_config_levels(entity: Entity) -> list[ClientConfigLevel]:
+def client_config_levels(entity: Entity) -> tuple[ClientConfigLevel, ...]:
     """List the entries that can decide the client configs of an entity: ``<user, client-id>``, then ``<user>``.
 
     Default entities are never consulted (KIP-649): a default client-id counts as one without an entry of its own, and
     for the default user, or without a user, there is no level at all.
     """
+    return _remembered(_client_config_levels, entity)
+
+
+@lru_cache(_REMEMBERED)
+def _client_config_levels(entity: Entity) -> tuple[ClientConfigLevel, ...]:
     user, client = entity.get(EntityType.USER), entity.get(EntityType.CLIENT_ID)
     if user is None or not set(entity.types) <= {EntityType.USER, EntityType.CLIENT_ID}:
-        return []
+        return ()
     levels = [
         ClientConfigLevel(
             2,
@@ -199,7 +213,12 @@ def client_config_levels(entity: Entity) -> list[ClientConfigLevel]:
                 "Level 1 of 2: it applies to exactly this user with this client-id.",
             ),
         )
-    return levels
+    return tuple(levels)
+
+
+def _remembered(levels: _lru_cache_wrapper[tuple[L, ...]], entity: Entity) -> tuple[L, ...]:
+    """Return the levels of an entity from memory; clients poll those of the same few thousand entities."""
+    return levels(entity) if len(entity.id) <= CACHED_LENGTH else levels.__wrapped__(entity)
 
 
 def resolve_client_configs(

@@ -9,28 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency, ZookeeperError
 
 from app.domain.changes import Node
-from app.domain.errors import (
-    FrozenError,
-    StaleControllerError,
-    ThrottledError,
-    UnavailableError,
-    UnknownTopicError,
-    WriteOutcome,
-)
 from app.domain.facets import Tree
 from app.services.ports import Committed, Conflict, FreezeState, SessionEnded, StoreStatus, Unknown
-from app.store import findings, metadata, transactions, znodes
+from app.store import findings, transactions, znodes
 from app.store.access import Access
+from app.store.admission import Admission, mended
 from app.store.bridge import Mailbox
 from app.store.follower import Follower
 from app.store.guard import Guard
 from app.store.leader import Leadership
 from app.store.markers import Markers
-from app.store.purge import PERIOD_SECONDS, Purger
+from app.store.purge import Purger
 from app.store.session import Keeper, Session, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from app.domain.entities import Entity
@@ -73,12 +66,12 @@ class ZooKeeperStore:
         self._hosts = hosts
         self._chroot = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
         self._session_timeout_ms = session_timeout_ms
-        self._max_packet = max_packet
+        self._access = access or Access()
+        self._limits = transactions.Limits(max_packet, self._chroot, self._access)
         self._notifications_max = notifications_max
         self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
         for facet, index in facets.items():
             self._trees.setdefault(index.tree, {})[facet] = index
-        self._access = access or Access()
 
     # -- life
 
@@ -97,6 +90,14 @@ class ZooKeeperStore:
             on_down=self._on_down,
         )
         self._follower = Follower(self.name, self._trees, self._keeper.replace)
+        self._admission = Admission(
+            self.name,
+            self._limits,
+            self._notifications_max,
+            keeper=self._keeper,
+            guard=self._guard,
+            follower=self._follower,
+        )
         self._purger = Purger(self.name, self._keeper, self._follower, self._guard, self._notifications_max)
         self.markers = Markers(self.name, self._keeper)
         self.leadership = Leadership(self.name, self._keeper)
@@ -229,7 +230,7 @@ class ZooKeeperStore:
 
         Versions hold at the revision itself; an absence was seen right after it.
         """
-        await self._check_topics((entity for _, entity, _ in expectations), deadline)
+        await self._admission.check_topics((entity for _, entity, _ in expectations), deadline)
         session = self._keeper.current
         if session.writer != writer:
             raise unavailable(f"Cluster {self.name}: the ZooKeeper session was replaced")
@@ -258,35 +259,7 @@ class ZooKeeperStore:
 
     async def check_admission(self, writes: Sequence[EntityWrite], deadline: float) -> None:
         """Refuse writes that may not be tried now; see the port."""
-        transactions.check_size(writes, self._chroot, self._max_packet, self._access)
-        try:
-            self._guard.checks()
-        except (FrozenError, StaleControllerError):
-            # A refusal is not decided on what was read earlier: the controller may have come back this moment.
-            await self._mend(self._guard.refresh(), deadline)
-            self._guard.checks()
-        if self._guard.brokers:
-            after = self._follower.notifications + transactions.notifications_of(writes)
-            if after > self._notifications_max:
-                raise ThrottledError(
-                    f"Cluster {self.name}: {self._follower.notifications} config changes of the last 15 minutes wait"
-                    f" for the brokers; at most {self._notifications_max} may",
-                    outcome=WriteOutcome.NOT_APPLIED,
-                    retry_after_s=int(PERIOD_SECONDS),
-                )
-        await self._check_topics((write.entity for write in writes), deadline)
-
-    async def _check_topics(self, entities: Iterable[Entity], deadline: float) -> None:
-        topics = transactions.topics_of(entities)
-        if topics:
-            session = self._keeper.current
-            unknown = await self._answer(metadata.unknown(session, topics), deadline, session)
-            if unknown:
-                raise UnknownTopicError(
-                    f"The metadata of cluster {self.name} ({znodes.BROKER_TOPICS}) have no topic"
-                    f" {findings.some(unknown)}. Create the topic first, with Kafka's own tools",
-                    outcome=WriteOutcome.NOT_APPLIED,
-                )
+        await self._admission.check(writes, deadline)
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
         """Run the transaction; see the port.
@@ -302,11 +275,9 @@ class ZooKeeperStore:
             return SessionEnded(_REPLACED)
         if not self._guard.known:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
-        missing, topics = await self._surroundings(session, transaction, deadline)
+        missing, topics = await self._admission.surroundings(session, transaction, deadline)
         made = transactions.plan(transaction, guard=self._guard.checks(), missing=missing, topics=topics)
-        size = transactions.packet_size(made.operations, self._chroot, self._access)
-        if size > self._max_packet:
-            raise transactions.too_large(size, self._max_packet)
+        transactions.check_packet(made.operations, self._limits)
         return await self._run(session, made, transaction.writes, deadline)
 
     async def read_freeze(self, deadline: float) -> FreezeState:
@@ -314,7 +285,7 @@ class ZooKeeperStore:
         session = self._keeper.current
         found = await self._read(session, znodes.FREEZE, deadline)
         if found is None:
-            await self._mend(session.ensure_roots(), deadline)
+            await mended(session.ensure_roots(), deadline)
             raise unavailable(f"Cluster {self.name}: the znode {znodes.FREEZE} was deleted, and is made again")
         data, stat = found
         return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime))
@@ -327,7 +298,7 @@ class ZooKeeperStore:
         result = await self._run(session, transactions.plan_freeze(change), (), deadline)
         if isinstance(result, Committed):
             # So that this process shows it at once; others are told by their watches, or by the check that fails.
-            await self._mend(self._guard.refresh(), deadline)
+            await mended(self._guard.refresh(), deadline)
         return result
 
     async def _run(
@@ -369,55 +340,14 @@ class ZooKeeperStore:
                 self._keeper.replace(session)
             return verdict
         if isinstance(verdict, transactions.GuardConflict):
-            await self._mend(self._guard.refresh(), deadline)
+            await mended(self._guard.refresh(), deadline)
             return Conflict()
         if isinstance(verdict, transactions.RootsMissing):
-            await self._mend(session.ensure_roots(), deadline)
+            await mended(session.ensure_roots(), deadline)
             return Conflict()
         if isinstance(verdict, transactions.Refused):
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused the transaction: {verdict.reason}")
         return verdict or Unknown()
-
-    async def _mend(self, work: Awaitable[None], deadline: float) -> None:
-        """Do what the next attempt needs, as far as the deadline allows."""
-        try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                await work
-        except (TimeoutError, ZookeeperError, UnavailableError):
-            return
-
-    async def _surroundings(
-        self, session: Session, transaction: Transaction, deadline: float
-    ) -> tuple[frozenset[str], list[str]]:
-        """Find out which parents have to be created, and which topics the cluster's metadata must have."""
-        parents: dict[str, None] = {}
-        for write in transaction.writes:
-            if write.expected is None and not (transaction.attempt == 1 and self._parents_known(write)):
-                parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
-        topics = transactions.topics_of(write.entity for write in transaction.writes)
-        if not parents and not topics:
-            return frozenset(), []
-        replies = [session.exists(path) for path in parents]
-        parent = session.exists(znodes.BROKER_TOPICS) if topics else None
-        missing = [
-            path
-            for path, reply in zip(parents, replies, strict=True)
-            if await self._answer(reply, deadline, None) is None
-        ]
-        if parent is None or await self._answer(parent, deadline, None) is None:
-            topics = []
-        return frozenset(missing), topics
-
-    def _parents_known(self, write: EntityWrite) -> bool:
-        """Say whether the mirror shows that all parents of a node exist. A second attempt does not trust it."""
-        if len(write.entity.components) == 1 and write.tree is Tree.CONFIG:
-            return True
-        mirror = self._follower.mirror
-        if mirror is None or write.tree not in mirror.trees:
-            return False
-        # Siblings have the same parents.
-        head, comma, _ = write.entity.id.partition(",")
-        return mirror.trees[write.tree].any_below(head + comma if comma else f"{write.entity.types[0].value}")
 
     async def _answer(self, reply: Any, deadline: float, touched: Session | None) -> Any:
         """Wait for a reply whose call changes nothing that matters.

@@ -183,10 +183,31 @@ def notifications_of(writes: Sequence[EntityWrite]) -> int:
 # ---------------------------------------------------------------- size
 
 
-def packet_size(operations: Sequence[Operation], chroot: str, access: Access) -> int:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a transaction may be, and what its size depends on besides its operations."""
+
+    max_packet: int
+    """Bytes."""
+    chroot: str
+    access: Access
+
+
+def packet_size(operations: Sequence[Operation], limits: Limits) -> int:
     """Return the length of the packet that a transaction makes, in bytes."""
-    base = len(chroot.encode())
-    return _ENVELOPE + sum(_operation_size(operation, base, access) for operation in operations)
+    base = len(limits.chroot.encode())
+    return _ENVELOPE + sum(_operation_size(operation, base, limits.access) for operation in operations)
+
+
+def check_packet(operations: Sequence[Operation], limits: Limits) -> None:
+    """Refuse a transaction that is above the limit.
+
+    Raises:
+        BodyTooLargeError: It is.
+    """
+    size = packet_size(operations, limits)
+    if size > limits.max_packet:
+        raise _too_large(size, limits)
 
 
 def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
@@ -198,13 +219,15 @@ def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
     return size + 4 if kind == "set" else size + access.acl_size(path) + 4
 
 
-def check_size(writes: Sequence[EntityWrite], chroot: str, limit: int, access: Access) -> None:
+def check_size(writes: Sequence[EntityWrite], limits: Limits) -> None:
     """Refuse writes whose transaction would be too large, with room for what is not known yet.
 
     Raises:
         BodyTooLargeError: It would.
     """
-    if sum(_at_most(write) for write in writes) + 4096 + len(writes) * 8 * (len(chroot) + access.largest_acl) < limit:
+    chroot, access = limits.chroot, limits.access
+    largest = len(chroot) + access.largest_acl
+    if sum(_at_most(write) for write in writes) + 4096 + len(writes) * 8 * largest < limits.max_packet:
         return
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE
     base = len(chroot.encode())
@@ -224,8 +247,8 @@ def check_size(writes: Sequence[EntityWrite], chroot: str, limit: int, access: A
         notification = znodes.encode_notification(write.entity.path)
         size += _operation_size(("create", f"{znodes.CHANGE_PREFIX}", notification), base, access)
         size += len(path.encode()) * 2 + 64
-    if size > limit:
-        raise too_large(size, limit)
+    if size > limits.max_packet:
+        raise _too_large(size, limits)
 
 
 def _at_most(write: EntityWrite) -> int:
@@ -236,11 +259,10 @@ def _at_most(write: EntityWrite) -> int:
     return 12 * text + len(write.extra or b"") + 8 * len(write.entity.path.encode()) + 1024
 
 
-def too_large(size: int, limit: int) -> BodyTooLargeError:
-    """Return the error of a transaction above the limit."""
+def _too_large(size: int, limits: Limits) -> BodyTooLargeError:
     return BodyTooLargeError(
-        f"The change makes a ZooKeeper transaction of about {size} bytes; at most {limit} are allowed. Send fewer"
-        " entities at once, or smaller values",
+        f"The change makes a ZooKeeper transaction of about {size} bytes; at most {limits.max_packet} are allowed."
+        " Send fewer entities at once, or smaller values",
         outcome=WriteOutcome.NOT_APPLIED,
     )
 

@@ -16,6 +16,7 @@ from app.domain.errors import BodyTooLargeError, StaleControllerError, Throttled
 from app.domain.facets import Tree
 from app.services.ports import Committed, Conflict, SessionEnded, Unknown
 from app.store import Access, transactions
+from app.store.transactions import Limits
 from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -319,8 +320,9 @@ async def test_too_large_is_refused_before_it_is_sent(open_store: Opener) -> Non
 
 @pytest.mark.parametrize("access", [Access(), Access("sasl:käfka", "confplane:secret")])
 async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: Access) -> None:
+    writes = [write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)]
     made = transactions.plan(
-        transaction(store, write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)),
+        transaction(store, *writes),
         guard=(("check", "/controller", 1),),
         missing=frozenset({"/config/users/alice/clients"}),
     )
@@ -332,11 +334,11 @@ async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: Access) -
             for kind, path, *rest in made.operations
         ]
     ).serialize()
-    assert transactions.packet_size(made.operations, root, access) == 4 + 4 + 4 + len(packet)
+    assert transactions.packet_size(made.operations, Limits(0, root, access)) == 4 + 4 + 4 + len(packet)
     estimate = transactions._PRINCIPAL_ALLOWANCE + len(packet)
     with pytest.raises(BodyTooLargeError):
-        transactions.check_size([write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)], root, len(packet), access)
-    transactions.check_size([write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)], root, estimate + 1000, access)
+        transactions.check_size(writes, Limits(len(packet), root, access))
+    transactions.check_size(writes, Limits(estimate + 1000, root, access))
 
 
 async def test_refusal_of_zookeepers_own_is_not_applied(store: ZooKeeperStore, raw_zk: KazooClient) -> None:

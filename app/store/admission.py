@@ -1,0 +1,148 @@
+"""What is asked before a transaction: may these writes be tried now, and what does it have to create and to check."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from kazoo.exceptions import NoNodeError, ZookeeperError
+
+from app.domain.errors import (
+    FrozenError,
+    StaleControllerError,
+    ThrottledError,
+    UnavailableError,
+    UnknownTopicError,
+    WriteOutcome,
+)
+from app.domain.facets import Tree
+from app.store import findings, metadata, transactions, znodes
+from app.store.purge import PERIOD_SECONDS
+from app.store.session import answered, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Sequence
+
+    from app.domain.entities import Entity
+    from app.services.ports import EntityWrite, Transaction
+    from app.store.follower import Follower
+    from app.store.guard import Guard
+    from app.store.session import Keeper, Session
+
+
+class Admission:
+    """Decides for one cluster.
+
+    Args:
+        name: The cluster's name.
+        limits: Sizes of requests.
+        notifications_max: Most notifications while brokers are registered.
+        keeper: The session.
+        guard: What is known of the controller and of a freeze.
+        follower: The mirror.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: transactions.Limits,
+        notifications_max: int,
+        *,
+        keeper: Keeper,
+        guard: Guard,
+        follower: Follower,
+    ) -> None:
+        self._name = name
+        self._limits = limits
+        self._notifications_max = notifications_max
+        self._keeper = keeper
+        self._guard = guard
+        self._follower = follower
+
+    async def check(self, writes: Sequence[EntityWrite], deadline: float) -> None:
+        """Refuse writes that may not be tried now; see ``ClusterStore.check_admission``."""
+        transactions.check_size(writes, self._limits)
+        try:
+            self._guard.checks()
+        except (FrozenError, StaleControllerError):
+            # A refusal is not decided on what was read earlier: the controller may have come back this moment.
+            await mended(self._guard.refresh(), deadline)
+            self._guard.checks()
+        if self._guard.brokers:
+            after = self._follower.notifications + transactions.notifications_of(writes)
+            if after > self._notifications_max:
+                raise ThrottledError(
+                    f"Cluster {self._name}: {self._follower.notifications} config changes of the last 15 minutes wait"
+                    f" for the brokers; at most {self._notifications_max} may",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                    retry_after_s=int(PERIOD_SECONDS),
+                )
+        await self.check_topics((write.entity for write in writes), deadline)
+
+    async def check_topics(self, entities: Iterable[Entity], deadline: float) -> None:
+        """Ask ZooKeeper for the topics among some entities.
+
+        Raises:
+            UnknownTopicError: The cluster does not have one of them.
+            UnavailableError: ZooKeeper did not answer by the deadline.
+        """
+        topics = transactions.topics_of(entities)
+        if not topics:
+            return
+        session = self._keeper.current
+        async with answered(self._name, deadline):
+            try:
+                unknown = await metadata.unknown(session, topics)
+            except NoNodeError:
+                self._keeper.replace(session)
+                raise unavailable(f"Cluster {self._name}: the ZooKeeper session ended") from None
+        if unknown:
+            raise UnknownTopicError(
+                f"The metadata of cluster {self._name} ({znodes.BROKER_TOPICS}) have no topic"
+                f" {findings.some(unknown)}. Create the topic first, with Kafka's own tools",
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+
+    async def surroundings(
+        self, session: Session, transaction: Transaction, deadline: float
+    ) -> tuple[frozenset[str], list[str]]:
+        """Find out which parents have to be created, and which topics the cluster's metadata must have.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer by the deadline.
+        """
+        parents: dict[str, None] = {}
+        for write in transaction.writes:
+            if write.expected is None and not (transaction.attempt == 1 and self._parents_known(write)):
+                parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
+        topics = transactions.topics_of(write.entity for write in transaction.writes)
+        if not parents and not topics:
+            return frozenset(), []
+        replies = [session.exists(path) for path in parents]
+        root = session.exists(znodes.BROKER_TOPICS) if topics else None
+        async with answered(self._name, deadline):
+            missing = [path for path, reply in zip(parents, replies, strict=True) if await reply is None]
+            if root is None or await root is None:
+                topics = []
+        return frozenset(missing), topics
+
+    def _parents_known(self, write: EntityWrite) -> bool:
+        """Say whether the mirror shows that all parents of a node exist. A second attempt does not trust it."""
+        if len(write.entity.components) == 1 and write.tree is Tree.CONFIG:
+            return True
+        mirror = self._follower.mirror
+        if mirror is None or write.tree not in mirror.trees:
+            return False
+        # Siblings have the same parents.
+        head, comma, _ = write.entity.id.partition(",")
+        return mirror.trees[write.tree].any_below(head + comma if comma else f"{write.entity.types[0].value}")
+
+
+async def mended(work: Awaitable[None], deadline: float) -> None:
+    """Do what the next attempt needs, as far as the deadline and ZooKeeper allow."""
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            await work
+    except (TimeoutError, ZookeeperError, UnavailableError):
+        return

@@ -56,6 +56,9 @@ class Stage:
         self.happened += outcomes
         return True
 
+    async def settle(self, _change_id: object, _deadline: float) -> None:
+        raise UnavailableError("away")
+
     def release_marker(self, change_id: object) -> None:
         self.happened.append(("released", change_id))
 
@@ -108,7 +111,7 @@ async def test_conflicts_until_the_deadline_are_a_rejected_change() -> None:
 async def test_a_lost_reply_leaves_the_intent_open() -> None:
     stage = Stage(Unknown())
     with pytest.raises(OutcomeUnknownError) as caught:
-        await stage.run()
+        await stage.run(seconds=0.1)
     assert stage.kinds() == ["Intent", "FreezeWrite"]
     assert caught.value.change_id == str(stage.happened[0].change_id)
 

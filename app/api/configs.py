@@ -20,6 +20,7 @@ from app.domain.entities import Entity
 from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.incremental import ConfigOp, op_type
+from app.domain.topics import check_topic_name
 from app.services.clusters import Cluster
 from app.services.edits import Edit, EditResult
 
@@ -71,6 +72,9 @@ async def _described(
     named = {"resourceType": kind.name, "resourceName": item.resource_name}
     try:
         entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
+        if kind is ResourceType.TOPIC:
+            # To a describe the empty name is no name; to an alter it would be a default topic.
+            check_topic_name(item.resource_name, pointer=f"{pointer}/resourceName")
         keys = frozenset(item.configuration_keys or ())
         found = await cluster.configs.effective(entity, keys, pointer=f"{pointer}/resourceName")
     except ConfplaneError as error:

@@ -232,6 +232,7 @@ _RULES: Final = {
     "extra_forbidden": "this member is not known here",
     "list_type": "this must be a JSON array",
     "missing": "this member is required",
+    "model_attributes_type": "this must be a JSON object",
     "model_type": "this must be a JSON object",
 }
 

@@ -87,7 +87,7 @@ class ConfigReader:
             own = stored(self._collection.store.get(self._collection.tree, entity.id))
         else:
             own = {}
-            found, levels, warnings = await self._broker(entity)
+            found, levels, warnings = await self._broker(entity, pointer)
         if keys:
             found = [item for item in found if item.name in keys]
         # All that the answer is made of, besides Kafka's own definitions. Files hold secrets in clear, and an ETag that
@@ -143,7 +143,7 @@ class ConfigReader:
         name = entity.get(EntityType.TOPIC) or ""
         if self._collection.store.topic_exists(name) is False:
             raise UnknownTopicError(f"The topic {name} does not exist in the cluster's metadata", pointer=pointer)
-        self._check_readable(entity)
+        self._check_readable(entity, pointer)
         levels, warnings = self._counting(self._levels.of_any())
         return (
             describe_topic(stored(self._collection.store.get(self._collection.tree, entity.id)), levels),
@@ -151,13 +151,13 @@ class ConfigReader:
             warnings,
         )
 
-    async def _broker(self, entity: Entity) -> tuple[list[EffectiveConfig], Levels, list[str]]:
+    async def _broker(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
         name = entity.get(EntityType.BROKER)
-        self._check_readable(DEFAULT_BROKER)
+        self._check_readable(DEFAULT_BROKER, pointer)
         if name is None:
             levels, warnings = self._counting(Levels(default=self._levels.of_unknown().default))
             return describe_default(levels.default), levels, warnings
-        self._check_readable(entity)
+        self._check_readable(entity, pointer)
         levels, warnings = self._counting(self._levels.of(int(name)))
         dropped = await self._undecodable(int(name), levels.broker)
         if dropped:
@@ -189,7 +189,7 @@ class ConfigReader:
                 break  # nobody can tell without a secret, so all are taken to be readable
         return failed
 
-    def _check_readable(self, entity: Entity) -> None:
+    def _check_readable(self, entity: Entity, pointer: str | None = None) -> None:
         node = self._collection.store.get(self._collection.tree, entity.id)
         if node is not None and node.defect is not None and not node.items:
-            raise CorruptZnodeError(full_path(self._collection.tree, entity), node.defect)
+            raise CorruptZnodeError(full_path(self._collection.tree, entity), node.defect, pointer=pointer)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NOTHING_PLANNED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 DEFAULT_BROKER: Final = Entity.of(broker=None)
+_BROKER: Final = "broker="
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +57,18 @@ class BrokerLevels:
 
         Topics have what brokers give them, and Kafka answers with those of the broker that happens to be asked.
         """
-        known = self.known()
+        known = self.known(planned)
         return self.of(known[0], planned) if known else self.of_unknown(planned)
 
     def of_unknown(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
         """Return the levels of a broker that has nothing of its own."""
         return Levels(static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
 
-    def known(self) -> list[int]:
+    def known(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> list[int]:
         """Return the ids of the brokers that have configs of their own, here or in a file of the settings; sorted."""
-        nodes = self._store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix="broker=")
-        return sorted({int(node.id.removeprefix("broker=")) for node in nodes} | self._static.by_broker.keys())
+        nodes = self._store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix=_BROKER)
+        named = {node.id for node in nodes} | {entity_id for entity_id in planned if entity_id.startswith(_BROKER)}
+        return sorted({int(entity_id.removeprefix(_BROKER)) for entity_id in named} | self._static.by_broker.keys())
 
     def _at(self, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
         if entity.id in planned:

@@ -134,7 +134,7 @@ class ConfigPlanner:
             level = Level.DEFAULT
             affected = [
                 self._levels.of_unknown(now),
-                *(self._levels.of(broker, now) for broker in self._levels.known()),
+                *(self._levels.of(broker, now) for broker in self._levels.known(planned)),
             ]
         warnings: dict[str, None] = {}
         for levels in affected:

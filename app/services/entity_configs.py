@@ -130,7 +130,7 @@ def describe(cluster: Cluster, entity_type: str, entity_name: str | None, *, poi
     for collection in collections:
         node = collection.store.get(collection.tree, entity.id)
         if node is not None and node.defect is not None and not node.items:
-            raise CorruptZnodeError(full_path(collection.tree, entity), node.defect)
+            raise CorruptZnodeError(full_path(collection.tree, entity), node.defect, pointer=pointer)
         is_secret = collection.facet.is_secret
         own = collection.own(entity, stored(node))
         found |= {key: None if is_secret(entity, key) else value for key, value in own.items()}

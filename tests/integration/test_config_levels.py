@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from app.client import ProblemError
+from tests.support.configs import alter, clear_brokers, resource
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -51,10 +52,9 @@ def service(
 
 
 @pytest_asyncio.fixture(autouse=True)
-async def _nothing_dynamic(client: ConfplaneClient) -> AsyncIterator[None]:
+async def _no_brokers(client: ConfplaneClient) -> AsyncIterator[None]:
     yield
-    async for item in client.items("configs", kind="broker"):
-        await client.delete("configs", item["id"])
+    await clear_brokers(client)
 
 
 async def found(client: ConfplaneClient, entity: str, key: str) -> tuple[Any, Any, list[tuple[Any, ...]]]:
@@ -193,13 +193,8 @@ async def test_entries_that_brokers_leave_out(client: ConfplaneClient, zk: Kazoo
     # They are shown as declared, and a change of something else leaves them where they are.
     assert (await client.get("configs", "broker=30")).body["configs"] == config
     etag = (await client.effective("configs", "broker=30")).etag
-    op = {"name": "background.threads", "configOperation": "SET", "value": "8"}
-    answer = await client.request(
-        "POST",
-        "configs:incrementalAlter",
-        json={"resources": [{"resourceType": "BROKER", "resourceName": "30", "configs": [op]}]},
-    )
-    assert any("num.partitions" in warning for warning in answer.body["responses"][0]["warnings"])
+    answer = await alter(client, resource("BROKER", "30", ("background.threads", "SET", "8")))
+    assert any("num.partitions" in warning for warning in answer["responses"][0]["warnings"])
     assert json.loads(zk.get("/config/brokers/30")[0])["config"] == {**config, "background.threads": "8"}
     # What is said besides the values is a part of what a poller is told.
     await client.put("configs", "broker=30", {"background.threads": "7"})
@@ -233,5 +228,8 @@ async def test_a_default_must_suit_each_broker(client: ConfplaneClient) -> None:
     with pytest.raises(ProblemError) as caught:
         await client.put("configs", "broker", {"num.io.threads": "16"})
     assert caught.value.kafka_error_code == 42
-    await client.put("configs", "broker=0", {"num.io.threads": "8"})
-    await client.put("configs", "broker", {"num.io.threads": "16"})
+    # In one batch it counts what the batch gives a broker before.
+    own, default = (
+        resource("BROKER", name, ("num.io.threads", "SET", value)) for name, value in (("0", "8"), ("", "16"))
+    )
+    assert (await alter(client, own, default, atomic=True))["failed"] == 0

@@ -1,0 +1,232 @@
+"""POST configs:incrementalAlter: what is written, what is answered, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.configs import ALTER, alter, clear_brokers, problem, resource
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+
+HOUR = "3600000"
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _no_brokers(client: ConfplaneClient) -> AsyncIterator[None]:
+    yield
+    await clear_brokers(client)
+
+
+def notified(zk: KazooClient) -> bytes:
+    newest = max(zk.get_children("/config/changes"))
+    return bytes(zk.get(f"/config/changes/{newest}")[0])
+
+
+async def test_znodes_and_notifications_are_kafkas(client: ConfplaneClient, zk: KazooClient) -> None:
+    for kind, name, path, key, value in (
+        ("TOPIC", "znode.A_1-x", "topics/znode.A_1-x", "retention.ms", "1000"),
+        (4, "7", "brokers/7", "log.retention.ms", "-1"),
+        ("BROKER", "", "brokers/<default>", "log.cleaner.io.max.bytes.per.second", "1.0E7"),
+        (2, "quoted", "topics/quoted", "follower.replication.throttled.replicas", "*"),
+        ("BROKER", "8", "brokers/8", "sasl.kerberos.kinit.cmd", 'a "b" \\ é'),
+    ):
+        answer = await alter(client, resource(kind, name, (key, "SET", value)))
+        assert answer["failed"] == 0
+        stored = value.replace("\\", "\\\\").replace('"', '\\"')
+        assert zk.get(f"/config/{path}")[0].decode() == f'{{"version":1,"config":{{"{key}":"{stored}"}}}}'
+        assert notified(zk) == f'{{"version":2,"entity_path":"{path}"}}'.encode()
+        await alter(client, resource(kind, name, (key, "DELETE")))
+        assert zk.get(f"/config/{path}")[0] == b'{"version":1,"config":{}}'
+
+
+async def test_ops_on_lists(client: ConfplaneClient, zk: KazooClient) -> None:
+    def stored() -> Any:
+        return json.loads(zk.get("/config/topics/lists")[0])["config"]
+
+    # Where nothing is stored, Kafka's default is what is appended to.
+    await alter(client, resource("TOPIC", "lists", ("cleanup.policy", 2, "compact")))
+    assert stored() == {"cleanup.policy": "delete,compact"}
+    answer = await alter(client, resource("TOPIC", "lists", ("cleanup.policy", "APPEND", "compact")))
+    assert answer["responses"][0]["diff"] == []
+    assert answer["responses"][0]["changeId"] is None
+    await alter(client, resource("TOPIC", "lists", ("cleanup.policy", 3, "delete,compact")))
+    assert stored() == {"cleanup.policy": ""}
+    await alter(
+        client,
+        resource(
+            "TOPIC",
+            "lists",
+            ("cleanup.policy", 1, "not looked at"),
+            ("leader.replication.throttled.replicas", "APPEND", "0:1,1:2"),
+            ("flush.ms", 0, "5"),
+        ),
+    )
+    assert stored() == {"leader.replication.throttled.replicas": "0:1,1:2", "flush.ms": "5"}
+
+
+async def test_each_resource_has_its_result(client: ConfplaneClient, zk: KazooClient) -> None:
+    await client.put("configs", "topic=each-1", {"retention.ms": HOUR})
+    answer = await alter(
+        client,
+        resource("TOPIC", "each-1", ("retention.ms", "SET", "1"), ("flush.ms", "SET", "9")),
+        resource("TOPIC", "each-2", ("retention.ms", "SET", HOUR), ("flush.ms", "SET", "soon")),
+        resource("BROKER", "", ("plugin.x", "SET", "1")),
+        resource(99, "each-3"),
+    )
+    assert answer["failed"] == 2
+    first, second, third, fourth = answer["responses"]
+    assert {key: first[key] for key in ("errorCode", "errorName", "errorMessage", "resourceType", "resourceName")} == {
+        "errorCode": 0,
+        "errorName": "NONE",
+        "errorMessage": None,
+        "resourceType": "TOPIC",
+        "resourceName": "each-1",
+    }
+    assert first["diff"] == [
+        {"key": "flush.ms", "before": None, "after": "9"},
+        {"key": "retention.ms", "before": HOUR, "after": "1"},
+    ]
+    assert first["revision"] is not None
+    assert second["errorCode"] == 40
+    assert second["errors"][0]["pointer"] == "/resources/1/configs/1/value"
+    assert second["outcome"] == "not_applied"
+    # What nobody knows the type of is hidden, as Kafka's describe has it.
+    assert third["diff"] == [{"key": "plugin.x", "before": None, "after": None, "secret": True}]
+    assert (fourth["errorCode"], fourth["resourceType"]) == (42, 99)
+    assert fourth["errors"][0]["pointer"] == "/resources/3/resourceType"
+    assert zk.exists("/config/topics/each-2") is None
+
+
+async def test_atomic_and_validate_only(client: ConfplaneClient, zk: KazooClient) -> None:
+    good = resource("TOPIC", "atomic-1", ("retention.ms", "SET", HOUR))
+    refused = await problem(alter(client, good, resource(2, "atomic-2", ("nonsense", "SET", "1")), atomic=True))
+    assert (refused.status, refused.kafka_error_code, refused.outcome) == (422, 40, "not_applied")
+    assert [item["errorCode"] for item in refused.body["responses"]] == [55, 40]
+    assert zk.exists("/config/topics/atomic-1") is None
+    tried = await alter(client, good, validateOnly=True)
+    assert tried["responses"][0]["diff"] == [{"key": "retention.ms", "before": None, "after": HOUR}]
+    assert tried["responses"][0]["changeId"] is None
+    assert zk.exists("/config/topics/atomic-1") is None
+    done = await client.request(
+        "POST",
+        ALTER,
+        json={"resources": [good, resource("BROKER", "3", ("log.flush.interval.ms", 0, "7"))], "atomic": True},
+        params={"reason": "both"},
+    )
+    assert {item["changeId"] for item in done.body["responses"]} == {done.change_id}
+    assert len({item["revision"] for item in done.body["responses"]}) == 1
+    trail = (await client.request("GET", f"audit/{done.change_id}")).body
+    assert trail["reason"] == "both"
+    assert [(item["id"], item["facet"], item["ops"], item["after"]) for item in trail["entities"]] == [
+        (
+            "topic=atomic-1",
+            "configs",
+            [{"key": "retention.ms", "op": "SET", "value": HOUR}],
+            {"retention.ms": HOUR},
+        ),
+        (
+            "broker=3",
+            "configs",
+            [{"key": "log.flush.interval.ms", "op": "SET", "value": "7"}],
+            {"log.flush.interval.ms": "7"},
+        ),
+    ]
+
+
+async def test_an_etag_guards_one_resource(client: ConfplaneClient) -> None:
+    etag = (await client.put("configs", "topic=tagged", {"retention.ms": HOUR})).etag
+    change = resource("TOPIC", "tagged", ("retention.ms", "SET", "2"), etag=etag)
+    assert (await alter(client, change))["failed"] == 0
+    stale = await problem(alter(client, {**change, "configs": [{**change["configs"][0], "value": "3"}]}))
+    assert stale.status == 412
+    assert stale.body["responses"][0]["etag"] == (await client.get("configs", "topic=tagged")).etag
+    assert stale.body["errors"][0]["pointer"] == "/resources/0/etag"
+
+
+ONE = "/resources/0"
+VALUE = f"{ONE}/configs/0/value"
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "code", "pointer", "words"),
+    [
+        (resource("GROUP", "g"), 400, 42, f"{ONE}/resourceType", "Unknown resource type GROUP"),
+        (resource(0, "g"), 400, 42, f"{ONE}/resourceType", "Unknown resource type 0"),
+        (resource("topic", "t"), 400, 42, f"{ONE}/resourceType", "TOPIC (2)"),
+        (resource("BROKER_LOGGER", "0"), 400, 42, f"{ONE}/resourceType", "BROKER_LOGGER"),
+        (resource(16, "m"), 400, 42, f"{ONE}/resourceType", "CLIENT_METRICS"),
+        (resource("TOPIC", ""), 400, 42, f"{ONE}/resourceName", "Default topic resources are not allowed."),
+        (resource("TOPIC", ".."), 404, 3, f"{ONE}/resourceName", "no such topic"),
+        (resource("TOPIC", "a/b"), 404, 3, f"{ONE}/resourceName", "no such topic"),
+        (resource("TOPIC", "t" * 250), 404, 3, f"{ONE}/resourceName", "no such topic"),
+        (resource("BROKER", "one"), 400, 42, f"{ONE}/resourceName", "'one'"),
+        (resource("BROKER", "00"), 400, 42, f"{ONE}/resourceName", "'00'"),
+        (resource("BROKER", "-1"), 400, 42, f"{ONE}/resourceName", "'-1'"),
+        (resource("BROKER", "2147483648"), 400, 42, f"{ONE}/resourceName", "whole number"),
+        (resource("TOPIC", "t", ("flush.ms", "PUT", "1")), 400, 42, f"{ONE}/configs/0/configOperation", "SUBTRACT (3)"),
+        (resource("TOPIC", "t", ("flush.ms", 4, "1")), 400, 42, f"{ONE}/configs/0/configOperation", "operation 4"),
+        (resource("TOPIC", "t", ("flush.ms", "SET")), 400, 42, f"{ONE}/configs/0", "Null value not supported for"),
+        (resource("TOPIC", "t", ("flush.ms", "APPEND", None)), 400, 42, f"{ONE}/configs/0", "Null value"),
+        (
+            resource("TOPIC", "t", ("flush.ms", "SET", "1"), ("flush.ms", "DELETE")),
+            400,
+            42,
+            f"{ONE}/configs/1",
+            "duplicate config keys",
+        ),
+        (resource("TOPIC", "t", ("nonsense", "SET", "1")), 422, 40, VALUE, "Unknown topic config name: nonsense"),
+        (resource("TOPIC", "t", ("log.retention.ms", "SET", "1")), 422, 40, VALUE, "Unknown topic config name"),
+        (resource("TOPIC", "t", ("flush.ms", "SET", "-1")), 422, 40, VALUE, "flush.ms"),
+        (resource("TOPIC", "t", ("flush.ms", "APPEND", "1")), 422, 40, VALUE, "append is not allowed"),
+        (resource("TOPIC", "t", ("nonsense", "SUBTRACT", "1")), 422, 40, VALUE, "Unknown config name: nonsense"),
+        (
+            resource("TOPIC", "t", ("min.compaction.lag.ms", "SET", "2"), ("max.compaction.lag.ms", "SET", "1")),
+            422,
+            40,
+            VALUE,
+            "max.compaction.lag.ms",
+        ),
+        (resource("BROKER", "0", ("num.partitions", "SET", "1")), 400, 42, VALUE, "Cannot update these configs dynam"),
+        (resource("BROKER", "0", ("ssl.keystore.type", "SET", "JKS")), 400, 42, VALUE, "listener prefix"),
+        (resource("BROKER", "", ("listeners", "SET", "A://:1")), 400, 42, VALUE, "at default cluster level"),
+        (resource("BROKER", "0", ("log.retention.ms", "SET", "x")), 400, 42, VALUE, "log.retention.ms"),
+        (resource("BROKER", "0", ("plugin.x", "APPEND", "x")), 422, 40, VALUE, "Unknown config name"),
+        (resource("TOPIC", "t", etag="abc"), 400, 42, f"{ONE}/etag", "ETag"),
+    ],
+)
+async def test_what_is_refused(
+    client: ConfplaneClient,
+    zk: KazooClient,
+    given: dict[str, Any],
+    status: int,
+    code: int,
+    pointer: str,
+    words: str,
+) -> None:
+    refused = await problem(alter(client, given))
+    assert (refused.status, refused.kafka_error_code) == (status, code)
+    assert [part["pointer"] for part in refused.body["errors"]] == [pointer]
+    assert words in refused.body["detail"]
+    assert refused.body["failed"] == 1
+    assert refused.body["responses"][0]["errorCode"] == code
+    assert zk.exists("/config/topics/t") is None
+    assert zk.exists("/config/brokers/0") is None
+
+
+async def test_a_resource_that_is_named_twice(client: ConfplaneClient, zk: KazooClient) -> None:
+    twice = resource("TOPIC", "twice", ("flush.ms", "SET", "1"))
+    answer = await alter(
+        client, twice, resource("TOPIC", "twice-2", ("flush.ms", "SET", "1")), {**twice, "resourceType": 2}
+    )
+    assert [item["errorCode"] for item in answer["responses"]] == [42, 0, 42]
+    assert answer["responses"][2]["errors"][0]["pointer"] == "/resources/2/resourceName"
+    assert zk.exists("/config/topics/twice") is None

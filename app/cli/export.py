@@ -27,12 +27,11 @@ def run(settings: Settings, cluster: str, broker_id: int, output: Path | None) -
     return callers.run(_export(settings, cluster, broker_id, output), "Not exported")
 
 
-def render(cluster: str, broker_id: int, revision: int, exported: Iterable[ExportedConfig]) -> str:
+def render(cluster: str, broker_id: int, exported: Iterable[ExportedConfig]) -> str:
     """Return the file: a line for each value, with a comment on where it comes from; the rest as comments."""
     lines = [
-        f"# Dynamic configs in force on broker {broker_id} of cluster {cluster} at revision {revision},",
-        f"# exported by confplane {package.__version__}. At the end of server.properties they count before the lines",
-        "# above them. The comments tell what is left to do by hand.",
+        f"# Dynamic configs in force on broker {broker_id} of cluster {cluster}, by confplane {package.__version__}.",
+        "# At the end of server.properties they count before the lines above them. Comments tell what is left to do.",
     ]
     for item in exported:
         lines.append("")
@@ -48,8 +47,7 @@ def render(cluster: str, broker_id: int, revision: int, exported: Iterable[Expor
 async def _export(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
     async with opened(settings, cluster) as parts:
         exported = await export_broker(parts.clusters.get(cluster), broker_id)
-        revision = parts.stores[cluster].status().revision
-    text = render(cluster, broker_id, revision, exported)
+    text = render(cluster, broker_id, exported)
     if not _written(text, output):
         return callers.FAILED
     values = sum(item.value is not None for item in exported)

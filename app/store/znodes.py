@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from app.domain.entities import DEFAULT_NODE, Entity, EntityType
-from app.domain.errors import InvalidRequestError
+from app.domain.errors import InvalidRequestError, InvalidTopicError
+from app.domain.topics import check_topic_name
 from app.services.ports import Freeze
 
 if TYPE_CHECKING:
@@ -277,13 +278,17 @@ def encode_notification(entity_path: str) -> bytes:
 
 
 def decode_notification(data: bytes | None) -> str | None:
-    """Return the path below ``/config`` that a notification names, or None for one that Kafka would ignore."""
+    """Return the path below ``/config`` that a notification names, or None for one that names nothing.
+
+    Kafka's formats 2 and 1, and the bare name of a topic from before there was a version (KIP-21), which brokers of
+    today ignore: whoever writes it changed that topic all the same.
+    """
     try:
         value, _ = _first_json((data or b"").decode(), _EXACT_DECODER)
     except ValueError:
         return None
     if not isinstance(value, dict):
-        return None
+        return _topic_path(value) if isinstance(value, str) else None
     version = value.get("version")
     if type(version) is not int:
         return None
@@ -294,6 +299,14 @@ def decode_notification(data: bytes | None) -> str | None:
     if version != _NOTIFICATION_V2 or not isinstance(path, str) or path.split("/", 1)[0] not in CONFIG_TYPES:
         return None
     return path
+
+
+def _topic_path(name: str) -> str | None:
+    try:
+        check_topic_name(name)
+    except InvalidTopicError:
+        return None
+    return f"{EntityType.TOPIC.plural}/{name}"
 
 
 def sequence_of(name: str) -> int | None:

@@ -26,9 +26,11 @@ _VALID = {
 }
 
 
-@pytest.mark.parametrize("command", ["dev", "serve", "migrate", "openapi"])
+@pytest.mark.parametrize(
+    "command", ["dev", "serve", "migrate", "openapi", "freeze", "thaw", "import kip5", "export", "upgrade-keys"]
+)
 def test_every_command_has_help_with_an_example(command: str) -> None:
-    answer = CliRunner().invoke(cli, [command, "--help"], env={"COLUMNS": "200"}, prog_name="confplane")
+    answer = CliRunner().invoke(cli, [*command.split(), "--help"], env={"COLUMNS": "200"}, prog_name="confplane")
     assert answer.exit_code == 0
     assert "Example" in answer.output
     assert f"confplane {command}" in answer.output.partition("Example")[2]

@@ -121,13 +121,16 @@ def test_foreign_members_survive_as_they_stand() -> None:
         (b'{"version":"2","entity_path":"users/a"}', None),
         (b'{"version":2,"entity_path":"nodes/a"}', None),
         (b'{"version":2}', None),
+        (b'"orders"', "topics/orders"),
+        (b'"a/b"', None),
+        (b"orders", None),
         (b"[]", None),
         (b"", None),
         (None, None),
         (b"\xff", None),
     ],
 )
-def test_notifications_are_read_as_kafka_reads_them(data: bytes | None, path: str | None) -> None:
+def test_notifications_of_all_versions(data: bytes | None, path: str | None) -> None:
     assert znodes.decode_notification(data) == path
 
 

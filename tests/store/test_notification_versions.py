@@ -1,0 +1,106 @@
+"""Notifications of all times: version 2, version 1, and the bare topic name from before KIP-21."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from app.domain.facets import Tree
+from app.store import znodes
+from app.store.session import Session
+from tests.support.stores import soon, until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kazoo.client import KazooClient
+
+    from app.store import ZooKeeperStore
+    from app.store.bridge import Reply
+
+    Opener = Callable[..., Awaitable[ZooKeeperStore]]
+
+TOPIC = b'{"version":1,"config":{"retention.ms":"%d"}}'
+FORMS = {
+    "version 2": b'{"version":2,"entity_path":"topics/x"}',
+    "version 1": b'{"version":1,"entity_type":"topics","entity_name":"x"}',
+    "before KIP-21": b'"x"',
+}
+
+
+def notify(zk: KazooClient, data: bytes) -> int:
+    """Leave a notification, and return its revision."""
+    path = zk.create("/config/changes/config_change_", data, sequence=True)
+    found: int = zk.exists(path).czxid
+    return found
+
+
+def retention(store: ZooKeeperStore) -> str | None:
+    node = store.get(Tree.CONFIG, "topic=x")
+    return None if node is None else node.config.get("retention.ms")
+
+
+@pytest.mark.parametrize("data", FORMS.values(), ids=FORMS)
+async def test_each_form_leads_to_its_topic(store: ZooKeeperStore, raw_zk: KazooClient, data: bytes) -> None:
+    raw_zk.create("/config/topics/x", TOPIC % 1)
+    await until(lambda: retention(store) == "1")
+    raw_zk.set("/config/topics/x", TOPIC % 2)
+    await store.wait_for(notify(raw_zk, data), soon())
+    assert retention(store) == "2"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"x", b"x y", b'"a/b"', b'""', b'".."', b'"x', b'"' + b"x" * 250 + b'"', b"\xff\xfe", b"12", b"null", b'["x"]'],
+)
+async def test_what_is_no_form_stops_nothing(store: ZooKeeperStore, raw_zk: KazooClient, data: bytes) -> None:
+    assert znodes.decode_notification(data) is None
+    raw_zk.create("/config/topics/x", TOPIC % 1)
+    notify(raw_zk, data)
+    raw_zk.set("/config/topics/x", TOPIC % 2)
+    await store.wait_for(notify(raw_zk, FORMS["version 2"]), soon())
+    assert retention(store) == "2"
+
+
+class Late:
+    """A session by whose clock it is another time."""
+
+    def __init__(self, session: Session, now_ms: int) -> None:
+        self._session = session
+        self._now_ms = now_ms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    async def touch(self) -> Any:
+        stat = await self._session.touch()
+        return stat._replace(mtime=self._now_ms)
+
+
+async def test_those_older_than_15_minutes_are_deleted_unread_whatever_their_form(
+    open_store: Opener, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw_zk.ensure_path("/config/changes")
+    raw_zk.create("/brokers/ids/0", b"{}", makepath=True)
+    for data in (*FORMS.values(), b"junk", b""):
+        notify(raw_zk, data)
+    time.sleep(0.05)  # noqa: ASYNC251 - so that what comes now is younger by ZooKeeper's clock, in milliseconds
+    read: list[str] = []
+    get = Session.get
+
+    def recorded(self: Session, path: str, *more: Any) -> Reply:
+        read.append(path)
+        return get(self, path, *more)
+
+    monkeypatch.setattr(Session, "get", recorded)
+    store = await open_store()
+    young = raw_zk.create("/config/changes/config_change_", FORMS["version 1"], sequence=True)
+    await store.catch_up(soon())
+    late = Late(store._keeper.current, raw_zk.exists(young).ctime + 15 * 60 * 1000)
+    assert await store._purger.purge(cast("Session", late)) == 5
+    assert raw_zk.get_children("/config/changes") == [young.rpartition("/")[2]]
+    assert young in read
+    assert not {znodes.change_path(number) for number in range(5)} & set(read)
+    assert store.status().warnings == ()

@@ -124,26 +124,20 @@ async def test_an_unknown_type_fails_a_describe_as_a_whole(client: ConfplaneClie
 
 async def test_others_are_served_during_a_large_describe(service: Service) -> None:
     body = {"resources": [{"resourceType": "BROKER", "resourceName": "1"}] * 500, "includeSynonyms": True}
-    started = asyncio.Event()
     answered = 0
-
-    async def poll(http: httpx.AsyncClient, done: asyncio.Task[httpx.Response]) -> None:
-        nonlocal answered
-        while not done.done():
-            assert (await http.get("/livez")).status_code == 200
-            # From here on it is under way; an answer before it was read at all would prove nothing.
-            answered += started.is_set()
-
     async with httpx.AsyncClient(
-        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=120, trust_env=False
+        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=600, trust_env=False
     ) as http:
         request = http.build_request("POST", "/v1/clusters/default/configs:describe", json=body)
-        describing = asyncio.create_task(http.send(request, stream=True))
-        asyncio.get_running_loop().call_later(0.2, started.set)
-        await poll(http, describing)
+        describing = asyncio.create_task(http.send(request, stream=True))  # done when the answer begins
+        while not describing.done():
+            assert (await http.get("/livez")).status_code == 200
+            answered += 1
         response = await describing
-        assert len((await response.aread()) and response.json()["results"]) == 500
-    assert answered >= 3
+        await response.aread()
+    assert len(response.json()["results"]) == 500
+    # One or two may be answered before the describe is read, and one after it.
+    assert answered > 5
 
 
 async def test_a_broken_znode(client: ConfplaneClient, zk: KazooClient) -> None:

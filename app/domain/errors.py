@@ -146,9 +146,20 @@ class PolicyViolationError(ConfplaneError):
 
 
 class UnknownTopicError(ConfplaneError):
-    """The cluster's metadata have no such topic."""
+    """The cluster's metadata have no such topic; ``topics`` names them where a write of several entities met some."""
 
     code = KafkaCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        topics: frozenset[str] = frozenset(),
+        pointer: str | None = None,
+        outcome: WriteOutcome | None = None,
+    ) -> None:
+        super().__init__(detail, pointer=pointer, outcome=outcome)
+        self.topics = topics
 
 
 class InvalidTopicError(ConfplaneError):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from uuid_utils.compat import uuid7
 
+from app.domain.entities import EntityType
 from app.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
@@ -26,6 +27,7 @@ from app.domain.errors import (
     NotAttemptedError,
     OutcomeUnknownError,
     UnavailableError,
+    UnknownTopicError,
     WriteOutcome,
 )
 from app.services.edits import Edit, EditResult, Plan
@@ -222,6 +224,8 @@ class AlterService:
         try:
             async with self._queues.turn(keys, caller.deadline):
                 return await _Change(self._audit, collection, items, caller, validate_only=validate_only).run()
+        except UnknownTopicError as error:
+            return [EditResult(edit, _of_topic(error, edit)) for edit, _ in items]
         except ConfplaneError as error:
             return [EditResult(edit, error) for edit, _ in items]
 
@@ -432,6 +436,13 @@ def _result(item: Plan, change_id: str | None, node: Node | None, revision: int 
         created=item.created,
         after=item.after,
     )
+
+
+def _of_topic(error: UnknownTopicError, edit: Edit) -> ConfplaneError:
+    """Return what a topic that is not there is to one edit: its own fault, or that of another in its batch."""
+    if edit.entity.get(EntityType.TOPIC) not in error.topics:
+        return _not_attempted()
+    return UnknownTopicError(error.detail, topics=error.topics, pointer=edit.pointer, outcome=error.outcome)
 
 
 def _not_attempted() -> NotAttemptedError:

@@ -101,6 +101,7 @@ class Admission:
             raise UnknownTopicError(
                 f"The metadata of cluster {self._name} ({znodes.BROKER_TOPICS}) have no topic"
                 f" {findings.some(unknown)}. Create the topic first, with Kafka's own tools",
+                topics=frozenset(unknown),
                 outcome=WriteOutcome.NOT_APPLIED,
             )
 

@@ -1,0 +1,228 @@
+"""What must be refused, over HTTP: the status, Kafka's error code and the JSON pointer of each, and that nothing changed.
+
+The table is ``malformed.txt``. Each dynamic broker config has a row of its own in the unit tests' table; here it goes the
+whole way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import psycopg
+import pytest
+
+from app.domain.broker_keys import is_password, is_sensitive
+from app.domain.definitions import broker_configs
+from tests.support.service import Service
+from tests.unit.domain.test_brokers_table import ROWS as BROKER_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kazoo.client import KazooClient
+
+    from tests.support import servers
+
+TABLE: Final = Path(__file__).with_name("malformed.txt")
+PLANTED: Final = "planted"
+"""What secrets of the table are made of, so that none can be overlooked in an answer."""
+BASE: Final = "/v1/clusters/default/"
+ENTITY: Final = b'{"version":1,"config":%s}'
+STORED: Final = {
+    "/config/users/stored": ENTITY
+    % b'{"producer_byte_rate":"1024","acks":"-1","session.timeout.ms":"10000","heartbeat.interval.ms":"3000",'
+    b'"SCRAM-SHA-512":"salt=YQ==,stored_key=YQ==,server_key=YQ==,iterations=4096"}',
+    "/config/users/stored/clients/app": ENTITY % b'{"acks":"1"}',
+    "/config/users/broken": b"junk",
+    "/config/topics/orders": ENTITY % b'{"retention.ms":"86400000","min.compaction.lag.ms":"100"}',
+    "/config/topics/broken": b"junk",
+    "/config/brokers/0": ENTITY % b'{"background.threads":"4","log.preallocate":"true"}',
+    "/config/brokers/9": b"junk",
+    "/brokers/topics/orders": b"{}",
+    "/brokers/topics/payments": b"{}",
+    "/brokers/topics/broken": b"{}",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a request, and how it is refused."""
+
+    name: str
+    method: str
+    path: str
+    body: str
+    status: int
+    code: int
+    pointer: str | None
+    words: str
+
+
+def rows() -> list[Row]:
+    """Read the table."""
+    found: list[Row] = []
+    method = path = body = ""
+    for line in TABLE.read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        if line.split(" ")[0] in {"GET", "POST", "PUT", "DELETE"}:
+            method, path, body = [*line.split(" ", 2), ""][:3]
+            continue
+        what, given, numbers, pointer, words = (part.strip() for part in line.split("|"))
+        status, code = map(int, numbers.split())
+        target = path.replace("…", given)
+        row = Row(
+            f"{method} {path.replace('…', '')}: {what}",
+            method,
+            target,
+            body.replace("…", given) if "…" not in path else body,
+            status,
+            code,
+            None if pointer == "-" else pointer,
+            "" if words == "-" else words,
+        )
+        found.append(row)
+    return found
+
+
+ROWS: Final = rows()
+
+
+@pytest.fixture(scope="module")
+def stored(zk: KazooClient) -> None:
+    """What there is before the first request."""
+    zk.ensure_path("/config/changes")
+    for path, data in STORED.items():
+        zk.ensure_path(path)
+        zk.set(path, data)
+
+
+@pytest.fixture(scope="module")
+def service(
+    stored: None, module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """A service that knows all brokers' files, and the secret of one."""
+    del stored  # what it loads when it starts
+    directory = tmp_path_factory.mktemp("service")
+    properties, secret = directory / "server.properties", directory / "secret"
+    properties.write_text("")
+    secret.write_text("encoder-secret")
+    cluster = {
+        "server_properties": {"*": str(properties)},
+        "password_encoder": {"brokers": {"0": {"secret_file": str(secret)}}},
+    }
+    with Service(directory, connect=module_chroot, dsn=module_database.service_dsn, cluster=cluster) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(service: Service) -> Iterator[httpx.Client]:
+    """One connection that is kept."""
+    with httpx.Client(
+        headers={"Authorization": f"Bearer {service.token}", "Content-Type": "application/json"},
+        trust_env=False,
+        timeout=60,
+    ) as client:
+        yield client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_changes(http: httpx.Client, zk: KazooClient, module_database: servers.Database) -> Iterator[None]:
+    """Compare all that is stored, and the trail, before the first request and after the last."""
+    del http
+    before = snapshot(zk), intents(module_database)
+    yield
+    assert (snapshot(zk), intents(module_database)) == before
+
+
+def snapshot(zk: KazooClient) -> dict[str, tuple[bytes | None, int]]:
+    """Read every znode that a request could change, with its version."""
+    found: dict[str, tuple[bytes | None, int]] = {}
+    waiting = [path for path in ("/config", "/confplane/client-configs") if zk.exists(path)]
+    while waiting:
+        path = waiting.pop()
+        data, stat = zk.get(path)
+        found[path] = data, stat.version
+        waiting += [f"{path}/{child}" for child in zk.get_children(path)]
+    return found
+
+
+def intents(database: servers.Database) -> int:
+    """Count the changes that were begun."""
+    with psycopg.connect(database.owner_dsn) as connection:
+        [(count,)] = connection.execute("SELECT count(*) FROM intents").fetchall()
+    return int(count)
+
+
+def test_the_table_is_long_and_names_each_case_once() -> None:
+    assert len(ROWS) >= 200
+    names = [row.name + row.body for row in ROWS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_refused(service: Service, http: httpx.Client, row: Row) -> None:
+    answer = http.request(row.method, f"{service.url}{BASE}{row.path}", content=row.body.encode())
+    body = answer.json()
+    pointers = [item["pointer"] for item in body["errors"]]
+    got = (answer.status_code, body["kafkaErrorCode"], pointers[0] if pointers else None)
+    assert got == (row.status, row.code, row.pointer), body["detail"]
+    assert row.words in body["detail"]
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert body["status"] == row.status
+    assert PLANTED not in answer.text
+
+
+# ---------------------------------------------------------------- each dynamic broker config
+
+KEYS: Final = [row for row in BROKER_ROWS if not broker_configs()[row[0]].dynamic_only]
+
+
+def incremental(http: httpx.Client, service: Service, broker: str, key: str, value: str) -> httpx.Response:
+    op = {"name": key, "configOperation": "SET", "value": value}
+    resource = {"resourceType": "BROKER", "resourceName": broker, "configs": [op]}
+    body = {"resources": [resource], "validateOnly": True}
+    return http.post(f"{service.url}{BASE}configs:incrementalAlter", json=body)
+
+
+def refused(answer: httpx.Response, words: str) -> None:
+    body = answer.json()
+    assert (answer.status_code, body["kafkaErrorCode"]) == (400, 42), body
+    assert body["errors"] == [{"pointer": "/resources/0/configs/0/value", "detail": body["detail"]}]
+    assert words in body["detail"]
+
+
+def test_every_dynamic_config_is_there() -> None:
+    assert len(KEYS) == 89
+
+
+@pytest.mark.parametrize(("key", "scope", "accepted", "bad", "words"), KEYS, ids=[row[0] for row in KEYS])
+def test_a_dynamic_broker_config(
+    http: httpx.Client, service: Service, key: str, scope: str, accepted: str, bad: str, words: str
+) -> None:
+    name = f"listener.name.external.{key}" if scope == "prefix only" else key
+    value = "some text, with a comma" if accepted == "any" else accepted
+    # A broker of which nothing is stored, and whose file is empty.
+    answer = incremental(http, service, "7", name, value)
+    if is_password(name):
+        body = answer.json()
+        assert (answer.status_code, body["kafkaErrorCode"]) == (422, 40), body
+        assert value not in answer.text
+        answer = incremental(http, service, "0", name, value)
+    assert answer.status_code == 200, answer.text
+    [result] = answer.json()["responses"]
+    secret = is_sensitive(name)
+    shown = {"after": None, "secret": True} if secret else {"after": value}
+    assert result["diff"] == [{"key": name, "before": None, **shown}]
+    at_default = incremental(http, service, "", name, value)
+    if scope == "cluster-wide":
+        assert at_default.status_code == 200, at_default.text
+    else:
+        refused(at_default, f"at default cluster level, broker id must be specified: Set({name})")
+    if scope == "prefix only":
+        refused(incremental(http, service, "0", key, value), f"using the listener prefix: Set({key})")
+    if bad != "any":
+        refused(incremental(http, service, "7", name, bad), words)

@@ -337,7 +337,7 @@ async def _written(
             collection, entity.id, result.after, node=result.node, warnings=result.warnings
         )
     else:
-        declared, etag = collection.tagged(entity, result.after)
+        declared, etag = collection.tagged(entity, result.after, result.node)
         body = views.resource(collection, entity.id, declared)
         if etag is not None and not common.validate_only:
             headers["ETag"] = etag

@@ -51,7 +51,7 @@ async def full_resource(
 ) -> dict[str, Any]:
     """Return a resource in the full view: ``node`` as it is, ``stored`` as its map is or would be."""
     entity = Entity.from_id(entity_id)
-    declared, etag = collection.tagged(entity, stored)
+    declared, etag = collection.tagged(entity, stored, node)
     fingerprints = await collection.fingerprints(entity, stored)
     return {
         **resource(collection, entity_id, declared),

@@ -15,6 +15,7 @@ from app.services.policies import Policies
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Facet, JsonValue
     from app.services.config_describe import ConfigReader
@@ -67,10 +68,13 @@ class Collection:
         decode = self.facet.decode
         return {key: decode(entity, key, value) for key, value in self.own(entity, config).items()}
 
-    def tagged(self, entity: Entity, config: Mapping[str, str]) -> tuple[dict[str, JsonValue], str | None]:
+    def tagged(
+        self, entity: Entity, config: Mapping[str, str], node: Node | None
+    ) -> tuple[dict[str, JsonValue], str | None]:
         """Return what :meth:`declared` does, and its ETag: None where nothing is declared.
 
-        Secrets are None in the former; for the latter what is stored of them counts, so that it changes with them.
+        Secrets are None in the former. In the latter the transaction that wrote the node stands for them, so that it
+        changes whenever they may have, and nobody can try guesses on it.
 
         Raises:
             ValueError: A stored value is none of its key.
@@ -78,7 +82,8 @@ class Collection:
         declared = self.declared(entity, config)
         if not self.facet.has_secrets:
             return declared, etag_of(declared)
-        return declared, etag_of({key: config[key] if value is None else value for key, value in declared.items()})
+        written = "never" if node is None else f"in {node.mzxid}"
+        return declared, etag_of({key: written if value is None else value for key, value in declared.items()})
 
     def redacted(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None]:
         """Return a stored map as the trail may have it.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.broker_levels import (
-    ConfigSource,
     EffectiveConfig,
     Level,
     Levels,
@@ -90,14 +89,14 @@ class ConfigReader:
             found, levels, warnings = await self._broker(entity, pointer)
         if keys:
             found = [item for item in found if item.name in keys]
-        # All that the answer is made of, besides Kafka's own definitions. Files hold secrets in clear, and an ETag that
-        # counted them would help who guesses; they stay the same as long as this process runs.
+        # All that the answer is made of, besides Kafka's own definitions; of secrets it has no more than that they are set.
+        is_secret = self._collection.facet.is_secret
         state: dict[str, JsonValue] = {
-            f"{level.value} {key}": None if level is ConfigSource.STATIC_BROKER_CONFIG and is_sensitive(key) else value
+            f"{level.value} {key}": None if is_sensitive(key) else value
             for level, values in levels.by_source().items()
             for key, value in sorted(values.items())
         }
-        state |= {f"topic {key}": value for key, value in sorted(own.items())}
+        state |= {f"topic {key}": None if is_secret(entity, key) else value for key, value in sorted(own.items())}
         state |= {"static": levels.static is not None, "warnings": "\n".join(warnings)}
         return DescribedConfigs(entity, found, warnings, digest(state))
 

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -157,7 +158,7 @@ class DescribeService:
             CorruptZnodeError: It can't be read.
         """
         entity = _entity(node.id)
-        declared, etag = _read(collection, entity, node, collection.tagged)
+        declared, etag = _read(collection, entity, node, partial(collection.tagged, node=node))
         if etag is None:
             collection.facet.check_entity(entity)
             raise _nothing(collection, entity)

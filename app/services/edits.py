@@ -188,7 +188,7 @@ def already_exists(collection: Collection, entity: Entity) -> AlreadyExistsError
 
 def _etag(collection: Collection, entity: Entity, node: Node | None) -> str | None:
     try:
-        return collection.tagged(entity, stored(node))[1]
+        return collection.tagged(entity, stored(node), node)[1]
     except ValueError:
         # The content can't be shown, so nobody can hold an ETag of it; an unconditional write may still mend it.
         return '"undecodable"'

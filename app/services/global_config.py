@@ -160,6 +160,6 @@ def _edit(collection: Collection, node: Node | None, entries: Sequence[LegacyEnt
     )
     if not ops:
         return None
-    etag = collection.tagged(DEFAULT_BROKER, stored(node))[1]
+    etag = collection.tagged(DEFAULT_BROKER, stored(node), node)[1]
     unchanged = Precondition(if_none_match=("*",)) if etag is None else Precondition(if_match=(etag,))
     return Edit(DEFAULT_BROKER, ops, precondition=unchanged)

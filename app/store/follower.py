@@ -260,6 +260,9 @@ class Follower:
         self._wake.set()
 
     def _late(self) -> UnavailableError:
+        session = self._session
+        if session is None or not session.connected:
+            return UnavailableError(f"Cluster {self._name}: ZooKeeper is not connected")
         return UnavailableError(f"Cluster {self._name}: the mirror did not catch up in time")
 
     def _fail_strong(self) -> None:

@@ -17,7 +17,7 @@ import yaml
 from app import properties
 from app.api.app import create_api, specification
 from app.api.context import Services
-from app.audit import Database, PostgresAuditLog, PostgresRegistrationLog
+from app.audit import Database, PostgresAuditLog, PostgresOpenChanges, PostgresRegistrationLog
 from app.crypto import ConfigRedactor, KafkaCipher, KafkaRotator, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
@@ -35,6 +35,7 @@ from app.services.config_levels import BrokerLevels, ServerProperties
 from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
 from app.services.readiness import Readiness
+from app.services.reconcile import Reconciler
 from app.services.rotate import RotateService
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import Access, FacetIndex, ZooKeeperStore
@@ -128,12 +129,18 @@ def create_app(settings: Settings) -> ASGIApp:
     """Build the service. Its stores start with the application's lifespan, and need not be up by then."""
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
+    changes = PostgresOpenChanges(parts.database)
+    deadline_ms = settings.http.request_deadline_ms
+    reconcilers = [Reconciler(store, parts.audit, changes, deadline_ms=deadline_ms) for store in parts.stores.values()]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
+            for reconciler in reconcilers:
+                reconciler.start()
+                stack.push_async_callback(reconciler.stop)
             settling = asyncio.create_task(_settle_memory(parts.stores.values()))
             stack.callback(settling.cancel)
             yield
@@ -145,11 +152,11 @@ def create_app(settings: Settings) -> ASGIApp:
             describe=DescribeService(registrations),
             audit=parts.audit,
             registrations=registrations,
-            readiness=Readiness(parts.clusters, parts.audit),
+            readiness=Readiness(parts.clusters, parts.audit, reconcilers),
         ),
         authenticator=AdminToken.from_file(settings.admin_token_file),
         max_body_bytes=settings.http.max_body_bytes,
-        deadline_ms=settings.http.request_deadline_ms,
+        deadline_ms=deadline_ms,
         lifespan=lifespan,
     )
 

@@ -1,8 +1,9 @@
 """The tables of the trail and of the registrations. All are append-only, by trigger (the migrations make those).
 
 Every primary key holds the change id, so that range partitioning by it stays possible. Change ids are UUIDv7: their
-order is the order of time, and the first 48 bits are the time itself, in milliseconds. That is why no table of the
-trail has an index on a time, and why a search by time is a range of ids.
+order is the order of time, and the first 48 bits are the time itself, in milliseconds. That is why a search by time is
+a range of ids. The one index on a time finds what was written since a moment of Postgres's own clock: ids are made by
+the clocks of many processes, some time before their row.
 
 There are no foreign keys: rows that belong together are written by one statement, and an outcome may come to stand
 without its intent (a marker found in ZooKeeper after Postgres lost data).
@@ -65,6 +66,7 @@ intents: Final = Table(
     _recorded_at(),
     Index(None, "cluster", "change_id"),
     Index(None, "cluster", "principal", "change_id"),
+    Index(None, "cluster", "recorded_at"),
     comment="One row per attempt of a change, durable before its ZooKeeper transaction is submitted",
 )
 

@@ -53,6 +53,8 @@ class PostgresAuditLog:
         self._kept: deque[bytes] = deque()
         self._resending: asyncio.Task[None] | None = None
         self._comparisons: set[asyncio.Task[None]] = set()
+        self.differing = 0
+        """Outcomes that differed from the one that stood. Each is a fault of this service or of its stores."""
 
     async def close(self) -> None:
         """Send what was kept, for a few seconds at most."""
@@ -110,8 +112,14 @@ class PostgresAuditLog:
         return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id))
 
     async def check(self) -> list[str]:
-        """Return warnings about the database: see the port."""
-        return await self._database.read(checks.check)
+        """Return warnings about the database and the trail: see the port."""
+        warnings = await self._database.read(checks.check)
+        if self.differing:
+            warnings.append(
+                f"{self.differing} changes were given a second outcome that differs from the one that stands; the log"
+                " names them. Config and trail may disagree: look at what was restored or copied."
+            )
+        return warnings
 
     # -- outcomes that could not be written at once
 
@@ -168,7 +176,10 @@ class PostgresAuditLog:
             return
         for change_id, attempt, committed, revision in standing:
             other = given[str(change_id)]
-            if (other["attempt"], other["committed"], other["revision"]) != (attempt, committed, revision):
+            # Of a change that was not applied, whoever wrote first has said which attempt was the last, and why.
+            same_attempt = not committed or other["attempt"] == attempt
+            if (other["committed"], other["revision"]) != (committed, revision) or not same_attempt:
+                self.differing += 1
                 _log.error(
                     "Change %s has a second, different outcome: attempt %s committed=%s revision=%s stands, "
                     "attempt %s committed=%s revision=%s was given",

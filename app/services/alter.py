@@ -7,7 +7,10 @@ The order is what makes config and trail agree (docs/architecture.md, "One write
                └───────────── conflict: read again ───────────┘
 
 ZooKeeper's transaction is the commit point. No intent, no transaction; no answer "applied" without the transaction; a
-lost reply is never followed by another attempt, because the first may still be applied.
+lost reply is never followed by another attempt, because the first may still be applied: it is settled.
+
+All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
+change can't commit any more, and whoever settles it need not know whether another attempt is on its way.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from app.domain.errors import (
 from app.services.edits import Edit, EditResult, Plan
 from app.services.policies import PolicyRequest
 from app.services.ports import Committed, Conflict, Intent, Outcome, SessionEnded, Transaction, full_path
+from app.services.settle import committed, settle_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -249,7 +253,10 @@ class _Change:
         self._caller = caller
         self._validate_only = validate_only
         self._id: UUID = uuid7()
+        self._began = time.monotonic()
         self._attempt = 0
+        self._writer: str | None = None
+        self._settled = False
 
     async def run(self) -> list[EditResult]:
         """Try until committed, refused for good, or out of time."""
@@ -289,6 +296,12 @@ class _Change:
         if self._validate_only:
             return [_result(item, None, item.node, None) for item in plans]
         caller = self._caller
+        if self._writer not in {None, writer}:
+            raise UnavailableError(
+                "The ZooKeeper session was replaced between two attempts; nothing was applied, try again",
+                retry_after_s=1,
+            )
+        self._writer = writer
         intent = Intent(
             change_id=self._id,
             attempt=self._attempt + 1,
@@ -313,12 +326,28 @@ class _Change:
                 f"ZooKeeper refused the write: {result.reason}; nothing was applied, try again", retry_after_s=1
             )
         if not isinstance(result, Committed):
-            raise OutcomeUnknownError(
-                "The write was sent to ZooKeeper and its reply was lost: it may or may not be applied. "
-                f"Read the entity, or look at change {self._id} in the audit trail, before you try again",
-                change_id=str(self._id),
+            result = await self._settle(transaction, changed)
+        else:
+            await self._conclude(result, changed)
+        return self._results(result, plans)
+
+    async def _settle(self, transaction: Transaction, changed: Sequence[Plan]) -> Committed:
+        """Find out what became of a transaction whose reply was lost, until the deadline."""
+        outcome = await settle_own(
+            self._audit,
+            self._store,
+            self._id,
+            self._attempt,
+            began=self._began,
+            deadline=self._caller.deadline,
+        )
+        self._settled = True
+        if not outcome.committed:
+            raise UnavailableError(
+                "ZooKeeper's reply was lost, and the write was settled as aborted; nothing was applied, try again",
+                retry_after_s=1,
             )
-        return await self._committed(result, plans, changed)
+        return committed(outcome, transaction.writes, [item.node for item in changed])
 
     async def _plan(self, nodes: Sequence[Node | None]) -> tuple[list[Plan], tuple[int, ConfplaneError] | None]:
         plans: list[Plan] = []
@@ -384,10 +413,10 @@ class _Change:
             for position, (edit, _) in enumerate(self._items)
         ]
 
-    async def _committed(self, result: Committed, plans: Sequence[Plan], changed: Sequence[Plan]) -> list[EditResult]:
-        after = {node.id: node for node in result.nodes}
+    async def _conclude(self, result: Committed, changed: Sequence[Plan]) -> None:
         versions = {
-            full_path(self._collection.tree, item.edit.entity): after[item.edit.entity.id].version for item in changed
+            full_path(self._collection.tree, item.edit.entity): node.version
+            for item, node in zip(changed, result.nodes, strict=True)
         }
         outcome = Outcome(
             self._id,
@@ -400,6 +429,9 @@ class _Change:
         )
         if await self._audit.conclude([outcome]):
             self._store.release_marker(self._id)
+
+    def _results(self, result: Committed, plans: Sequence[Plan]) -> list[EditResult]:
+        after = {node.id: node for node in result.nodes}
         return [
             _result(item, str(self._id), after[item.edit.entity.id], result.revision)
             if item.diff
@@ -409,7 +441,7 @@ class _Change:
 
     async def _reject(self, error: ConfplaneError | None) -> None:
         """Close a change that has intents and, for certain, no effect."""
-        if not self._attempt:
+        if not self._attempt or self._settled:
             return
         await self._audit.conclude(
             [

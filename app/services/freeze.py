@@ -22,6 +22,7 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.services.ports import Committed, Conflict, Freeze, FreezeWrite, Intent, IntentEntity, Outcome, SessionEnded
+from app.services.settle import settle_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +100,10 @@ class _Change:
         self._reason = reason
         self._caller = caller
         self._id = uuid7()
+        self._began = time.monotonic()
         self._attempt = 0
+        self._writer: str | None = None
+        self._settled = False
 
     async def run(self, decide: Callable[[Freeze | None], Freeze | None]) -> FreezeResult:
         """Try until committed, refused for good, or out of time.
@@ -132,6 +136,9 @@ class _Change:
     async def _try(self, writer: str, state: FreezeState, after: Freeze | None) -> FreezeResult | None:
         """Make one attempt; None means that the freeze was not as read."""
         caller = self._caller
+        if self._writer not in {None, writer}:
+            raise UnavailableError("The ZooKeeper session was replaced; nothing was applied, try again")
+        self._writer = writer
         attempt = self._attempt + 1
         await self._audit.intend([self._intent(attempt, writer, state, after)])
         self._attempt = attempt
@@ -142,11 +149,7 @@ class _Change:
         if isinstance(result, SessionEnded):
             raise UnavailableError(f"ZooKeeper refused: {result.reason}; nothing was applied, try again")
         if not isinstance(result, Committed):
-            raise OutcomeUnknownError(
-                "It was sent to ZooKeeper and the reply was lost: it may or may not be applied. Ask for it again:"
-                f" where it was applied, nothing will be left to do. The audit trail has it as change {self._id}",
-                change_id=str(self._id),
-            )
+            return FreezeResult(state.freeze, after, str(self._id), await self._settle())
         outcome = Outcome(
             self._id,
             attempt,
@@ -159,6 +162,21 @@ class _Change:
         if await self._audit.conclude([outcome]):
             self._store.release_marker(self._id)
         return FreezeResult(state.freeze, after, str(self._id), result.revision)
+
+    async def _settle(self) -> int | None:
+        """Find out what became of a transaction whose reply was lost; return its revision."""
+        outcome = await settle_own(
+            self._audit,
+            self._store,
+            self._id,
+            self._attempt,
+            began=self._began,
+            deadline=self._caller.deadline,
+        )
+        self._settled = True
+        if not outcome.committed:
+            raise UnavailableError("ZooKeeper's reply was lost; it was settled as aborted. Nothing was applied")
+        return outcome.revision
 
     def _intent(self, attempt: int, writer: str, state: FreezeState, after: Freeze | None) -> Intent:
         caller = self._caller
@@ -189,7 +207,7 @@ class _Change:
 
     async def _reject(self, code: int, text: str) -> None:
         """Close a change that has intents and, for certain, no effect."""
-        if self._attempt:
+        if self._attempt and not self._settled:
             await self._audit.conclude(
                 [Outcome(self._id, self._attempt, self._store.name, committed=False, error_code=code, error=text)]
             )

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from app.services.clusters import Clusters
     from app.services.ports import AuditLog, StoreStatus
+    from app.services.reconcile import Reconciler
 
 _TIMEOUT_S = 3.0
 
@@ -35,9 +38,10 @@ class Report:
 class Readiness:
     """Answers readiness probes."""
 
-    def __init__(self, clusters: Clusters, audit: AuditLog) -> None:
+    def __init__(self, clusters: Clusters, audit: AuditLog, reconcilers: Collection[Reconciler] = ()) -> None:
         self._clusters = clusters
         self._audit = audit
+        self._reconcilers = reconcilers
         self._was_ready = False
 
     async def report(self) -> Report:
@@ -52,6 +56,7 @@ class Readiness:
         except TimeoutError:
             postgres = f"Postgres did not answer within {_TIMEOUT_S:g} seconds"
         warnings += [f"{name}: {text}" for name, status in statuses.items() for text in status.warnings]
+        warnings += [text for reconciler in self._reconcilers for text in reconciler.warnings()]
         sound = postgres is None and all(status.connected and status.loaded for status in statuses.values())
         self._was_ready = self._was_ready or sound
         return Report(self._was_ready, not sound, statuses, postgres, tuple(warnings))

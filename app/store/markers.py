@@ -39,6 +39,8 @@ RELEASE_SECONDS: Final = 60.0
 """How long a marker stays after its outcome became durable. app/services/settle.py relies on half of it."""
 _PERIOD_SECONDS: Final = 10.0
 _DROP_SECONDS: Final = 10.0
+_YIELD: Final = 1_000
+"""Names read before other tasks get their turn."""
 _BATCH: Final = 200
 _COMMITTED: Final = "committed"
 _ABORTED: Final = "aborted"
@@ -156,15 +158,24 @@ class Markers:
                 raise unavailable(f"Cluster {self._name}: ZooKeeper refused the tombstone of change {change_id}")
             return Marker(change_id, committed=False)
 
-    async def names(self, deadline: float) -> list[str]:
-        """List all markers. There may be very many."""
+    async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
+        """Return the changes that have markers, and the names among them that are no change's. There may be many."""
         session = self._keeper.current
         async with answered(self._name, deadline):
             try:
                 names, _ = await session.children(znodes.COMMITS)
             except NoNodeError:
-                return []
-            return list(names)
+                return [], []
+        change_ids, strays = [], []
+        for index, name in enumerate(names):
+            change_id = change_id_of(name)
+            if change_id is None:
+                strays.append(name)
+            else:
+                change_ids.append(change_id)
+            if not index % _YIELD:
+                await asyncio.sleep(0)
+        return change_ids, strays
 
     async def writers(self, deadline: float) -> frozenset[str]:
         """List the writer nodes that exist, behind all writes committed before the call."""

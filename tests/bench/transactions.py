@@ -25,7 +25,7 @@ from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.domain.quotas import ClientQuotas
 from app.services.ports import Committed, EntityWrite, Transaction
-from app.store import FacetIndex, ZooKeeperStore, znodes
+from app.store import FacetIndex, ZooKeeperStore, markers, znodes
 
 PRINCIPAL = "User:admin"
 
@@ -158,7 +158,7 @@ def _commit(client: KazooClient, writer: str, target: Entity, values: dict[str, 
     else:
         transaction.set_data(path, znodes.encode_entity(values), version)
     transaction.create(znodes.CHANGE_PREFIX, znodes.encode_notification(target.path), sequence=True)
-    marker = znodes.encode_marker(
+    marker = markers.encode_committed(
         attempt=1, writer=writer, principal=PRINCIPAL, request_id=str(change), writes=[(path, version + 1)]
     )
     transaction.create(znodes.marker_path(change), marker)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
 
 import pytest
 
@@ -16,12 +18,23 @@ from app.domain.errors import (
 )
 from app.services.clusters import Caller
 from app.services.freeze import FreezeService
-from app.services.ports import Committed, Conflict, Freeze, FreezeState, FreezeWrite, SessionEnded, Unknown
+from app.services.ports import (
+    Committed,
+    Conflict,
+    Freeze,
+    FreezeState,
+    FreezeWrite,
+    Marker,
+    Outcome,
+    SessionEnded,
+    Unknown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
-    from app.services.ports import AuditLog, ClusterStore, CommitResult, Intent, Outcome
+    from app.services.ports import AuditLog, ClusterStore, CommitResult, Intent
 
 OTHERS = Freeze("maintenance", "User:bob", 1_700_000_000_000)
 
@@ -36,9 +49,11 @@ class Stage:
         self.state = FreezeState(4, freeze)
         self.happened: list[Any] = []
         self.trail_is_away = False
+        self.writers = ["w"]
+        self.marker: Marker | None = None
 
     def writer(self) -> str:
-        return "w"
+        return self.writers.pop() if len(self.writers) > 1 else self.writers[0]
 
     async def read_freeze(self, _deadline: float) -> FreezeState:
         return self.state
@@ -56,8 +71,13 @@ class Stage:
         self.happened += outcomes
         return True
 
-    async def settle(self, _change_id: object, _deadline: float) -> None:
-        raise UnavailableError("away")
+    async def settle(self, change_id: UUID, _deadline: float) -> Marker | None:
+        if self.marker is None:
+            raise UnavailableError("away")
+        return replace(self.marker, change_id=change_id)
+
+    async def wait_for(self, revision: int, _deadline: float) -> None:
+        self.happened.append(("waited for", revision))
 
     def release_marker(self, change_id: object) -> None:
         self.happened.append(("released", change_id))
@@ -105,6 +125,37 @@ async def test_conflicts_until_the_deadline_are_a_rejected_change() -> None:
     with pytest.raises(ConcurrentChangeError):
         await stage.run(seconds=-1)
     assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+    assert not stage.happened[-1].committed
+
+
+async def test_a_lost_reply_of_a_commit_is_settled_as_it_was_committed() -> None:
+    stage = Stage(Unknown())
+    stage.marker = Marker(uuid4(), True, 1, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003 - as its fields
+    result = await stage.run()
+    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome", "tuple", "tuple"]
+    intent, _, outcome, released, waited = stage.happened
+    assert outcome == Outcome(intent.change_id, 1, "c", True, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003
+    assert (released, waited) == (("released", intent.change_id), ("waited for", 77))
+    assert (result.revision, result.change_id) == (77, str(intent.change_id))
+
+
+async def test_a_lost_reply_of_what_never_arrived_is_settled_as_aborted() -> None:
+    stage = Stage(Unknown())
+    stage.marker = Marker(uuid4(), committed=False)
+    with pytest.raises(UnavailableError) as caught:
+        await stage.run()
+    assert caught.value.retriable
+    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+    assert not stage.happened[-1].committed
+
+
+async def test_all_attempts_are_made_under_one_session() -> None:
+    stage = Stage(Conflict(), Committed(77, 1_000, ()))
+    stage.writers = ["second", "first"]
+    with pytest.raises(UnavailableError):
+        await stage.run()
+    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+    assert stage.happened[0].writer == "first"
     assert not stage.happened[-1].committed
 
 

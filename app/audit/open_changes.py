@@ -1,0 +1,118 @@
+"""What the reconciler asks the trail: which changes have no outcome, and what is known of the changes of markers.
+
+Open changes are few among very many. New ones are found by the time at which Postgres wrote their intents, so that the
+clocks of the processes that made the ids don't matter. Old ones are found by walking the ids back to the first, a piece
+at a time. In both, the outcome of each change is a probe of an index.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import Uuid, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from app.services.reconcile import MarkedChange, OpenChange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+
+_OVERLAP_S: Final = 10
+"""A row can be seen this long after the moment that it names, at the latest: a statement may take four seconds."""
+_PIECE: Final = 20_000
+"""Ids looked at in one step of the walk back."""
+_IDS: Final = ARRAY(Uuid)
+
+# OFFSET 0 keeps each a probe of an index; as a join it may read a whole table.
+_OPEN: Final = "NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = given.change_id OFFSET 0)"
+
+_NEW: Final = text(f"""
+SELECT now(), ARRAY(
+  SELECT change_id FROM (
+    SELECT change_id FROM intents
+    WHERE cluster = :cluster
+      AND recorded_at >= coalesce(CAST(:since AS timestamptz), now()) - make_interval(secs => :overlap)
+    UNION SELECT unnest(:known)
+  ) AS given WHERE {_OPEN}
+)""").bindparams(bindparam("known", type_=_IDS))  # noqa: S608 - constants of this module
+
+_OLD: Final = text(f"""
+WITH given AS MATERIALIZED (
+  SELECT DISTINCT change_id FROM intents
+  WHERE cluster = :cluster AND change_id < :before ORDER BY change_id DESC LIMIT :piece
+)
+SELECT
+  ARRAY(SELECT change_id FROM given WHERE {_OPEN}),
+  (SELECT count(*) FROM given),
+  (SELECT change_id FROM given ORDER BY change_id LIMIT 1)
+""")  # noqa: S608 - constants of this module
+
+_DETAILS: Final = text("""
+SELECT
+  change_id, max(attempt) AS attempt, array_agg(DISTINCT writer) AS writers,
+  CAST(extract(epoch FROM now() - min(recorded_at)) AS float8) AS age
+FROM intents WHERE change_id = ANY(:ids) GROUP BY change_id ORDER BY change_id
+""").bindparams(bindparam("ids", type_=_IDS))
+
+_MARKED: Final = text("""
+SELECT given.change_id, outcome.committed, outcome.age, ARRAY(
+    SELECT DISTINCT writer FROM intents WHERE intents.change_id = given.change_id OFFSET 0
+  ) AS writers
+FROM unnest(:ids) AS given(change_id) LEFT JOIN LATERAL (
+  SELECT committed, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age
+  FROM outcomes WHERE outcomes.change_id = given.change_id OFFSET 0
+) AS outcome ON true
+""").bindparams(bindparam("ids", type_=_IDS))
+
+_NO_ID_IS_ABOVE: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+class PostgresOpenChanges:
+    """Implements :class:`app.services.reconcile.OpenChanges`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def new(
+        self, cluster: str, since: datetime | None, known: Sequence[UUID]
+    ) -> tuple[list[OpenChange], datetime]:
+        """Return open changes among the new and the known: see the port."""
+
+        async def work(connection: AsyncConnection) -> tuple[list[OpenChange], datetime]:
+            parameters = {"cluster": cluster, "since": since, "known": list(known), "overlap": _OVERLAP_S}
+            now, ids = (await connection.execute(_NEW, parameters)).one()
+            return await _details(connection, ids), now
+
+        return await self._database.read(work)
+
+    async def old(self, cluster: str, before: UUID | None) -> tuple[list[OpenChange], UUID | None]:
+        """Return open changes of the next piece of the walk back: see the port."""
+
+        async def work(connection: AsyncConnection) -> tuple[list[OpenChange], UUID | None]:
+            parameters = {"cluster": cluster, "before": before or _NO_ID_IS_ABOVE, "piece": _PIECE}
+            ids, walked, lowest = (await connection.execute(_OLD, parameters)).one()
+            return await _details(connection, ids), lowest if walked == _PIECE else None
+
+        return await self._database.read(work)
+
+    async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
+        """Return what is known of changes that have markers: see the port."""
+
+        async def work(connection: AsyncConnection) -> list[MarkedChange]:
+            rows = await connection.execute(_MARKED, {"ids": list(change_ids)})
+            return [MarkedChange(row.change_id, row.committed, row.age, frozenset(row.writers)) for row in rows]
+
+        return await self._database.read(work)
+
+
+async def _details(connection: AsyncConnection, ids: Sequence[UUID]) -> list[OpenChange]:
+    if not ids:
+        return []
+    rows = await connection.execute(_DETAILS, {"ids": list(ids)})
+    return [OpenChange(row.change_id, row.attempt, frozenset(row.writers), row.age) for row in rows]

@@ -1,0 +1,320 @@
+"""The reconciler: settles the changes that nobody else will, and sweeps the markers that nobody else drops.
+
+Each process runs one per cluster, and of those the leader's works. Every few seconds it asks Postgres for changes
+without an outcome, and settles those whose writer is gone or that are older than a request can be. Markers are swept
+after writers have gone: those of changes whose outcome has been durable for a minute. A tombstone stays while its
+change's writer is there, because it stands in the way of a transaction that may still arrive.
+
+Nothing here needs to be done by one process alone: markers are created once, and the first outcome stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from app.domain.errors import CorruptZnodeError, UnavailableError
+from app.services.ports import ClusterStore
+from app.services.settle import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from app.services.ports import AuditLog, Outcome
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 2.0
+SWEEP_AGE_S = 60.0
+"""How long an outcome has been durable when its marker goes."""
+SWEEP_INTERVAL_S = 600.0
+"""Between two sweeps that nothing called for."""
+_SLACK_S: Final = 15.0
+"""After a writer was found gone: its own process dropped its markers until then, a minute late at most."""
+_CALL_S: Final = 10.0
+_CONCURRENCY: Final = 64
+_PIECE: Final = 2_000
+"""Markers that the trail is asked for at a time."""
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChange:
+    """A change without an outcome."""
+
+    change_id: UUID
+    attempt: int
+    """The last."""
+    writers: frozenset[str]
+    """The writer nodes named in its intents; one, unless an earlier version of this service made it."""
+    age_s: float
+    """Since its first intent, by Postgres's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedChange:
+    """What the trail knows of a change that has a marker."""
+
+    change_id: UUID
+    committed: bool | None
+    """None: it has no outcome."""
+    age_s: float | None
+    """Of its outcome, by Postgres's clock."""
+    writers: frozenset[str]
+    """Empty: it has no intent."""
+
+
+class OpenChanges(Protocol):
+    """The reconciler's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
+
+    async def new(
+        self, cluster: str, since: datetime | None, known: Sequence[UUID]
+    ) -> tuple[list[OpenChange], datetime]:
+        """Return the changes that are open now, of those begun since a moment (None: just now) and those known before.
+
+        The moment that comes with them is the next call's ``since``. In this way no change is missed, however late
+        its row could be seen.
+        """
+
+    async def old(self, cluster: str, before: UUID | None) -> tuple[list[OpenChange], UUID | None]:
+        """Return open changes of the next piece of a walk back over all ids, and where it goes on; None: at its end."""
+
+    async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
+        """Return what is known of each of some changes."""
+
+
+class Markers(Protocol):
+    """A cluster's markers. Every call raises ``UnavailableError`` when ZooKeeper does not answer."""
+
+    async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
+        """Return the changes that have markers, and the names of nodes among them that are no markers."""
+
+    async def writers(self, deadline: float) -> frozenset[str]:
+        """Return the writer nodes that exist, at the moment of the call or later."""
+
+    async def drop(self, change_ids: Sequence[UUID]) -> None:
+        """Drop markers."""
+
+
+class Leadership(Protocol):
+    """A process's part in who leads a cluster."""
+
+    @property
+    def held(self) -> bool:
+        """Whether this process still leads, for all that its own clock and connection tell."""
+
+    async def seek(self, deadline: float) -> bool:
+        """Become or stay the leader if that can be, and say whether it is so; raises ``UnavailableError``."""
+
+
+class ReconciledStore(ClusterStore, Protocol):
+    """A cluster's store with what the reconciler needs besides. Both are there once the store was started."""
+
+    @property
+    def markers(self) -> Markers:
+        """Its markers."""
+
+    @property
+    def leadership(self) -> Leadership:
+        """Who leads it."""
+
+
+class Reconciler:
+    """Reconciles one cluster.
+
+    Args:
+        store: The cluster, started.
+        audit: The trail, which takes the outcomes.
+        changes: The trail, asked for what is open.
+        deadline_ms: How long a request may take. A change open for twice as long is nobody's any more.
+    """
+
+    def __init__(self, store: ReconciledStore, audit: AuditLog, changes: OpenChanges, *, deadline_ms: int) -> None:
+        self._store = store
+        self._audit = audit
+        self._changes = changes
+        self._old_s = 2 * deadline_ms / 1000
+        self._task: asyncio.Task[None] | None = None
+        self._troubled = False
+        self._warned: set[UUID] = set()
+        self._begin_term()
+
+    def _begin_term(self) -> None:
+        self._leading = False
+        self._found_at = time.monotonic()
+        self._since: datetime | None = None
+        self._open: dict[UUID, OpenChange] = {}
+        self._walked = False
+        self._walk_from: UUID | None = None
+        self._writers: frozenset[str] = frozenset()
+        self._sweep_at = 0.0
+        self._strays: tuple[str, ...] = ()
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        self._task = asyncio.create_task(self._run(), name=f"reconciler-{self._store.name}")
+
+    async def stop(self) -> None:
+        """Stop. What was not settled is another process's, or this one's after its next start."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def warnings(self) -> list[str]:
+        """Return what an operator should know; only the leader knows anything."""
+        found = []
+        name = self._store.name
+        overdue = [change for change in self._open.values() if change.age_s > 2 * self._old_s + _CALL_S]
+        if overdue:
+            found.append(
+                f"{name}: {len(overdue)} changes have had no outcome for up to {max(c.age_s for c in overdue):.0f} s"
+                f" and could not be settled yet: {_some(str(change.change_id) for change in overdue)}"
+            )
+        if self._strays:
+            found.append(
+                f"{name}: markers of no change that the audit trail knows are left where they are:"
+                f" {_some(self._strays)}. Was Postgres restored from a backup?"
+            )
+        return found
+
+    async def _run(self) -> None:
+        while True:
+            # Replicas that were started together should not all ask at once.
+            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            try:
+                await self.round()
+            except UnavailableError as error:
+                if not self._troubled:
+                    logger.warning("Cluster %s: reconciling has to wait: %s", self._store.name, error.detail)
+                self._troubled = True
+            except Exception:
+                logger.exception("Cluster %s: reconciling failed", self._store.name)
+            else:
+                self._troubled = False
+
+    async def round(self) -> bool:
+        """Lead if that can be, and then settle and sweep what is due; return whether this process leads.
+
+        Raises:
+            UnavailableError: A store is away. What was found open is looked at again.
+        """
+        if not await self._store.leadership.seek(_soon()):
+            if self._leading:
+                logger.info("Cluster %s: another process leads now", self._store.name)
+                self._begin_term()
+            return False
+        if not self._leading:
+            self._begin_term()
+            self._leading = True
+            logger.info("Cluster %s: this process leads", self._store.name)
+        await self._find()
+        # Listed after the intents were read: a writer that they name and that is not there will never commit again.
+        writers = await self._store.markers.writers(_soon())
+        gone, self._writers = self._writers - writers, writers
+        if gone:
+            self._sweep_soon(SWEEP_AGE_S + _SLACK_S)
+        await self._settle(writers)
+        if time.monotonic() >= self._sweep_at:
+            await self._sweep(writers)
+        return True
+
+    # -- settling
+
+    async def _find(self) -> None:
+        """Bring what is known to be open up to date. What was settled stays in it until Postgres has the outcome."""
+        self._found_at = time.monotonic()
+        found, self._since = await self._changes.new(self._store.name, self._since, tuple(self._open))
+        if not self._walked:
+            older, self._walk_from = await self._changes.old(self._store.name, self._walk_from)
+            self._walked = self._walk_from is None
+            found += older
+        self._open = {change.change_id: change for change in found}
+        self._warned &= self._open.keys()
+
+    async def _settle(self, writers: frozenset[str]) -> None:
+        due = [change for change in self._open.values() if change.age_s > self._old_s or _dead(change, writers)]
+        if not due:
+            return
+        slots = asyncio.Semaphore(_CONCURRENCY)
+
+        async def one(change: OpenChange) -> Outcome | None:
+            async with slots:
+                return await self._settle_one(change) if self._store.leadership.held else None
+
+        outcomes = [outcome for outcome in await asyncio.gather(*map(one, due)) if outcome is not None]
+        if outcomes:
+            committed = sum(outcome.committed for outcome in outcomes)
+            logger.info(
+                "Cluster %s: settled %d changes that had no outcome: %d committed, %d aborted",
+                *(self._store.name, len(outcomes), committed, len(outcomes) - committed),
+            )
+            self._sweep_soon(SWEEP_AGE_S + _SLACK_S)
+
+    async def _settle_one(self, change: OpenChange) -> Outcome | None:
+        try:
+            return await settle(
+                self._audit, self._store, change.change_id, change.attempt, open_at=self._found_at, deadline=_soon()
+            )
+        except (UnavailableError, CorruptZnodeError) as error:
+            if change.change_id not in self._warned:
+                logger.warning("Change %s could not be settled: %s", change.change_id, error.detail)
+            self._warned.add(change.change_id)
+            return None
+
+    # -- sweeping
+
+    def _sweep_soon(self, seconds: float) -> None:
+        self._sweep_at = min(self._sweep_at, time.monotonic() + seconds)
+
+    async def _sweep(self, writers: frozenset[str]) -> None:
+        """Drop the markers that have done their work, of dead writers above all: the living drop their own."""
+        self._sweep_at = time.monotonic() + SWEEP_INTERVAL_S
+        change_ids, strays = await self._store.markers.found(_soon())
+        dropped = 0
+        for start in range(0, len(change_ids), _PIECE):
+            if not self._store.leadership.held:
+                return
+            marked = await self._changes.marked(change_ids[start : start + _PIECE])
+            strays += [str(change.change_id) for change in marked if change.committed is None and not change.writers]
+            going = [change.change_id for change in marked if _done(change, writers)]
+            if going:
+                await self._store.markers.drop(going)
+                dropped += len(going)
+            if any(
+                change.age_s is not None and _dead(change, writers) and not _done(change, writers) for change in marked
+            ):
+                self._sweep_soon(SWEEP_AGE_S)
+        self._strays = tuple(strays)
+        if dropped:
+            logger.info("Cluster %s: swept %d markers", self._store.name, dropped)
+
+
+def _done(change: MarkedChange, writers: frozenset[str]) -> bool:
+    """Say whether a marker has done its work."""
+    if change.age_s is None or change.age_s < SWEEP_AGE_S:
+        return False
+    return bool(change.committed) or _dead(change, writers)
+
+
+def _dead(change: OpenChange | MarkedChange, writers: frozenset[str]) -> bool:
+    """Say whether a change can't commit any more, because its writer is none of those that there are."""
+    return not change.writers & writers
+
+
+def _soon() -> float:
+    return time.monotonic() + _CALL_S
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    listed = ", ".join(every[:_NAMED])
+    return listed if len(every) <= _NAMED else f"{listed} and {len(every) - _NAMED} more"

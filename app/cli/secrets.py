@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import time
-import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -14,17 +11,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.cli.freeze import operator
+from app.cli.callers import DONE, FAILED, INVALID, caller
 from app.domain.errors import (
     BodyTooLargeError,
     ConcurrentChangeError,
     ConfplaneError,
     CorruptZnodeError,
     EncoderSecretMissingError,
+    NotFoundError,
     OutcomeUnknownError,
 )
 from app.domain.texts import clipped, shown
-from app.services.clusters import Caller
 from app.wiring import opened, rotation
 
 if TYPE_CHECKING:
@@ -34,9 +31,7 @@ if TYPE_CHECKING:
     from app.services.rotate import RotatedBroker
     from app.settings import Settings
 
-_FAILED = 1
 _INTERRUPTED = 130
-_DEADLINE_S = 30.0
 _OF_ONE_BROKER: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError, EncoderSecretMissingError)
 """Errors that say nothing of the next broker."""
 
@@ -55,7 +50,7 @@ def rotate(settings: Settings, cluster: str, broker_id: int | None, old_secret_f
         asyncio.run(_rotate(_with_old_secret(settings, cluster, old_secret_file), cluster, broker_id, report))
     except ConfplaneError as error:
         typer.echo(f"Not rotated: {error}", err=True)
-        return _FAILED
+        return INVALID if isinstance(error, NotFoundError) else FAILED
     except KeyboardInterrupt:
         report.stopped = "you stopped it"
         report.print()
@@ -74,14 +69,7 @@ async def _rotate(settings: Settings, cluster: str, broker_id: int | None, repor
             brokers = [broker_id]
         with _shown(len(brokers)) as show:
             for each in brokers:
-                caller = Caller(
-                    principal=operator(),
-                    source=socket.gethostname(),
-                    request_id=str(uuid.uuid4()),
-                    deadline=time.monotonic() + _DEADLINE_S,
-                    reason="confplane secrets rotate",
-                )
-                result = await service.rotate(each, caller)
+                result = await service.rotate(each, caller("confplane secrets rotate"))
                 report.add(result)
                 show(result)
                 if result.error is not None and not isinstance(result.error, _OF_ONE_BROKER):
@@ -156,7 +144,7 @@ class _Report:
     @property
     def exit_code(self) -> int:
         failed = any(result.error is not None or result.undecodable for result in self.results)
-        return _FAILED if failed or self.stopped else 0
+        return FAILED if failed or self.stopped else DONE
 
     def print(self) -> None:
         done = [result for result in self.results if result.error is None]

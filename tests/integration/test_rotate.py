@@ -347,7 +347,7 @@ def test_options_that_make_no_sense(brokers: Brokers, options: list[str], words:
 
 def test_a_cluster_that_the_settings_do_not_have(brokers: Brokers) -> None:
     code, said, errors = brokers.rotate("--all", "--cluster", "nowhere")
-    assert (code, said) == (1, "")
+    assert (code, said) == (2, "")
     assert errors == "Not rotated: The settings have no cluster 'nowhere'; they have: default\n"
 
 

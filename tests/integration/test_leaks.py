@@ -1,0 +1,314 @@
+"""No secret comes out: they are planted on every way in, everything is asked for, and all that came out is searched.
+
+Searched are answers with their headers, the service's log at debug level, what commands say, all rows of the trail, and
+Confplane's own nodes in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+import pytest
+import yaml
+from kazoo.security import make_digest_acl_credential
+from psycopg import sql
+
+from app.cli.commands import cli
+from app.crypto.password_encoder import PasswordEncoder
+from tests.support.commands import Commands
+from tests.support.planted import Asker, Evidence, Planted
+from tests.support.service import ROOT, Service
+from tests.support.ways_in import BASE, KEY, TRUSTSTORE, jaas, seed, write_openly, write_resources, write_rpc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+    from typer.models import CommandInfo
+
+    from tests.support.servers import Database
+
+RULES: Final = f"""\
+rules:
+  - name: no-truststore
+    match: {{types: broker}}
+    deny_keys: [{TRUSTSTORE}]
+  - name: hands-off
+    match: {{names: {{broker: "66"}}}}
+    protected: true
+"""
+ENTITIES: Final = [
+    "topic=orders",
+    "broker",
+    *(f"broker={number}" for number in (0, 1, 2, 3, 4, 5, 20, 22, 66)),
+    *("user=alice", "user=carol", "user=alice,client-id=app", "client-id=app", "ip=10.0.0.1", "user"),
+]
+
+
+DESCRIBES: Final[dict[str, list[Any]]] = {
+    "client-quotas:describe": [{"components": []}],
+    "client-configs:describe": [{"components": []}],
+    "configs:describe": [
+        {
+            "resources": [
+                *(
+                    {"resourceType": "BROKER", "resourceName": name}
+                    for name in ("", "0", "1", "2", "3", "4", "5", "20")
+                ),
+                {"resourceType": "TOPIC", "resourceName": "orders"},
+            ],
+            "includeSynonyms": True,
+            "includeDocumentation": True,
+        }
+    ],
+    "entity-configs:describe": [
+        {
+            "entities": [
+                *({"entityType": "broker", "entityName": name} for name in (None, "0", "1", "2", "3", "4", "5", "20")),
+                {"entityType": "topic", "entityName": "orders"},
+                {"entityType": "user", "entityName": "alice"},
+                {"entityType": "user", "entityName": "carol"},
+            ]
+        }
+    ],
+}
+
+
+def read(ask: Asker) -> None:
+    """Everything that can be asked for."""
+    changes = [
+        item["changeId"] for item in ask("trail", "GET", f"{BASE}/audit", params={"pageSize": "1000"}).json()["items"]
+    ]
+    for path, methods in ask.spec["paths"].items():
+        if "get" not in methods:
+            continue
+        given = methods["get"].get("parameters", [])
+        known = {parameter.get("name") or parameter["$ref"].rpartition("/")[2] for parameter in given}
+        names = changes if "{changeId}" in path else ENTITIES if "{id}" in path else [""]
+        for name in names:
+            target = path.replace("{cluster}", "default").replace("{changeId}", name).replace("{id}", name)
+            ask("read", "GET", target)
+            if "view" in known:
+                ask("read, full", "GET", target, params={"view": "full"})
+            if "consistency" in known:
+                ask("read, strong", "GET", target, params={"consistency": "strong"})
+    ask("read as a page", "GET", f"{BASE}/config-definitions", headers={"Accept": "text/html"})
+    for path, bodies in DESCRIBES.items():
+        for body in bodies:
+            ask("describe", "POST", f"{BASE}/{path}", body)
+
+
+def names_of(commands: Any) -> Iterator[str]:
+    """List the commands as a person would type them."""
+
+    def name(info: CommandInfo) -> str:
+        return info.name or info.callback.__name__.replace("_", "-")  # type: ignore[union-attr]  # each has one
+
+    yield from map(name, commands.registered_commands)
+    for group in commands.registered_groups:
+        for inner in names_of(group.typer_instance):
+            yield f"{group.name or group.typer_instance.info.name} {inner}"
+
+
+COMMANDS: Final = [
+    ["freeze", "--reason", "quiet"],
+    ["thaw", "--reason", "quiet"],
+    ["export", "--format", "properties", "--broker", "0"],
+    ["export", "--format", "properties", "--broker", "4"],
+    ["export", "--format", "properties", "--broker", "5"],
+    ["import", "kip5"],
+    ["import", "kip5", "--apply", "--overwrite"],
+    ["upgrade-keys"],
+    ["upgrade-keys", "--apply"],
+    ["secrets", "rotate", "--all"],
+]
+WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}
+"""The service's own log is searched; of configs these know nothing."""
+
+
+def tree(zk: KazooClient, path: str) -> str:
+    """Return the data of a node and of all below it."""
+    data = (zk.get(path)[0] or b"").decode("latin-1")
+    return "\n".join([f"{path} {data}", *(tree(zk, f"{path.rstrip('/')}/{child}") for child in zk.get_children(path))])
+
+
+def settings_of(directory: Path, planted: Planted) -> dict[str, Any]:
+    """Write the files that a cluster's settings name, and return the settings."""
+    secrets = [f"{key}={planted('file')}" for key in ("ssl.keystore.password", "file.custom", KEY)]
+    files = {
+        "current": planted("encoder secret"),
+        "old": planted("old encoder secret"),
+        "server": "\n".join([*secrets, f"sasl.jaas.config={jaas(planted('file'))}", "num.io.threads=8"]),
+        "rules": RULES,
+        "zookeeper": f"confplane:{planted('ZooKeeper')}",
+    }
+    for name, content in files.items():
+        (directory / name).write_text(content)
+    encoder = {"secret_file": str(directory / "old"), "iterations": 1024}
+    return {
+        "password_encoder": {"brokers": {str(number): encoder for number in (0, 1, 3, 4, 5, 20, 22, 66)}},
+        "server_properties": {"*": str(directory / "server")},
+        "policy_file": str(directory / "rules"),
+        "zookeeper_acl": {
+            "identity": f"digest:{make_digest_acl_credential('kafka', planted('identity of the brokers'))}",
+            "credentials_file": str(directory / "zookeeper"),
+        },
+    }
+
+
+def rotated(directory: Path, cluster: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings under a new encoder secret."""
+    files = {"secret_file": str(directory / "current"), "old_secret_file": str(directory / "old"), "iterations": 1024}
+    return {**cluster, "password_encoder": {"brokers": {str(number): files for number in (0, 1, 4, 20)}}}
+
+
+def dumped(dsn: str) -> Iterator[tuple[str, str]]:
+    """Return every table with all its rows."""
+    with psycopg.connect(dsn) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        for (table,) in tables:
+            query = sql.SQL("SELECT to_jsonb(t)::text FROM {} t").format(sql.Identifier(table))
+            yield table, "\n".join(row for (row,) in connection.execute(query).fetchall())
+
+
+@pytest.fixture(scope="module")
+def evidence(
+    tmp_path_factory: pytest.TempPathFactory, module_chroot: str, module_database: Database, zk: KazooClient
+) -> Evidence:
+    planted = Planted()
+    evidence = Evidence(planted)
+    directory: Path = tmp_path_factory.mktemp("leaks")
+    seed(zk, planted)
+    cluster = settings_of(directory, planted)
+    zk.add_auth("digest", (directory / "zookeeper").read_text())
+    for dsn in (module_database.service_dsn, module_database.owner_dsn):
+        planted.texts[f"password of {urlsplit(dsn).username}"] = unquote(urlsplit(dsn).password or "")
+    where: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
+    debug = {"CONFPLANE_LOG_LEVEL": "debug"}
+    service = Service(directory, **where, cluster=cluster, settings=debug)
+    planted.texts["admin token"] = service.token
+
+    def stored(number: int) -> dict[str, str]:
+        found: dict[str, str] = json.loads(zk.get(f"/config/brokers/{number}")[0])["config"]
+        for value in found.values():
+            if "encryptedPassword:" in value:
+                planted.stored(value)
+        return found
+
+    with service:
+        ask = Asker(service, evidence)
+        write_resources(ask, planted)
+        write_rpc(ask, planted)
+        write_openly(ask)
+        evidence.stored = {number: stored(number) for number in (0, 1, 4, 20)}
+        # Under a new secret, while the service goes on with the old one, as an operator may get it wrong.
+        commands = Commands(directory, **where, cluster=rotated(directory, cluster))
+        commands.environment.update(debug)
+        for arguments in COMMANDS:
+            said = commands.run(*arguments)
+            evidence.said[f"confplane {' '.join(arguments)}"] = f"{said.code}\n{said.out}\n{said.err}"
+        for number in (0, 1, 4, 20):
+            stored(number)
+        read(ask)
+        for number in (0, 1, 20):
+            ask("gone", "DELETE", f"{BASE}/configs/broker={number}")
+        ask("trail", "GET", f"{BASE}/audit", params={"pageSize": "1000"})
+        ask.close()
+    evidence.said["the log"] = service.log.read_text()
+    evidence.said |= {f"table {table}": rows for table, rows in dumped(module_database.owner_dsn)}
+    evidence.said |= {path: tree(zk, path) for path in ("/confplane", "/config/changes")}
+    return evidence
+
+
+def test_nothing_that_was_planted_came_out(evidence: Evidence) -> None:
+    found = {
+        where: f"{leaks} in {text[:3000]}"
+        for where, text in evidence.said.items()
+        if (leaks := evidence.planted.found_in(text))
+    }
+    assert found == {}
+
+
+def test_the_search_looks_where_it_should(evidence: Evidence) -> None:
+    """What may be seen was seen: in an answer, in the trail, in the log, in the tables, in a command's output."""
+    assert "visible-reason" in evidence.said["table intents"]
+    assert KEY in evidence.said["table intent_entities"]
+    assert "REENCODE" in evidence.said["table intent_entities"]
+    assert any(KEY in text for where, text in evidence.said.items() if "read, full" in where)
+    assert KEY in evidence.said["confplane export --format properties --broker 0"]
+    assert "default" in evidence.said["the log"]
+    assert "brokers/0" in evidence.said["/config/changes"]
+    probe = "Bearer " + evidence.planted.texts["admin token"]
+    assert evidence.planted.found_in(f"x{probe}y")
+    assert evidence.planted.found_in(base64.b64encode(evidence.planted.texts["admin token"].encode()).decode())
+
+
+def test_what_was_to_be_stored_was_stored(evidence: Evidence) -> None:
+    texts = evidence.planted.texts
+    encoder = PasswordEncoder(next(text for way, text in texts.items() if way.endswith(" old encoder secret")))
+    plain = {encoder.decode(evidence.stored[number][KEY]) for number in (0, 4, 20)}
+    assert plain == {text for way, text in texts.items() if way.endswith((" PUT, full", " mended", " created"))}
+    report = re.search(r"Done: (\d+) brokers, (\d+) keys encoded anew", evidence.said["confplane secrets rotate --all"])
+    assert report
+    assert int(report[2]) >= 5
+
+
+def test_what_was_to_be_refused_was_refused(evidence: Evidence) -> None:
+    taken = {way for way, status in evidence.statuses.items() if status < 300}
+    assert taken >= {
+        "put",
+        "put, full",
+        "put, validateOnly",
+        "created",
+        "SET",
+        "SET again",
+        "SET, dry",
+        "mended",
+        "seen",
+        "KIP-21",
+    }
+    refused = {
+        *(
+            "put, stale",
+            "beside a bad value",
+            "a list",
+            "an object",
+            "jaas without an end",
+            "jaas of two",
+            "jaas of no flag",
+        ),
+        *("jaas of no module", "jaas in upper case", "refused by a rule", "protected", "a lone surrogate", "too large"),
+        *("cut body", "twice", "no object", "unknown member", "wrong token", "junk node", "APPEND", "no operation"),
+        *(
+            "a key twice",
+            "a number",
+            "of all",
+            "unknown to topics",
+            "stored without a secret",
+            f"KIP-5, {KEY}",
+            "created otherwise",
+        ),
+        *("client-quotas, put", "client-configs, put", "client-quotas, alter", "client-configs, alter"),
+    }
+    assert refused & taken == set()
+    assert refused <= set(evidence.statuses)
+    assert all(400 <= evidence.statuses[way] < 500 for way in refused)
+
+
+def test_every_operation_and_every_command_was_tried(evidence: Evidence) -> None:
+    spec = yaml.safe_load((ROOT / "openapi" / "openapi.yaml").read_text())
+    operations = {
+        found["operationId"]
+        for methods in spec["paths"].values()
+        for found in methods.values()
+        if "operationId" in found
+    }
+    assert operations - evidence.operations == set()
+    tried = {" ".join(arguments).partition(" --")[0] for arguments in COMMANDS}
+    assert set(names_of(cli)) - WITHOUT_CLUSTER == tried

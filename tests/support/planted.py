@@ -1,0 +1,100 @@
+"""Secrets that are planted on every way in, and the collection of all that came out, to be searched for them."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import yaml
+
+from tests.support.service import ROOT
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+
+class Planted:
+    """Texts that must not come out, each unlike any other text."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self._number = itertools.count()
+
+    def __call__(self, way: str) -> str:
+        """Return a new secret that goes in on some way."""
+        number = next(self._number)
+        text = f"Zq{number:03d}" + base64.b32encode(f"w{number:03d}".encode()).decode().rstrip("=") + f"{number:03d}qZ"
+        self.texts[f"{number} {way}"] = text
+        return text
+
+    def stored(self, value: str) -> None:
+        """Take in what an encoded password is made of."""
+        fields = dict(part.split(":", 1) for part in value.split(","))
+        for name in ("encryptedPassword", "initializationVector"):
+            self.texts[f"{name} {len(self.texts)}"] = fields[name].rstrip("=")
+        self.texts[f"salt {len(self.texts)}"] = fields["salt"][:32]
+
+    def found_in(self, text: str) -> list[str]:
+        """Return the ways of those that are in a text, as they are or in other forms."""
+        return [
+            f"{way}: {form[:60]}"
+            for way, secret in self.texts.items()
+            for form in {secret, base64.b64encode(secret.encode()).decode().rstrip("="), secret.encode().hex()}
+            if form in text
+        ]
+
+
+@dataclass
+class Evidence:
+    """What came out, by where it came from, and what was asked."""
+
+    planted: Planted
+    said: dict[str, str] = field(default_factory=dict)
+    operations: set[str] = field(default_factory=set)
+    statuses: dict[str, int] = field(default_factory=dict)
+    stored: dict[int, dict[str, str]] = field(default_factory=dict)
+    """Brokers' nodes before the rotation."""
+
+
+class Asker:
+    """Sends requests and keeps all that is answered."""
+
+    def __init__(self, service: Service, evidence: Evidence) -> None:
+        self.spec: dict[str, Any] = yaml.safe_load((ROOT / "openapi" / "openapi.yaml").read_text())
+        self._evidence = evidence
+        self._http = httpx.Client(
+            base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, trust_env=False, timeout=60
+        )
+        self._templates = [
+            (
+                method.upper(),
+                re.compile(re.sub(r"\\\{id\\\}", ".+", re.sub(r"\\\{(?!id)\w+\\\}", "[^/]+", re.escape(path)))),
+                found,
+            )
+            for path, methods in self.spec["paths"].items()
+            for method, found in methods.items()
+            if "operationId" in found
+        ]
+
+    def __call__(self, way: str, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
+        content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+        answer = self._http.request(method, path, content=content, headers=headers, **options)
+        evidence = self._evidence
+        name = f"{len(evidence.said)} {way}: {method} {path}"
+        evidence.said[name] = f"{answer.status_code} {answer.headers.multi_items()!r} {answer.text}"
+        evidence.statuses[way] = answer.status_code
+        evidence.operations |= {
+            found["operationId"]
+            for verb, pattern, found in self._templates
+            if verb == method and pattern.fullmatch(path)
+        }
+        return answer
+
+    def close(self) -> None:
+        self._http.close()

@@ -47,7 +47,7 @@ async def _import(settings: Settings, cluster: str, path: str, *, apply: bool, o
         if plan.edit is None:
             typer.echo("There is nothing to import")
         elif not apply:
-            typer.echo(f"Nothing was written; --apply writes these {wanted} as one change")
+            typer.echo(f"Nothing was written; --apply writes what goes to the cluster default ({wanted}) as one change")
         else:
             result = await run_import(parts.alter, served, plan, caller)
             if result is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli import callers
 from app.services.renames import RenameService
@@ -42,8 +43,7 @@ async def _upgrade(
             return callers.DONE
         lacking = service.lacking()
         failed = 0
-        bar = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True))
-        with bar as progress:
+        with _progress() as progress:
             task = progress.add_task("", total=len(lacking))
             async for result in service.run(lacking, callers.caller("renamed by Kafka"), apply=apply):
                 failed += result.error is not None
@@ -56,6 +56,13 @@ async def _upgrade(
     if lacking and not apply:
         typer.echo("Nothing was written; --apply writes, one change each. The old names stay until you delete them")
     return callers.FAILED if failed else callers.DONE
+
+
+def _progress() -> Progress:
+    """Return a bar on standard error, where that is a terminal; what is printed to a file still goes there."""
+    columns = (TextColumn("Topics and brokers"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
 
 
 def _lines(result: RenameResult, *, apply: bool) -> list[str]:

@@ -44,7 +44,7 @@ LOCAL_ONLY: Final = frozenset(
 )
 """Configs that tell one broker from the others, so that they can't be shared."""
 
-_STAYS: Final = "it tells one broker from the others, so it stays in each broker's server.properties"
+_STAYS: Final = "it tells one broker from the others"
 
 
 def check_shared(keys: Iterable[tuple[str, str | None]]) -> None:
@@ -59,7 +59,10 @@ def check_shared(keys: Iterable[tuple[str, str | None]]) -> None:
     local = [(key, pointer) for key, pointer in keys if key in LOCAL_ONLY]
     if local:
         listed = ", ".join(key for key, _ in local)
-        raise InvalidRequestError(f"Not a global config: {listed}; {_STAYS}", pointer=local[0][1])
+        raise InvalidRequestError(
+            f"Not a global config: {listed}; {_STAYS}, so it stays in each broker's server.properties",
+            pointer=local[0][1],
+        )
 
 
 class Fate(StrEnum):

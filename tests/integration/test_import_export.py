@@ -106,7 +106,7 @@ def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, d
 
     shown = commands.run("import", "kip5")
     assert shown.code == 1, shown
-    assert "Nothing was written; --apply writes these 3 as one change" in shown.out
+    assert "--apply writes what goes to the cluster default (3) as one change" in shown.out
     found = rows(shown.out)
     for key, fate in FATES.items():
         assert found[key].startswith(fate), found[key]

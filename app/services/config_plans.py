@@ -95,7 +95,9 @@ class ConfigPlanner:
         ops = list(encoded.ops)
         if edit.mode is not Mode.ALTER:
             named = {op.key for op in ops} | encoded.kept.keys()
-            ops += [ConfigOp(key, OpType.DELETE) for key in before if key not in named]
+            # Where a body replaces what is stored, it is the map itself that lacks a key.
+            lacking = f"/{collection.facet.member}" if named else None
+            ops += [ConfigOp(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
         is_topic = entity.types == (EntityType.TOPIC,)
         after = apply_incremental(before, ops, topic_configs() if is_topic else broker_configs())
         pointers = {op.key: op.pointer for op in ops if op.pointer is not None}

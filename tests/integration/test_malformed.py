@@ -6,9 +6,10 @@ whole way.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import psycopg
@@ -178,6 +179,21 @@ def test_refused(service: Service, http: httpx.Client, row: Row) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
     assert body["status"] == row.status
     assert PLANTED not in answer.text
+    for pointer in pointers:
+        assert not pointer.startswith("/") or points_into(json.loads(row.body), pointer)
+
+
+def points_into(sent: Any, pointer: str) -> bool:
+    """Say whether a JSON pointer leads to something in a body, or to a member that is missing in it."""
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+    for place, step in enumerate(steps):
+        if isinstance(sent, list):
+            sent = sent[int(step)]
+        elif step in sent:
+            sent = sent[step]
+        else:
+            return place == len(steps) - 1
+    return True
 
 
 # ---------------------------------------------------------------- each dynamic broker config

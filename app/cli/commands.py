@@ -249,8 +249,8 @@ def rotate(
     2. In the settings, name the new secret in `password_encoder.secret_file` and the old one in
        `password_encoder.old_secret_file`, and restart the service. Either decodes now; new is what is written.
 
-    3. Thaw the cluster, and run this. A broker encodes its own passwords anew when it restarts; this does it for those that were down, and
-       for what was written in between, and shows what neither secret opens.
+    3. Thaw the cluster, and run this. A broker encodes its own passwords anew when it restarts; this does it for
+       those that were down, and for what was written in between, and shows what neither secret opens.
 
     4. When it ends with exit code 0, take the old secret out of the settings and the brokers' files.
 

@@ -89,7 +89,7 @@ class ConfigReader:
             found, levels, warnings = await self._broker(entity, pointer)
         if keys:
             found = [item for item in found if item.name in keys]
-        # All that the answer is made of, besides Kafka's own definitions; of secrets it has no more than that they are set.
+        # All that the answer is made of, besides Kafka's own definitions; of secrets no more than that they are set.
         is_secret = self._collection.facet.is_secret
         state: dict[str, JsonValue] = {
             f"{level.value} {key}": None if is_sensitive(key) else value

@@ -10,7 +10,7 @@ import pytest
 from app.domain.facets import Tree
 from app.store import znodes
 from app.store.session import Session
-from tests.support.stores import soon, until
+from tests.support.stores import Late, soon, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -62,21 +62,6 @@ async def test_what_is_no_form_stops_nothing(store: ZooKeeperStore, raw_zk: Kazo
     raw_zk.set("/config/topics/x", TOPIC % 2)
     await store.wait_for(notify(raw_zk, FORMS["version 2"]), soon())
     assert retention(store) == "2"
-
-
-class Late:
-    """A session by whose clock it is another time."""
-
-    def __init__(self, session: Session, now_ms: int) -> None:
-        self._session = session
-        self._now_ms = now_ms
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    async def touch(self) -> Any:
-        stat = await self._session.touch()
-        return stat._replace(mtime=self._now_ms)
 
 
 async def test_those_older_than_15_minutes_are_deleted_unread_whatever_their_form(

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from app.domain.entities import Entity
 from app.domain.facets import Tree
-from app.store import purge
-from tests.support.stores import ALICE, committed, kafka_writes, soon, until, write
+from tests.support.stores import ALICE, Late, committed, kafka_writes, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    import pytest
     from kazoo.client import KazooClient
 
     from app.store import ZooKeeperStore
+    from app.store.session import Session
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -28,21 +27,18 @@ async def purged(store: ZooKeeperStore) -> int:
     return await store._purger.purge(store._keeper.current)
 
 
-async def test_only_what_is_older_than_the_limit_goes(
-    store: ZooKeeperStore, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_what_is_older_than_the_limit_goes(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     raw_zk.create("/brokers/ids/0", b"{}", makepath=True)
     for _ in range(3):
         kafka_writes(raw_zk, "users/alice", ONE)
     await store.catch_up(soon())
     assert await purged(store) == 0
-    assert purge.EXPIRATION_MS == 900_000
-    monkeypatch.setattr(purge, "EXPIRATION_MS", 300)
-    time.sleep(0.35)  # noqa: ASYNC251 - nothing else may happen meanwhile
+    time.sleep(0.05)  # noqa: ASYNC251 - so that what comes now is younger by ZooKeeper's clock, in milliseconds
     young = kafka_writes(raw_zk, "users/bob", ONE)
     stray = raw_zk.create("/config/changes/stray")
     await store.catch_up(soon())
-    assert await purged(store) == 3
+    limit = raw_zk.exists(young).ctime + 15 * 60 * 1000
+    assert await store._purger.purge(cast("Session", Late(store._keeper.current, limit))) == 3
     assert {f"/config/changes/{name}" for name in raw_zk.get_children("/config/changes")} == {young, stray}
     assert any("'stray'" in warning for warning in store.status().warnings)
     assert store.status().notifications == 2

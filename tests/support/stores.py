@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from app.store.session import Session
+
 QUOTA_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
 CONFIG_KEYS = {"acks", "session.timeout.ms"}
 
@@ -111,6 +113,21 @@ async def opened(connect: str, **more: Any) -> ZooKeeperStore:
     if ready:
         await until(lambda: store.status().loaded and store.status().stale_ms is None and store._guard.known)
     return store
+
+
+class Late:
+    """A session by whose clock it is another time."""
+
+    def __init__(self, session: Session, now_ms: int) -> None:
+        self._session = session
+        self._now_ms = now_ms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    async def touch(self) -> Any:
+        stat = await self._session.touch()
+        return stat._replace(mtime=self._now_ms)
 
 
 ALICE = Entity.of(user="alice")

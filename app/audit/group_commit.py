@@ -1,8 +1,9 @@
 """Group commit: the rows of concurrent callers share a statement, and so a round trip and a commit.
 
-The first caller starts a flush; those who come while it is under way form the next batch. There is no timer: alone, a
-caller waits for nobody. A row travels as JSON text and a batch as one JSON array, which Postgres takes apart, because
-that costs this process the least.
+The first caller starts a flush; those who come while a batch is on the way form the next. There is no timer: alone, a
+caller waits for nobody. A flush keeps its connection from batch to batch, and lets its callers go before it gives it
+back: under load each borrowing costs several turns of a busy loop. A row travels as JSON text and a batch as one JSON
+array, which Postgres takes apart, because that costs this process the least.
 
 Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch whose fate is unknown, because the connection broke
 before the reply, is simply sent again.
@@ -13,7 +14,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
+
+import psycopg
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from app.audit import faults
 
@@ -21,13 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sqlalchemy import TextClause
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
 
 _MAX_ROWS: Final = 256
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _TRY_TIMEOUT_S: Final = 3.0
-"""For one try of one statement, connecting included."""
+"""For one try of one statement, connecting included; less by what its connection was held before."""
+_HELD_S: Final = 0.25
+"""How long a flush goes on with one connection, so that the others of a small pool get their turn."""
 _PATIENCE_S: Final = 2.0
 """How long tries go on: a restart of Postgres that is quicker goes unnoticed."""
 _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
@@ -44,6 +52,55 @@ class _Call:
         self.size = sum(map(len, rows))
         self.done = done
         self.error: Exception | None = None
+
+
+class _Held:
+    """A connection that is borrowed when it is needed, kept for a moment, and given up when it fails.
+
+    SQLAlchemy lends it, and the driver's own cursor runs the statement: what lies between them costs this process as
+    much as all the rest of a flush.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._stack = AsyncExitStack()
+        self._connection: AsyncConnection | None = None
+        self._cursor: psycopg.AsyncCursor | None = None
+        self._until = time.monotonic() + _HELD_S
+
+    @property
+    def fresh(self) -> bool:
+        """Whether another batch may begin on it."""
+        return time.monotonic() < self._until
+
+    async def execute(self, statement: bytes, parameters: dict[str, str]) -> int:
+        """Run a statement and return how many rows it wrote."""
+        try:
+            cursor = self._cursor or await self._borrow()
+            return (await cursor.execute(statement, parameters)).rowcount
+        except BaseException as error:
+            await self._give_up(error)
+            raise
+
+    async def release(self) -> None:
+        """Give the connection back."""
+        await self._stack.aclose()
+
+    async def _borrow(self) -> psycopg.AsyncCursor:
+        borrowing = self._database.connection(_TRY_TIMEOUT_S)
+        self._connection = await self._stack.enter_async_context(borrowing)
+        raw = (await self._connection.get_raw_connection()).driver_connection
+        assert isinstance(raw, psycopg.AsyncConnection)  # noqa: S101 - for the type checker; one driver only
+        self._cursor = raw.cursor()
+        return self._cursor
+
+    async def _give_up(self, error: BaseException) -> None:
+        """Give the connection back by way of what lent it, which knows an error that came of its time limit."""
+        connection, cursor = self._connection, self._cursor
+        self._connection = self._cursor = None
+        if connection is not None and (cursor is None or cursor.connection.closed or not isinstance(error, Exception)):
+            await connection.invalidate()  # SQLAlchemy has not seen the error
+        await self._stack.__aexit__(type(error), error, error.__traceback__)
 
 
 class GroupWriter:
@@ -65,7 +122,7 @@ class GroupWriter:
         on_repeats: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         self._database = database
-        self._statement = statement
+        self._statement = str(statement.compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
         self._idle = in_flight
         self._on_repeats = on_repeats
         self._waiting: deque[_Call] = deque()
@@ -99,17 +156,26 @@ class GroupWriter:
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                batch = self._next_batch()
+                held = _Held(self._database)
                 try:
-                    await self._write(batch)
-                except BaseException:
-                    for call in batch:
-                        call.done.cancel()
-                    raise
-                for call in batch:
-                    _resolve(call)
+                    await self._write_batch(held)
+                    while self._waiting and held.fresh:
+                        await self._write_batch(held)
+                finally:
+                    await held.release()
         finally:
             self._idle += 1
+
+    async def _write_batch(self, held: _Held) -> None:
+        batch = self._next_batch()
+        try:
+            await self._write(batch, held)
+        except BaseException:
+            for call in batch:
+                call.done.cancel()
+            raise
+        for call in batch:
+            _resolve(call)
 
     def _next_batch(self) -> list[_Call]:
         batch: list[_Call] = []
@@ -123,12 +189,12 @@ class GroupWriter:
             batch.append(self._waiting.popleft())
         return batch
 
-    async def _write(self, batch: list[_Call]) -> None:
+    async def _write(self, batch: list[_Call], held: _Held) -> None:
         # Halved while a statement is refused for its data, until the refused row stands alone.
         parts = [[(row, call) for call in batch for row in call.rows]]
         while parts:
             part = parts.pop()
-            error = await self._send([row for row, _ in part])
+            error = await self._send([row for row, _ in part], held)
             if error is None:
                 continue
             fault = faults.classify(error)
@@ -148,15 +214,14 @@ class GroupWriter:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
 
-    async def _send(self, rows: list[bytes]) -> Exception | None:
+    async def _send(self, rows: list[bytes], held: _Held) -> Exception | None:
         """Run the statement, again where that may help, and return the error of the last try."""
         parameters = {"rows": (b"[" + b",".join(rows) + b"]").decode()}
         patient_until = time.monotonic() + _PATIENCE_S
         pauses = iter(_PAUSES_S)
         while True:
             try:
-                async with self._database.connection(_TRY_TIMEOUT_S) as connection:
-                    result = await connection.execute(self._statement, parameters)
+                written = await held.execute(self._statement, parameters)
             except Exception as error:  # noqa: BLE001 - classified here, and raised to those whom it concerns
                 fault = faults.classify(error)
                 if fault is None:
@@ -168,7 +233,7 @@ class GroupWriter:
                 await asyncio.sleep(pause)
                 continue
             self._down = False
-            if self._on_repeats is not None and result.rowcount < len(rows):
+            if self._on_repeats is not None and written < len(rows):
                 self._on_repeats(rows)
             return None
 

@@ -1,39 +1,42 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import orjson
 import psycopg
 import pytest
-from sqlalchemy import event, exc
 
+from app.audit import PostgresAuditLog, group_commit
 from app.audit.group_commit import GroupWriter
 from app.audit.statements import INSERT_INTENTS
 from tests.audit.rows import committed, count, entity, fetch, intent, rejected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
 
-    from app.audit import Database, PostgresAuditLog
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit import Database
     from tests.support import servers
 
 
 @pytest.fixture
-def statements(pool: Database) -> Iterator[list[str]]:
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was sent to Postgres."""
-    sent: list[str] = []
+    sent: list[object] = []
+    execute = psycopg.AsyncCursor.execute
 
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        sent.append(statement)
+    async def note(cursor: psycopg.AsyncCursor, query: LiteralString, *args: Any, **options: Any) -> Any:
+        sent.append(query)
+        return await execute(cursor, query, *args, **options)
 
-    event.listen(pool._engine.sync_engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(pool._engine.sync_engine, "before_cursor_execute", note)
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", note)
+    return sent
 
 
 async def test_concurrent_calls_share_their_statements(
-    log: PostgresAuditLog, statements: list[str], migrated: servers.Database
+    log: PostgresAuditLog, statements: list[object], migrated: servers.Database
 ) -> None:
     intents = [intent() for _ in range(500)]
     await asyncio.gather(*(log.intend([one]) for one in intents))
@@ -48,8 +51,7 @@ async def test_one_bad_row_among_500_fails_only_its_own_call(log: PostgresAuditL
     intents[317] = intent(None, entity(before={"key": "a NUL \0 in it"}))
     answers = await asyncio.gather(*(log.intend([one]) for one in intents), return_exceptions=True)
     assert [index for index, answer in enumerate(answers) if answer is not None] == [317]
-    assert isinstance(answers[317], exc.DBAPIError)
-    assert isinstance(answers[317].orig, psycopg.errors.UntranslatableCharacter)
+    assert isinstance(answers[317], psycopg.errors.UntranslatableCharacter)
     stored = {row[0] for row in fetch(migrated.owner_dsn, "SELECT change_id FROM intents")}
     assert stored == {one.change_id for one in intents} - {intents[317].change_id}
 
@@ -140,7 +142,27 @@ async def test_several_batches_may_be_on_the_way(pool: Database, migrated: serve
     assert count(migrated.owner_dsn, "intents") == 100
 
 
-async def test_nothing_to_write_is_written_at_once(log: PostgresAuditLog, statements: list[str]) -> None:
+@pytest.mark.parametrize(("held_s", "borrowed"), [(1e9, 1), (0, 3)])
+async def test_a_connection_is_kept_from_batch_to_batch_for_a_moment(
+    pool: Database, migrated: servers.Database, monkeypatch: pytest.MonkeyPatch, held_s: float, borrowed: int
+) -> None:
+    log = PostgresAuditLog(pool)
+    lent: list[float] = []
+    connection = pool.connection
+
+    def lend(timeout_s: float) -> AbstractAsyncContextManager[AsyncConnection]:
+        lent.append(timeout_s)
+        return connection(timeout_s)
+
+    monkeypatch.setattr(pool, "connection", lend)
+    monkeypatch.setattr(group_commit, "_HELD_S", held_s)
+    await asyncio.gather(*(log.intend([intent()]) for _ in range(600)))  # three batches
+    await log.close()
+    assert len(lent) == borrowed
+    assert count(migrated.owner_dsn, "intents") == 600
+
+
+async def test_nothing_to_write_is_written_at_once(log: PostgresAuditLog, statements: list[object]) -> None:
     await log.intend([])
     assert await log.conclude([])
     assert statements == []

@@ -81,25 +81,15 @@ class Edge:
         scope[REQUEST_ID] = request_id.decode()
         scope[DEADLINE] = time.monotonic() + self._deadline_s
 
-        unread = scope["method"] not in {"GET", "HEAD"}
-
-        async def receive_marked() -> Message:
-            nonlocal unread
-            message = await receive()
-            unread = message.get("more_body", False)
-            return message
-
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"].append((b"x-request-id", request_id))
-            elif unread and not message.get("more_body", False):
-                # Closing a connection while the client still sends would reset it, and the answer could be lost. So
-                # the whole answer goes out, and its end waits for the end of the body.
-                await send({**message, "more_body": True})
-                await self._drain(receive)
-                message = {"type": "http.response.body", "body": b""}
             await send(message)
 
+        answer: Send = send_with_id
+        if scope["method"] != "GET":
+            body = _Body(receive, send_with_id, self._max_drained)
+            receive, answer = body.receive, body.send
         try:
             if scope["path"] not in OPEN_PATHS:
                 scope[PRINCIPAL] = self._authenticator.authenticate(headers.get(b"authorization"))
@@ -108,24 +98,47 @@ class Edge:
                     "This version does not honour Idempotency-Key, and will not pretend to; send the request without "
                     "it, and use If-Match or etag to make a retry safe"
                 )
-            _check_path(scope)
+            if b"%2" in (scope.get("raw_path") or b""):
+                _check_path(scope)
             if scope["method"] == "POST":
                 _check_conditions(scope, headers)
         except ConfplaneError as error:
-            await problems.respond(Request(scope), error)(scope, receive, send_with_id)
+            await problems.respond(Request(scope), error)(scope, receive, answer)
             return
-        await self._app(scope, receive_marked if unread else receive, send_with_id)
+        await self._app(scope, receive, answer)
 
-    async def _drain(self, receive: Receive) -> None:
-        """Take the rest of a body, within bounds."""
-        left = self._max_drained
+
+class _Body:
+    """A request's body, and the answer to it: whoever still sends must be able to read that.
+
+    Closing a connection while the client sends would reset it, and the answer could be lost. So the whole answer goes
+    out, and its end waits for the end of the body, within bounds.
+    """
+
+    def __init__(self, receive: Receive, send: Send, most: int) -> None:
+        self._receive = receive
+        self._send = send
+        self._most = most
+        self._unread = True
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._unread = message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self._unread and message["type"] == "http.response.body" and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._drain()
+            message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    async def _drain(self) -> None:
+        left = self._most
         try:
             async with asyncio.timeout(_DRAIN_S):
-                while left > 0:
-                    message = await receive()
-                    left -= len(message.get("body", b""))
-                    if not message.get("more_body", False):
-                        return
+                while left > 0 and self._unread:
+                    left -= len((await self.receive()).get("body", b""))
         except TimeoutError:
             return
 
@@ -136,9 +149,7 @@ def _check_path(scope: Scope) -> None:
     Raises:
         NotFoundError: There is one before the entity id.
     """
-    raw: bytes = scope.get("raw_path") or b""
-    if b"%2" not in raw:
-        return
+    raw: bytes = scope["raw_path"]
     parts = raw.removeprefix(scope.get("root_path", "").encode()).split(b"/", _PARTS)[:_PARTS]
     if any(b"%2f" in part.lower() for part in parts):
         raise NotFoundError(

@@ -11,7 +11,6 @@ Nothing here needs to be done by one process alone: markers are created once, an
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from app.domain.errors import CorruptZnodeError, UnavailableError
+from app.services.background import Background
 from app.services.ports import ClusterStore
 from app.services.settle import settle
 
@@ -141,7 +141,7 @@ class Reconciler:
         self._audit = audit
         self._changes = changes
         self._old_s = 2 * deadline_ms / 1000
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._run, name=f"reconciler-{self._store.name}")
         self._troubled = False
         self._warned: set[UUID] = set()
         self._begin_term()
@@ -159,15 +159,11 @@ class Reconciler:
 
     def start(self) -> None:
         """Begin, in the background."""
-        self._task = asyncio.create_task(self._run(), name=f"reconciler-{self._store.name}")
+        self._background.start()
 
     async def stop(self) -> None:
         """Stop. What was not settled is another process's, or this one's after its next start."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
 
     def warnings(self) -> list[str]:
         """Return what an operator should know; only the leader knows anything."""

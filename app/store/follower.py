@@ -35,6 +35,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
 
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
+from app.services.background import Background
 from app.store import loader, znodes
 from app.store.metadata import TopicMetadata
 from app.store.mirror import Mirror
@@ -105,22 +106,18 @@ class Follower:
         self._strong: list[asyncio.Future[int]] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._run, name=f"zookeeper-mirror-{name}")
         self._step: asyncio.Task[None] | None = None
 
     # -- life
 
     def start(self) -> None:
         """Begin, in the background."""
-        self._task = asyncio.create_task(self._run(), name=f"zookeeper-mirror-{self._name}")
+        self._background.start()
 
     async def stop(self) -> None:
         """Stop following; the copy stays."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
         self._fail_strong()
 
     def begin(self, session: Session) -> None:

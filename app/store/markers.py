@@ -24,6 +24,7 @@ import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from app.domain.errors import CorruptZnodeError, UnavailableError
+from app.services.background import Background
 from app.services.ports import Marker
 from app.store import loader, znodes
 from app.store.session import answered, unavailable
@@ -107,19 +108,15 @@ class Markers:
         self._name = name
         self._keeper = keeper
         self._released: deque[tuple[float, UUID]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._drop_forever, name=f"zookeeper-markers-{name}")
 
     def start(self) -> None:
         """Begin dropping what is released, in the background."""
-        self._task = asyncio.create_task(self._drop_forever(), name=f"zookeeper-markers-{self._name}")
+        self._background.start()
 
     async def stop(self) -> None:
         """Stop; markers not yet dropped stay, and are the leader's to sweep."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
 
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
         """Create a tombstone, or read the marker that stands: see :meth:`app.services.ports.ClusterStore.settle`."""

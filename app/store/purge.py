@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from kazoo.exceptions import ZookeeperError
 
 from app.domain.errors import UnavailableError
+from app.services.background import Background
 from app.store import loader, znodes
 
 if TYPE_CHECKING:
@@ -45,19 +46,15 @@ class Purger:
         self._guard = guard
         self._max = notifications_max
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._purge_forever, name=f"zookeeper-purge-{name}")
 
     def start(self) -> None:
         """Begin, in the background."""
-        self._task = asyncio.create_task(self._purge_forever(), name=f"zookeeper-purge-{self._name}")
+        self._background.start()
 
     async def stop(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
 
     def noticed(self) -> None:
         """Purge before the time when the notifications are well above the cap."""

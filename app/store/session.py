@@ -27,6 +27,7 @@ from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
 from kazoo.protocol.states import EventType, KazooState
 
 from app.domain.errors import UnavailableError, WriteOutcome
+from app.services.background import Background
 from app.store import znodes
 from app.store.bridge import LoopHandler, Mailbox, Reply
 
@@ -277,7 +278,7 @@ class Keeper:
         self._on_down = on_down
         self._session: Session | None = None
         self._states: asyncio.Queue[tuple[Session, str]] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._run, name=f"zookeeper-session-{name}")
 
     @property
     def current(self) -> Session:
@@ -303,15 +304,11 @@ class Keeper:
 
     def start(self) -> None:
         """Begin, in the background."""
-        self._task = asyncio.create_task(self._run(), name=f"zookeeper-session-{self._name}")
+        self._background.start()
 
     async def stop(self) -> None:
         """End the session and wait for it, a few seconds at most."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
         session, self._session = self._session, None
         if session is not None and not session.retired:
             with contextlib.suppress(TimeoutError):
@@ -327,7 +324,7 @@ class Keeper:
             except Exception:
                 logger.exception("Cluster %s: keeping the ZooKeeper session failed", self._name)
             finally:
-                if self._task is None or not self._task.cancelling():
+                if not self._background.stopping:
                     session.retire()
                     self._on_down()
                     logger.warning("Cluster %s: the ZooKeeper session ended; a new one is opened", self._name)

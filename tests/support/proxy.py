@@ -16,6 +16,8 @@ class Proxy:
     Attributes:
         port: Where clients connect.
         replies: Cleared, what the server sends is kept back; set again, it goes on.
+        swallowing: True loses what clients send into ``swallowed``. Cut the connections before it is False again.
+        swallowed: What was lost so.
         accepting: False closes new connections at once.
     """
 
@@ -23,6 +25,8 @@ class Proxy:
         self.port = 0
         self.replies = asyncio.Event()
         self.replies.set()
+        self.swallowing = False
+        self.swallowed = b""
         self.accepting = True
         self._target = (host, port)
         self._writers: set[asyncio.StreamWriter] = set()
@@ -63,6 +67,9 @@ class Proxy:
             while data := await reader.read(65_536):
                 if gate is not None:
                     await gate.wait()
+                elif self.swallowing:
+                    self.swallowed += data
+                    continue
                 writer.write(data)
                 await writer.drain()
 

@@ -35,6 +35,7 @@ class Service:
         dsn: str,
         cluster: dict[str, Any] | None = None,
         settings: dict[str, str] | None = None,
+        module: str = "app",
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -52,6 +53,7 @@ class Service:
             "CONFPLANE_ADMIN_TOKEN_FILE": str(token_file),
             **(settings or {}),
         }
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -63,7 +65,7 @@ class Service:
         """Start, and wait until it is ready."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=self._environment, stdout=log, stderr=log
+                [sys.executable, "-m", self._module, "serve"], cwd=ROOT, env=self._environment, stdout=log, stderr=log
             )
         if wait_ready:
             self.wait_ready()

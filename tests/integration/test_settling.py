@@ -1,0 +1,364 @@
+"""Writes cut off in the middle, in services as they run: each is applied and told so, or not and told so, and the trail agrees.
+
+What must hold whatever happens: an entity's versions are the trail's committed changes, one each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.audit.migrate import upgrade
+from app.client import ClientError, ProblemError
+from app.devstack.postgres import SERVICE
+from app.domain.entities import Entity
+from tests.support.proxy import Proxy, proxy
+from tests.support.service import Service
+from tests.support.stepping import CONSTANTS_VARIABLE, REASON, STEP_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.client import Answer, ConfplaneClient
+    from tests.support.servers import Database
+
+ALICE = Entity.of(user="alice")
+NODE = "/config/users/alice"
+COMMITS = "/confplane/commits"
+LEADER = "/confplane/leader"
+QUICK = {"app.services.reconcile.INTERVAL_S": 0.2}
+SWEEPING = {
+    **QUICK,
+    "app.services.reconcile.SWEEP_AGE_S": 1.0,
+    "app.services.reconcile._SLACK_S": 1.0,
+    "app.store.markers.RELEASE_SECONDS": 1.0,
+    "app.store.markers._PERIOD_SECONDS": 1.0,
+}
+
+
+@pytest.fixture
+def migrated(database: Database) -> Database:
+    upgrade(database.owner_dsn, SERVICE)
+    return database
+
+
+@pytest.fixture
+async def line(chroot: str) -> AsyncIterator[Proxy]:
+    """A breakable line to ZooKeeper."""
+    async with proxy(chroot.partition("/")[0]) as running:
+        yield running
+
+
+class Scene:
+    """Starts services on the test's chroot and database."""
+
+    def __init__(self, directory: Path, chroot: str, database: Database) -> None:
+        self._directory = directory
+        self._chroot = chroot
+        self._database = database
+
+    @asynccontextmanager
+    async def service(
+        self,
+        *,
+        step: str | None = None,
+        constants: dict[str, float] = QUICK,
+        deadline_ms: int = 60_000,
+        through: Proxy | None = None,
+    ) -> AsyncIterator[Service]:
+        connect = self._chroot
+        if through is not None:
+            connect = f"127.0.0.1:{through.port}/{connect.partition('/')[2]}"
+        settings = {CONSTANTS_VARIABLE: json.dumps(constants), "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms)}
+        service = Service(
+            self._directory,
+            connect=connect,
+            dsn=self._database.service_dsn,
+            settings=settings | ({} if step is None else {STEP_VARIABLE: step}),
+            module="tests.support.stepping",
+        )
+        try:
+            # In a thread: the loop has the proxy to run.
+            await asyncio.to_thread(service.start)
+            yield service
+        finally:
+            await asyncio.to_thread(service.__exit__)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, chroot: str, migrated: Database) -> Scene:
+    return Scene(tmp_path, chroot, migrated)
+
+
+async def poll(what: Any, seconds: float = 120.0) -> Any:
+    """Wait until ``what()`` is true, be it a coroutine's result."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = what()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, "did not happen in time"
+        await asyncio.sleep(0.05)
+
+
+async def concluded(client: ConfplaneClient) -> list[dict[str, Any]]:
+    """The trail of alice, oldest first, once nothing in it is open."""
+
+    async def whole() -> list[dict[str, Any]]:
+        items = [item async for item in client.items("audit", entity=ALICE.id)]
+        return [] if any(item["outcome"] == "open" for item in items) else items[::-1]
+
+    found: list[dict[str, Any]] = await poll(whole)
+    return found
+
+
+async def step(client: ConfplaneClient, value: int) -> Answer:
+    """The write that comes to the step."""
+    return await client.alter("client-quotas", [(ALICE, {"producer_byte_rate": value})], reason=REASON)
+
+
+def agrees(trail: list[dict[str, Any]], zk: KazooClient) -> None:
+    """The trail's committed changes are the node's versions, one each."""
+    stat = zk.exists(NODE)
+    changes = [item for item in trail if item["outcome"] == "committed"]
+    assert [item["entities"][0]["version"] for item in changes] == list(range(0 if stat is None else stat.version + 1))
+    if stat is not None:
+        assert int(changes[-1]["revision"]) == stat.mzxid
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - no file of ours
+        return stat.read().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.mark.parametrize(("at", "outcome"), [("intent", "rejected"), ("transaction", "committed")])
+async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_it(
+    scene: Scene, raw_zk: KazooClient, at: str, outcome: str
+) -> None:
+    async with (
+        scene.service(step=f"{at}:SIGKILL", constants=SWEEPING) as one,
+        scene.service(constants=SWEEPING) as two,
+        one.client(timeout_s=300) as first,
+        two.client(timeout_s=300) as second,
+    ):
+        await first.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+        await poll(lambda: raw_zk.exists(LEADER))
+        leader = json.loads(raw_zk.get(LEADER)[0])["process"]
+        with pytest.raises(ClientError):
+            await step(first, 2)
+        assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
+        trail = await concluded(second)
+        assert [item["outcome"] for item in trail] == ["committed", outcome]
+        agrees(trail, raw_zk)
+        led = await poll(lambda: raw_zk.exists(LEADER) and json.loads(raw_zk.get(LEADER)[0])["process"])
+        assert led.endswith(f":{two.pid}")
+        assert leader.endswith((f":{one.pid}", f":{two.pid}"))
+        # Marker and tombstone go once they have done their work.
+        await poll(lambda: not raw_zk.get_children(COMMITS))
+        again = await second.put("client-quotas", ALICE, {"producer_byte_rate": 3})
+        assert again.revision == raw_zk.exists(NODE).mzxid
+        agrees(await concluded(second), raw_zk)
+
+
+@pytest.mark.parametrize("constants", [QUICK, SWEEPING], ids=["tombstone-stands", "tombstone-swept"])
+async def test_a_writer_paused_past_its_session_does_not_commit(
+    scene: Scene, raw_zk: KazooClient, constants: dict[str, float]
+) -> None:
+    async with (
+        scene.service(step="intent:SIGSTOP", constants=constants) as one,
+        scene.service(constants=constants) as two,
+        one.client(timeout_s=300) as first,
+        two.client(timeout_s=300) as second,
+    ):
+        await first.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+        writing = asyncio.create_task(step(first, 2))
+        await poll(lambda: stopped(one.pid))
+        try:
+            trail = await concluded(second)
+            assert [item["outcome"] for item in trail] == ["committed", "rejected"]
+            if constants is SWEEPING:
+                await poll(lambda: not raw_zk.get_children(COMMITS))
+        finally:
+            os.kill(one.pid, signal.SIGCONT)
+        with pytest.raises(ProblemError) as caught:
+            await writing
+        assert (caught.value.status, caught.value.outcome) == (503, "not_applied")
+        assert raw_zk.exists(NODE).version == 0
+        agrees(await concluded(second), raw_zk)
+
+        # And it goes on under a session of its own.
+        async def once_more() -> Answer | None:
+            try:
+                return await first.put("client-quotas", ALICE, {"producer_byte_rate": 3})
+            except ProblemError:
+                return None
+
+        assert (await poll(once_more)).revision == raw_zk.exists(NODE).mzxid
+        trail = await concluded(second)
+        assert [item["outcome"] for item in trail if item["reason"] == REASON] == ["rejected"]
+        agrees(trail, raw_zk)
+
+
+async def test_a_writer_paused_after_its_transaction_tells_of_the_commit_that_was_settled(
+    scene: Scene, raw_zk: KazooClient
+) -> None:
+    async with (
+        scene.service(step="transaction:SIGSTOP") as one,
+        scene.service() as two,
+        one.client(timeout_s=300) as first,
+        two.client(timeout_s=300) as second,
+    ):
+        writing = asyncio.create_task(step(first, 2))
+        await poll(lambda: stopped(one.pid))
+        try:
+            [item] = await concluded(second)
+            assert item["outcome"] == "committed"
+        finally:
+            os.kill(one.pid, signal.SIGCONT)
+        assert (await writing).status == 200
+        assert await concluded(second) == [item]
+        agrees([item], raw_zk)
+
+
+async def test_a_lost_reply_to_an_applied_write_is_answered_with_its_revision(
+    scene: Scene, line: Proxy, raw_zk: KazooClient
+) -> None:
+    async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+        line.replies.clear()
+        writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
+        await poll(lambda: raw_zk.exists(NODE).version == 1)
+        line.cut()
+        line.replies.set()
+        answer = await writing
+        stat = raw_zk.exists(NODE)
+        assert (answer.status, answer.revision) == (200, stat.mzxid)
+        read = await client.get("client-quotas", ALICE)
+        assert read.body["quotas"] == {"producer_byte_rate": 2}
+        assert read.etag == answer.etag
+        trail = await concluded(client)
+        assert [item["changeId"] for item in trail][-1] == answer.change_id
+        agrees(trail, raw_zk)
+
+
+async def test_a_lost_reply_to_a_batch_is_answered_with_its_revision(
+    scene: Scene, line: Proxy, raw_zk: KazooClient
+) -> None:
+    bob = Entity.of(user="bob", client_id="billing")
+    async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+        # Its parents are known then, and need not be read.
+        await client.put("client-quotas", Entity.of(user="bob", client_id="other"), {"producer_byte_rate": 1})
+        line.replies.clear()
+        entries = [(ALICE, {"producer_byte_rate": 2}), (bob, {"consumer_byte_rate": 3})]
+        writing = asyncio.create_task(client.alter("client-quotas", entries, atomic=True))
+        await poll(lambda: raw_zk.exists("/config/users/bob/clients/billing"))
+        line.cut()
+        line.replies.set()
+        answer = await writing
+        stat = raw_zk.exists(NODE)
+        assert stat.mzxid == raw_zk.exists("/config/users/bob/clients/billing").czxid
+        assert [int(entry["revision"]) for entry in answer.body["entries"]] == [stat.mzxid] * 2
+        agrees(await concluded(client), raw_zk)
+
+
+async def test_a_lost_reply_to_a_write_that_never_arrived_is_not_applied(
+    scene: Scene, line: Proxy, raw_zk: KazooClient
+) -> None:
+    async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+        line.swallowing = True
+        writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
+        await poll(lambda: b"config_change_" in line.swallowed)
+        line.cut()
+        line.swallowing = False
+        with pytest.raises(ProblemError) as caught:
+            await writing
+        assert (caught.value.status, caught.value.outcome) == (503, "not_applied")
+        assert caught.value.retry_after_s is not None
+        assert raw_zk.exists(NODE).version == 0
+        trail = await concluded(client)
+        assert [item["outcome"] for item in trail] == ["committed", "rejected"]
+        agrees(trail, raw_zk)
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
+    scene: Scene, line: Proxy, raw_zk: KazooClient, *, arrived: bool
+) -> None:
+    async with scene.service(through=line, deadline_ms=3_000) as service, service.client(timeout_s=300) as client:
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
+        line.replies.clear()
+        line.swallowing = not arrived
+        writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
+        await poll(lambda: raw_zk.exists(NODE).version == 1 if arrived else b"config_change_" in line.swallowed)
+        line.accepting = False
+        line.cut()
+        with pytest.raises(ProblemError) as caught:
+            await writing
+        assert (caught.value.status, caught.value.outcome) == (504, "unknown")
+        line.swallowing = False
+        line.replies.set()
+        line.accepting = True
+        trail = await concluded(client)
+        assert [item["outcome"] for item in trail] == ["committed", "committed" if arrived else "rejected"]
+        agrees(trail, raw_zk)
+
+
+async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_they_ended(
+    scene: Scene, line: Proxy, raw_zk: KazooClient
+) -> None:
+    async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
+        answered: dict[str, int] = {}
+        unknown = 0
+
+        async def writer(index: int) -> None:
+            nonlocal unknown
+            for value in range(1, 41):
+                try:
+                    answer = await client.put(
+                        "client-quotas", Entity.of(user=f"w{index}"), {"producer_byte_rate": value}
+                    )
+                except ProblemError as error:
+                    unknown += error.outcome != "not_applied"
+                    await asyncio.sleep(0.05)
+                    continue
+                assert answer.change_id is not None
+                assert answer.revision is not None
+                answered[answer.change_id] = answer.revision
+
+        writers = [asyncio.create_task(writer(index)) for index in range(24)]
+        for _ in range(4):
+            before = len(answered)
+            await poll(lambda: len(answered) > before + 60 or all(each.done() for each in writers))  # noqa: B023
+            line.replies.clear()
+            await asyncio.sleep(0.1)
+            line.cut()
+            line.replies.set()
+        await asyncio.gather(*writers)
+        assert unknown == 0
+
+        async def whole() -> bool:
+            return not [item async for item in client.items("audit", outcome="open")]
+
+        await poll(whole)
+        trail = {item["changeId"]: item async for item in client.items("audit", outcome="committed", pageSize="1000")}
+        assert trail.keys() == answered.keys()
+        assert all(int(item["revision"]) <= answered[change_id] for change_id, item in trail.items())
+        for index in range(24):
+            own = [i for i in trail.values() if i["entities"][0]["id"] == f"user=w{index}"]
+            stat = raw_zk.exists(f"/config/users/w{index}")
+            assert sorted(i["entities"][0]["version"] for i in own) == list(range(stat.version + 1))

@@ -10,7 +10,15 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import event
 
-from app.audit import Database, PostgresAuditLog, PostgresRegistrationLog, migrate, trail_queries
+from app.audit import (
+    Database,
+    PostgresAuditLog,
+    PostgresOpenChanges,
+    PostgresRegistrationLog,
+    migrate,
+    open_changes,
+    trail_queries,
+)
 from app.services.ports import AuditQuery
 from tests.audit.rows import run
 from tests.support import servers
@@ -28,8 +36,8 @@ SELECT
   (lpad(to_hex(1763682000000 + i * 10), 12, '0') || '70008' || substr(md5(i::text), 1, 15))::uuid AS change_id,
   i, CASE WHEN i % 3 = 0 THEN 'payments' ELSE 'other' END AS cluster
 FROM generate_series(1, 60000) AS i;
-INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, request_id)
-SELECT change_id, attempt, cluster, 'User:p' || i % 1000, 'w', 's', 'r'
+INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, request_id, recorded_at)
+SELECT change_id, attempt, cluster, 'User:p' || i % 1000, 'w', 's', 'r', now() - (60000 - i) * INTERVAL '1 second'
 FROM made CROSS JOIN generate_series(1, 2) AS attempt WHERE attempt = 1 OR i % 20 = 0;
 INSERT INTO intent_entities
 SELECT change_id, attempt, 0, made.cluster, 'user=u' || i % 5000, 'client-quotas', '/config/x', 1, 1,
@@ -127,6 +135,21 @@ async def test_a_search_of_the_trail_goes_by_an_index(
     assert bool(page) is not bool({"never", "nobody"} & set(map(str, filters.values())))
     if cursor is not None:
         await log.search(AuditQuery("payments", before=cursor, **filters))
+    assert plans.scanned_whole() == []
+
+
+async def test_open_changes_are_found_by_indexes(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_changes, "_PIECE", 1_000)
+    changes = PostgresOpenChanges(plans.pool)
+    page, _ = await PostgresAuditLog(plans.pool).search(AuditQuery("payments", page_size=100))
+    ids = [record.intent.change_id for record in page]
+    plans.scanned_whole()
+    _, since = await changes.new("payments", None, ids)
+    await changes.new("payments", since, [])
+    found, before = await changes.old("payments", None)
+    assert found
+    await changes.old("payments", before)
+    assert len(await changes.marked(ids)) == 100
     assert plans.scanned_whole() == []
 
 

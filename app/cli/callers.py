@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import socket
 import time
 import uuid
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli.freeze import operator
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, OutcomeUnknownError
 from app.services.clusters import Caller
 
@@ -27,7 +27,7 @@ _DEADLINE_S = 30.0
 def caller(reason: str) -> Caller:
     """Return whoever runs this command on this machine; what they ask for has half a minute from now."""
     return Caller(
-        principal=operator(),
+        principal=_operator(),
         source=socket.gethostname(),
         request_id=str(uuid.uuid4()),
         deadline=time.monotonic() + _DEADLINE_S,
@@ -53,3 +53,11 @@ def run(work: Coroutine[None, None, int], failure: str) -> int:
     except ConfplaneError as error:
         typer.echo(f"{failure}: {error}", err=True)
         return FAILED
+
+
+def _operator() -> str:
+    try:
+        login = getpass.getuser()
+    except (OSError, KeyError):
+        login = "unknown"
+    return f"User:{login if login.isprintable() else 'unknown'}@cli"

@@ -9,6 +9,7 @@ core/src/main/scala/kafka/log/LogCleaner.scala.
 from __future__ import annotations
 
 import re
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -265,13 +266,14 @@ def _listeners_of(view: _View) -> Listeners:
     return read_listeners(values, file_known=view.levels.static is not None)
 
 
-def _reconfigured() -> set[str]:
+@cache
+def _reconfigured() -> frozenset[str]:
     """Return the keys whose change makes a broker look at its listeners again."""
-    return {
+    return frozenset(
         name
         for name, found in broker_configs().items()
         if found.dynamic and (found.prefix is not None or name in {*_LISTENER_KEYS, _MECHANISM})
-    }
+    )
 
 
 def _is_fixed(name: str, listener: str) -> bool:

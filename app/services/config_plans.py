@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from app.domain import brokers, topics
 from app.domain.broker_keys import is_password
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from app.services.clusters import Collection
     from app.services.config_levels import BrokerLevels
     from app.services.ports import Cipher
+
+_SLICE: Final = 10
+"""Brokers looked at between two chances for other requests: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +104,30 @@ class ConfigPlanner:
         is_topic = entity.types == (EntityType.TOPIC,)
         after = apply_incremental(before, ops, topic_configs() if is_topic else broker_configs())
         pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
+        passwords = [] if is_topic else [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
+        if (
+            edit.mode is Mode.CREATE
+            and before
+            and any(before.get(key) != after.get(key) for key in before.keys() | after.keys() if key not in passwords)
+        ):
+            raise already_exists(collection, entity)
         if is_topic:
             levels = self._levels.of_any(planned)
             warnings = topics.check_topic(after, stored=before, levels=levels, pointers=pointers)
         else:
-            warnings = self._check_broker(entity, before, after, pointers, planned)
-            given = [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
-            if given:
+            warnings = await self._check_broker(entity, before, after, pointers, planned)
+            if passwords:
                 broker_id = int(entity.get(EntityType.BROKER) or 0)  # no default broker has passwords
                 try:
-                    after |= await asyncio.to_thread(self._sealed, broker_id, given, before, after)
+                    after |= await asyncio.to_thread(self._sealed, broker_id, passwords, before, after)
                 except EncoderSecretMissingError as error:
-                    error.pointer = pointers.get(given[0])
+                    error.pointer = pointers.get(passwords[0])
                     raise
         if edit.mode is Mode.CREATE and before and after != before:
             raise already_exists(collection, entity)
         return Plan.of(collection, edit, node, after, warnings)
 
-    def _check_broker(
+    async def _check_broker(
         self,
         entity: Entity,
         before: Mapping[str, str],
@@ -139,7 +148,9 @@ class ConfigPlanner:
                 *(self._levels.of(broker, now) for broker in self._levels.known(planned)),
             ]
         warnings: dict[str, None] = {}
-        for levels in affected:
+        for position, levels in enumerate(affected):
+            if position % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
             warnings |= dict.fromkeys(brokers.validate(after, level=level, levels=levels, pointers=pointers))
         return list(warnings)
 

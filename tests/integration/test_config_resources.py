@@ -42,6 +42,15 @@ async def test_a_topic_as_a_resource(client: ConfplaneClient, zk: KazooClient) -
     assert (await problem(client.get("configs", orders))).status == 404
 
 
+async def test_a_create_where_something_is_set_already(client: ConfplaneClient) -> None:
+    assert (await client.create("configs", "broker=41", {"background.threads": "20"})).status == 201
+    assert (await client.create("configs", "broker=41", {"background.threads": "20"})).status == 200
+    # That the other content could not stand either is not what the caller has to know first.
+    for other in ({"background.threads": "1"}, {"background.threads": "nine"}, {"log.retention.ms": "1"}):
+        found = await problem(client.create("configs", "broker=41", other))
+        assert (found.status, found.kafka_error_code) == (409, 92), other
+
+
 async def test_effective_is_polled(client: ConfplaneClient) -> None:
     first = await client.effective("configs", "broker=9")
     url = "configs/broker=9/effective"

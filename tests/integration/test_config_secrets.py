@@ -207,3 +207,14 @@ async def test_without_a_secret(tmp_path: Path, chroot: str, raw_zk: KazooClient
             assert (item["value"], item["source"]) == (None, "DYNAMIC_BROKER_CONFIG")
             await client.delete("configs", "broker=0")
             assert stored(raw_zk, 0) == {}
+
+
+async def test_a_create_of_the_same_password_changes_nothing(client: ConfplaneClient, zk: KazooClient) -> None:
+    assert (await client.create("configs", "broker=77", {KEY: "once"})).status == 201
+    before = zk.get("/config/brokers/77")
+    assert (await client.create("configs", "broker=77", {KEY: "once"})).status == 200
+    assert zk.get("/config/brokers/77") == before
+    with pytest.raises(ProblemError) as caught:
+        await client.create("configs", "broker=77", {KEY: "twice"})
+    assert caught.value.status == 409
+    assert zk.get("/config/brokers/77") == before

@@ -9,27 +9,34 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest_asyncio
 from uuid_utils.compat import uuid7
 
+from app import wiring
 from app.audit import Database, PostgresAuditLog, PostgresOpenChanges
 from app.audit.migrate import upgrade
 from app.devstack.postgres import SERVICE
+from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
+from app.domain.facets import FacetName
 from app.services import reconcile
-from app.services.ports import Committed, Freeze, FreezeWrite, Outcome
+from app.services.clusters import Caller
+from app.services.edits import Edit
+from app.services.ports import Committed, Conflict, Freeze, FreezeWrite, Outcome
 from app.services.reconcile import Reconciler
+from app.settings import Settings
 from tests.audit.rows import entity, fetch, intent, run
 from tests.support import servers
 from tests.support.stores import committed, opened, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
     from uuid import UUID
 
     import pytest
     from kazoo.client import KazooClient
 
     from app.devstack.postgres import Postgres
-    from app.services.ports import Intent
+    from app.services.ports import Intent, Transaction
     from app.services.reconcile import ReconciledStore
     from app.store import ZooKeeperStore
 
@@ -353,3 +360,37 @@ async def test_it_runs_by_itself_and_gets_over_a_database_that_is_away(
     await until(lambda: change.change_id in stage.outcomes())
     assert "reconciling has to wait: away" in caplog.text
     assert "reconciling failed" in caplog.text
+
+
+async def test_all_attempts_of_a_write_are_made_under_one_session(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.model_validate(
+        {
+            "clusters": {"default": {"zookeeper": stage.chroot, "session_timeout_ms": 4_000}},
+            "postgres": {"dsn": stage.database.service_dsn},
+            "admin_token_file": tmp_path / "token",
+        }
+    )
+    parts = wiring.build(settings)
+    async with parts.running():
+        store = parts.stores["default"]
+        await store.wait_for(0, soon(60))
+        await until(lambda: store._guard.known)
+
+        async def conflict(transaction: Transaction, _deadline: float) -> Conflict:
+            """Refused, and before another attempt is made the session is replaced."""
+            store._keeper.replace(store._keeper.current)
+            await until(lambda: store.status().connected and store.writer() != transaction.writer)
+            return Conflict()
+
+        monkeypatch.setattr(store, "commit", conflict)
+        collection = parts.clusters.get("default").collections[FacetName.CLIENT_QUOTAS]
+        caller = Caller("User:olga", "here", "r", soon(120))
+        edit = Edit(Entity.of(user="alice"), (Op("producer_byte_rate", 1),))
+        [result] = await parts.alter.alter(collection, [edit], caller)
+    assert isinstance(result.error, UnavailableError)
+    assert result.error.outcome == "not_applied"
+    assert "session was replaced" in result.error.detail
+    assert [outcome[0] for outcome in stage.outcomes().values()] == [False]
+    assert stage.zk.exists("/config/users/alice") is None

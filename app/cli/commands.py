@@ -360,6 +360,36 @@ def upgrade_keys(
     raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, apply=apply))
 
 
+@cli.command(
+    epilog="Examples:\n\n"
+    "    confplane compact --cluster payments\n\n"
+    "    confplane compact --cluster payments --older-than 7d --apply\n\n"
+    "Exit codes: 0 done, or shown; 1 not all could be; 2 the settings or the age are not valid; 3 a reply was lost, run"
+    " it again.",
+)
+def compact(
+    cluster: ClusterName,
+    *,
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="How long a node was not touched: a number and s, m, h or d.")
+    ] = "1h",
+    apply: Annotated[bool, typer.Option("--apply", help="Remove; without it nothing is removed.")] = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Remove the znodes of users, clients and ips that hold no config any more.
+
+    A config that is emptied leaves an empty znode, so that its version never starts again while anybody may remember
+    it. After a while they can go, as newer Kafka versions remove them at once; a user's znode goes with its last
+    client where it is empty too. Each is one change, in the trail. Topics' and brokers' znodes stay.
+    """
+    from app.cli import compact as command  # noqa: PLC0415 - see the module's docstring
+
+    seconds = command.seconds(older_than)
+    if seconds is None:
+        raise typer.BadParameter("not a number followed by s, m, h or d, such as 90m", param_hint="--older-than")
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, older_than_s=seconds, apply=apply))
+
+
 @cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")
 def openapi() -> None:
     """Print the OpenAPI description of the API as YAML."""

@@ -69,8 +69,17 @@ class Admission:
             # A refusal is not decided on what was read earlier: the controller may have come back this moment.
             await mended(self._guard.refresh(), deadline)
             self._guard.checks()
+        self.check_notifications(transactions.notifications_of(writes))
+        await self.check_topics((write.entity for write in writes), deadline)
+
+    def check_notifications(self, more: int) -> None:
+        """Ask whether the brokers may be sent more notifications.
+
+        Raises:
+            ThrottledError: Too many are waiting for them.
+        """
         if self._guard.brokers:
-            after = self._follower.notifications + transactions.notifications_of(writes)
+            after = self._follower.notifications + more
             if after > self._notifications_max:
                 raise ThrottledError(
                     f"Cluster {self._name}: {self._follower.notifications} config changes of the last 15 minutes wait"
@@ -78,7 +87,6 @@ class Admission:
                     outcome=WriteOutcome.NOT_APPLIED,
                     retry_after_s=int(PERIOD_SECONDS),
                 )
-        await self.check_topics((write.entity for write in writes), deadline)
 
     async def check_topics(self, entities: Iterable[Entity], deadline: float) -> None:
         """Ask ZooKeeper for the topics among some entities.

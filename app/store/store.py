@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency, ZookeeperError
 
 from app.domain.changes import Node
+from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.services.ports import Committed, Conflict, FreezeState, SessionEnded, StoreStatus, Unknown
-from app.store import findings, transactions, znodes
+from app.store import compaction, findings, transactions, znodes
 from app.store.access import Access
 from app.store.admission import Admission, mended
 from app.store.bridge import Mailbox
@@ -20,13 +21,13 @@ from app.store.guard import Guard
 from app.store.leader import Leadership
 from app.store.markers import Markers
 from app.store.purge import Purger
-from app.store.session import Keeper, Session, unavailable
+from app.store.session import Keeper, Session, answered, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.domain.entities import Entity
+    from app.services.compact import Emptiness, Removal
     from app.services.ports import CommitResult, EntityWrite, FreezeWrite, Marker, Transaction
     from app.store.bridge import Delivery
     from app.store.mirror import FacetIndex, Mirror
@@ -300,6 +301,25 @@ class ZooKeeperStore:
             # So that this process shows it at once; others are told by their watches, or by the check that fails.
             await mended(self._guard.refresh(), deadline)
         return result
+
+    def seemingly_empty(self) -> list[tuple[Tree, str]]:
+        """Return the entities that hold nothing, by the mirror; see :mod:`app.services.compact`."""
+        return compaction.seemingly_empty(self._loaded())
+
+    async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> Emptiness | None:
+        """Look at an entity in ZooKeeper; see :mod:`app.services.compact`."""
+        session = self._keeper.current
+        async with answered(self.name, deadline):
+            return await compaction.look(session, tree, Entity.from_id(entity_id), age_s)
+
+    async def remove(self, removal: Removal, deadline: float) -> CommitResult:
+        """Remove what is empty; see :mod:`app.services.compact`."""
+        session = self._keeper.current
+        if removal.writer != session.writer:
+            return SessionEnded(_REPLACED)
+        self._admission.check_notifications(len(removal.what.nodes))
+        made = transactions.plan_removal(removal, self._guard.checks())
+        return await self._run(session, made, (), deadline)
 
     async def _run(
         self, session: Session, made: transactions.Plan, writes: Sequence[EntityWrite], deadline: float

@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.exceptions import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 
 from app.domain.changes import Node
 from app.domain.entities import EntityType
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from app.domain.entities import Entity
+    from app.services.compact import Removal
     from app.services.ports import EntityWrite, FreezeWrite, Transaction
     from app.store.access import Access
 
@@ -35,6 +43,7 @@ _GUARD: Final = "guard"
 _TOPIC: Final = "topic"
 _CONFIG: Final = "config"
 _NOTIFICATION: Final = "notification"
+_NOTICE: Final = "notice"
 _MARKER: Final = "marker"
 
 _HEADER: Final = 9
@@ -166,6 +175,29 @@ def plan_freeze(change: FreezeWrite) -> Plan:
         writes=[(znodes.FREEZE, change.expected + 1)],
     )
     result.add(_MARKER, "create", znodes.marker_path(change.change_id), marker)
+    return result
+
+
+def plan_removal(removal: Removal, guard: Sequence[Operation]) -> Plan:
+    """Lay out the removal of empty nodes: writer node, guard, the nodes from the bottom up, notifications, marker.
+
+    The notifications are not told as this process's own: its mirror reads what they name like anybody's.
+    """
+    result = Plan()
+    result.add(_WRITER, "set", znodes.writer_path(removal.writer), b"", -1)
+    for operation in guard:
+        result.add(_GUARD, *operation)
+    nodes = removal.what.nodes
+    for node in nodes:
+        result.add(_CONFIG, "check", node.path, node.version)
+    for path in sorted((*(node.path for node in nodes), *removal.what.folders), key=len, reverse=True):
+        result.add(_CONFIG, "delete", path)
+    for node in nodes:
+        result.add(_NOTICE, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(node.entity.path))
+    marker = markers.encode_committed(
+        attempt=1, writer=removal.writer, principal=removal.principal, request_id=removal.request_id, writes=[]
+    )
+    result.add(_MARKER, "create", znodes.marker_path(removal.change_id), marker)
     return result
 
 
@@ -323,8 +355,8 @@ def _refusal(role: str, error: Exception) -> Verdict:
         return SessionEnded(WRITER_GONE)
     if role == _MARKER and isinstance(error, NodeExistsError):
         return SessionEnded("the change's marker stands already")
-    if role in {_NOTIFICATION, _MARKER} and isinstance(error, NoNodeError):
+    if role in {_NOTIFICATION, _NOTICE, _MARKER} and isinstance(error, NoNodeError):
         return RootsMissing()
-    if isinstance(error, (BadVersionError, NoNodeError, NodeExistsError)):
+    if isinstance(error, (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)):
         return GuardConflict() if role == _GUARD else Conflict()
     return Refused(f"{type(error).__name__} at the {role} operation")

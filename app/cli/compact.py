@@ -1,0 +1,69 @@
+"""``confplane compact``: remove znodes that hold no config any more."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from app.cli import callers
+from app.services.compact import CompactService
+from app.wiring import opened
+
+if TYPE_CHECKING:
+    from app.services.compact import CompactResult
+    from app.settings import Settings
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_AGE: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+
+
+def seconds(age: str) -> int | None:
+    """Read an age such as ``90m``; None where it is none."""
+    match = _AGE.fullmatch(age)
+    return None if match is None else int(match[1]) * _UNITS[match[2]]
+
+
+def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
+    """Show what can go, remove it where ``apply``, and return the exit code."""
+    return callers.run(
+        _compact(settings, cluster, older_than_s=older_than_s, apply=apply), "Not all was done; run it again"
+    )
+
+
+async def _compact(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
+    gone = failed = 0
+    async with opened(settings, cluster) as parts:
+        service = CompactService(parts.audit, parts.stores[cluster])
+        candidates = service.candidates()
+        with _progress() as progress:
+            task = progress.add_task("", total=len(candidates))
+            caller = callers.caller("confplane compact: empty, and not touched for a while")
+            async for result in service.run(candidates, caller, older_than_s=older_than_s, apply=apply):
+                if result is not None:
+                    gone += len(result.entity_ids) * (result.error is None)
+                    failed += result.error is not None
+                    typer.echo(_line(result, apply=apply), err=result.error is not None)
+                progress.advance(task)
+    typer.echo(f"{gone} empty znodes {'removed' if apply else 'can be removed'}; {len(candidates)} were looked at")
+    if gone and not apply:
+        typer.echo("Nothing was removed; --apply removes, one change each")
+    return callers.FAILED if failed else callers.DONE
+
+
+def _progress() -> Progress:
+    """Return a bar on standard error, where that is a terminal; what is printed to a file still goes there."""
+    columns = (TextColumn("Empty znodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
+
+
+def _line(result: CompactResult, *, apply: bool) -> str:
+    names = " and ".join(result.entity_ids)
+    if result.error is not None:
+        return f"{names}: {result.error}"
+    return f"{names}: removed (change {result.change_id})" if apply else f"{names}: can be removed"

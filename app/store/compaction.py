@@ -1,0 +1,80 @@
+"""Finds config nodes that hold nothing, so that they can be removed (app/services/compact.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import NoNodeError
+
+from app.domain.entities import Entity, EntityType
+from app.services.compact import Emptiness, EmptyNode
+from app.store import znodes
+
+if TYPE_CHECKING:
+    from app.domain.facets import Tree
+    from app.store.mirror import Mirror
+    from app.store.session import Session
+
+_TYPES: Final = (EntityType.USER.value, EntityType.CLIENT_ID.value, EntityType.IP.value)
+_CLIENTS: Final = EntityType.CLIENT_ID.plural
+_PAIR: Final = 2
+
+
+def seemingly_empty(mirror: Mirror) -> list[tuple[Tree, str]]:
+    """Return trees and ids of entities that hold nothing, a user's clients before the user."""
+    return [
+        (tree, node.id)
+        for tree, copy in mirror.trees.items()
+        for node in sorted(copy.nodes.values(), key=lambda each: (each.id.partition(",")[0], -len(each.id)))
+        if not node.items and node.defect is None and node.extra is None and node.id.startswith(_TYPES)
+    ]
+
+
+async def look(session: Session, tree: Tree, entity: Entity, age_s: float) -> Emptiness | None:
+    """Read an entity, behind all writes before the call, and say what may go with it.
+
+    Raises:
+        ZookeeperError: ZooKeeper did not answer.
+        UnavailableError: There is no connection.
+    """
+    path = znodes.path_of(tree, entity)
+    touched = session.touch()
+    replies = [session.get(path), session.children(path)]
+    untouched_since = (await touched).mtime - age_s * 1000
+    try:
+        (data, stat), (children, _) = [await reply for reply in replies]
+    except NoNodeError:
+        return None
+    own = _empty(entity, path, data, stat, untouched_since)
+    if own is None:
+        return None
+    if children:
+        folder = f"{path}/{_CLIENTS}"
+        # A user's folder of clients may have been left behind without any.
+        bare = entity.types == (EntityType.USER,) and children == [_CLIENTS] and not (await session.children(folder))[0]
+        return Emptiness((own,), (folder,)) if bare else None
+    return (
+        Emptiness((own,))
+        if len(entity.components) < _PAIR
+        else await _with_parents(session, tree, own, untouched_since)
+    )
+
+
+async def _with_parents(session: Session, tree: Tree, own: EmptyNode, untouched_since: float) -> Emptiness:
+    """Add the parents that a user's client leaves with nothing."""
+    user = Entity(own.entity.components[:1])
+    path = znodes.path_of(tree, user)
+    folder = own.path.rpartition("/")[0]
+    replies = [session.children(folder), session.get(path), session.children(path)]
+    (clients, _), (data, stat), (children, _) = [await reply for reply in replies]
+    if len(clients) > 1:
+        return Emptiness((own,))
+    parent = _empty(user, path, data, stat, untouched_since) if len(children) == 1 else None
+    return Emptiness((own,) if parent is None else (own, parent), (folder,))
+
+
+def _empty(entity: Entity, path: str, data: bytes | None, stat: Any, untouched_since: float) -> EmptyNode | None:
+    content = znodes.decode_entity(data)
+    if content.items or content.defect is not None or content.extra is not None or stat.mtime > untouched_since:
+        return None
+    return EmptyNode(entity, path, stat.version, stat.czxid)

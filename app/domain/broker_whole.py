@@ -193,7 +193,7 @@ def _cleaner(check: _Check) -> None:
     if threads and buffer is not None and buffer // threads <= _DEDUPE_PER_THREAD:
         check.refuse(
             f"{_DEDUPE} must be more than {_DEDUPE_PER_THREAD} bytes for each of the {threads} {_CLEANER_THREADS}",
-            *sorted({_DEDUPE, _CLEANER_THREADS}, key=lambda name: name not in check.changed),
+            *sorted((_DEDUPE, _CLEANER_THREADS), key=lambda name: name not in check.changed),
         )
 
 

@@ -97,7 +97,7 @@ class Stage:
         self.processes: list[Process] = []
 
     async def process(self) -> Process:
-        self.processes.append(Process(await opened(self.chroot), self.database.service_dsn))
+        self.processes.append(Process(await opened(self.chroot, session_timeout_ms=20_000), self.database.service_dsn))
         return self.processes[-1]
 
     async def left_open(self, by: Process, number: int, *, applied: bool, writer: str = DEAD) -> Intent:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
 LEADER = "/confplane/leader"
+LONG_MS = 20_000
+"""A session's timeout that no pause of the machine comes near."""
 
 
 async def leads(store: ZooKeeperStore, seconds: float = 60.0) -> None:
@@ -40,7 +42,7 @@ def held(store: ZooKeeperStore) -> bool:
 
 
 async def test_the_first_to_seek_leads_and_says_who_it_is(open_store: Opener, raw_zk: KazooClient) -> None:
-    first, second = await open_store(), await open_store()
+    first, second = [await open_store(session_timeout_ms=LONG_MS) for _ in range(2)]
     assert not held(first)
     assert await first.leadership.seek(soon())
     assert not await second.leadership.seek(soon())
@@ -87,7 +89,7 @@ async def test_leading_ends_when_the_connection_goes_down(chroot: str, open_stor
 async def test_leading_ends_by_our_own_clock_when_the_server_is_silent(chroot: str, open_store: Opener) -> None:
     host, _, path = chroot.partition("/")
     async with proxy(host) as line:
-        store = await open_store(f"127.0.0.1:{line.port}/{path}", session_timeout_ms=2_000)
+        store = await open_store(f"127.0.0.1:{line.port}/{path}", session_timeout_ms=LONG_MS)
         await leads(store)
         store.leadership._until = time.monotonic() - 0.001
         assert store.status().connected

@@ -103,7 +103,8 @@ class EffectiveConfig:
 
     name: str
     value: str | None
-    """In the canonical form of its type; None for a secret, and where there is none."""
+    """In the canonical form of its type where Kafka parses it for this answer; None for a secret, and where there is
+    none."""
     source: ConfigSource
     synonyms: tuple[SynonymValue, ...]
     """In order of precedence; the first one's source is the config's."""
@@ -132,7 +133,8 @@ def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> Effectiv
     synonyms = synonyms_for(name, levels)
     stored = merged.get(name)
     if stored is not None:
-        value: str | None = printed(definition, stored)
+        # Only what the broker itself has parsed is in the form of its type, which prefixed forms are not.
+        value: str | None = printed(None if exact is None or exact.dynamic_only or exact.internal else exact, stored)
     else:
         value = None if exact is None else exact.default
     return EffectiveConfig(
@@ -162,7 +164,6 @@ def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
     for name in sorted(default):
         definition = definition_of(name)
         sensitive = is_sensitive(name)
-        value = None if sensitive else printed(definition, default[name])
         synonyms = tuple(
             SynonymValue(synonym, None if is_sensitive(synonym) else default[synonym], source)
             for source in (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,)
@@ -172,7 +173,7 @@ def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
         found.append(
             EffectiveConfig(
                 name=name,
-                value=value,
+                value=None if sensitive else default[name],  # as it was given: no broker has parsed it
                 source=ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
                 synonyms=synonyms,
                 read_only=is_read_only(name),
@@ -185,22 +186,24 @@ def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
 
 def synonyms_for(name: str, levels: Levels) -> tuple[SynonymValue, ...]:
     """List the values of a broker config and its synonyms over all levels, from the first one of its own name on."""
-    found: list[SynonymValue] = []
+    listed: list[SynonymValue] = []
     group = synonyms_of(name)
     sources: list[tuple[ConfigSource, Mapping[str, str]]] = list(levels.by_source().items())
-    defaults = {synonym: broker_configs()[synonym].default for synonym in group if synonym in broker_configs()}
+    definitions = [broker_configs()[synonym] for synonym in group if synonym in broker_configs()]
+    # The rates that only exist as dynamic ones are no part of what Kafka takes its defaults from.
+    defaults = {found.name: found.default for found in definitions if not found.dynamic_only}
     sources.append(
         (ConfigSource.DEFAULT_CONFIG, {synonym: value for synonym, value in defaults.items() if value is not None})
     )
     for source, values in sources:
-        found += [
+        listed += [
             SynonymValue(synonym, None if is_sensitive(synonym) else values[synonym], source)
             for synonym in group
             if synonym in values
         ]
-    while found and found[0].name != name:
-        del found[0]
-    return tuple(found)
+    while listed and listed[0].name != name:
+        del listed[0]
+    return tuple(listed)
 
 
 def _from(name: str) -> tuple[str, ...]:

@@ -16,7 +16,9 @@ from typing import Final
 ConfigValue = bool | int | float | str | list[str]
 """A parsed value: bool for BOOLEAN, int for SHORT, INT and LONG, float for DOUBLE, a list for LIST, else a string."""
 
-_REPLICA: Final = re.compile(r"(?:[0-9]+:[0-9]+)?")
+_REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
+_LARGEST_INT: Final = 2**31 - 1
+_MOST_DIGITS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +102,29 @@ class KafkaVersion:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """A list of ``partition:broker``, or ``*`` alone. Empty elements are accepted."""
+    """A list of ``partition:broker``, or ``*`` alone; commas at the end do not count.
+
+    Kafka's validator also takes blanks around elements, empty elements, ``*,`` and numbers of any size. The brokers'
+    reader (core/src/main/scala/kafka/server/ConfigHandler.scala, parseThrottledPartitions) takes none of them: a broker
+    that meets one when it starts does not start.
+    """
 
     def __str__(self) -> str:
         return "* or [partition]:[broker],[partition]:[broker],..."
 
     def fault(self, value: ConfigValue) -> str | None:
-        """Say what a value must be, as the end of a sentence about it; None if it is."""
-        elements = value if isinstance(value, list) else [str(value)]
-        if "".join(elements) == "*" or all(_REPLICA.fullmatch(element) for element in elements):
+        """Say what a value must be, as the end of a sentence about it; None if it is. Takes the text, not its list."""
+        text = str(value)
+        listed = text.rstrip(",")
+        if text == "*" or all(map(self._is_replica, listed.split(",") if listed else [])):
             return None
-        return "must be * alone, or a list of partition:broker such as 0:1,1:2"
+        return "must be * alone, or a list of partition:broker such as 0:1,1:2, with nothing else between them"
+
+    @staticmethod
+    def _is_replica(element: str) -> bool:
+        if not _REPLICA.fullmatch(element):
+            return False
+        return all(len(number) < _MOST_DIGITS and int(number) <= _LARGEST_INT for number in element.split(":"))
 
 
 Rule = Range | OneOf | NonEmpty | KafkaVersion | ThrottledReplicas

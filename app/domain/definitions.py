@@ -238,14 +238,19 @@ _LIST_SEPARATOR: Final = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
 def parse(definition: ConfigDef, value: str) -> ConfigValue:
     """Validate a string as Kafka's ConfigDef does, and return what a client would work with.
 
-    Blanks around a value do not count. Whether a CLASS exists is not known here; only its form is checked.
+    Blanks around a value do not count, but for the rates that only exist as dynamic ones: Kafka takes them there, and
+    the broker that reads them then does not start (core/src/main/scala/kafka/server/ConfigHandler.scala). Whether a
+    CLASS exists is not known here; only its form is checked.
 
     Raises:
         ConfigValueError: Not of the type, or against the rule.
     """
     trimmed = java_trim(value)
     parsed = _of_type(definition, trimmed)
-    fault = None if definition.valid is None else definition.valid.fault(parsed)
+    if definition.dynamic_only and trimmed != value:
+        raise ConfigValueError(f"{definition.name} must have no blanks around it: brokers would not start with them")
+    rule = definition.valid
+    fault = None if rule is None else rule.fault(trimmed if isinstance(rule, ThrottledReplicas) else parsed)
     if fault is not None:
         raise ConfigValueError(f"{definition.name} {fault}")
     return parsed

@@ -255,15 +255,17 @@ def _effective(name: str, config: Mapping[str, str], levels: Levels, defaults: _
     definition = topic_configs().get(name)
     sensitive = definition is None or definition.type is ConfigType.PASSWORD
     stored = config.get(name)
+    own = None if stored is None else printed(definition, stored)
     synonyms: tuple[SynonymValue, ...] = ()
     default = _Default(None, assumed=False)
-    if stored is not None:
-        synonyms = (SynonymValue(name, None if sensitive else stored, ConfigSource.TOPIC_CONFIG),)
+    if own is not None:
+        # A topic's own value leads in the form of its type, where a broker's is as it was given.
+        synonyms = (SynonymValue(name, None if sensitive else own, ConfigSource.TOPIC_CONFIG),)
     if definition is not None:
         default = defaults.of(definition)
         if definition.synonyms:
             synonyms += synonyms_for(definition.synonyms[0].name, levels)
-    value = default.value if stored is None else printed(definition, stored)
+    value = default.value if own is None else own
     return EffectiveConfig(
         name=name,
         value=None if sensitive else value,
@@ -272,5 +274,5 @@ def _effective(name: str, config: Mapping[str, str], levels: Levels, defaults: _
         read_only=False,
         sensitive=sensitive,
         type=None if definition is None else definition.type,
-        assumed=stored is None and default.assumed,
+        assumed=own is None and default.assumed,
     )

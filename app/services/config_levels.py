@@ -30,8 +30,15 @@ class ServerProperties:
     """Of every broker that is not named; None: not known."""
 
     def of(self, broker_id: int) -> Mapping[str, str] | None:
-        """Return a broker's file, None where it is not known."""
-        return self.by_broker.get(broker_id, self.others)
+        """Return a broker's file, None where it is not known.
+
+        Kafka takes each of ``broker.id`` and ``node.id`` for the other where the file has only one of them
+        (core/src/main/scala/kafka/server/KafkaConfig.scala, populateSynonyms).
+        """
+        file = self.by_broker.get(broker_id, self.others)
+        if file is None or ("broker.id" in file) == ("node.id" in file):
+            return file
+        return {"broker.id": file.get("node.id", ""), "node.id": file.get("broker.id", ""), **file}
 
 
 class BrokerLevels:

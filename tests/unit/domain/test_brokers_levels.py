@@ -113,8 +113,20 @@ def test_what_a_describe_lists() -> None:
 
 def test_the_default_of_all_brokers() -> None:
     (cleaner, retention) = describe_default({MS: "1", "log.cleaner.threads": "02"})
-    assert (cleaner.name, cleaner.value, cleaner.source) == ("log.cleaner.threads", "2", SHARED)
+    assert (cleaner.name, cleaner.value, cleaner.source) == ("log.cleaner.threads", "02", SHARED)  # as it was given
     assert (retention.name, retention.value, retention.synonyms) == (MS, "1", ((MS, "1", SHARED),))
+
+
+def test_only_what_a_broker_parses_has_the_form_of_its_type() -> None:
+    prefixed, rate = "listener.name.x.num.network.threads", "leader.replication.throttled.rate"
+    shown = {
+        found.name: found
+        for found in describe_broker(Levels(broker={"num.io.threads": " 08", prefixed: " 08", rate: "08"}))
+    }
+    assert shown["num.io.threads"].value == "8"
+    assert [synonym.value for synonym in shown["num.io.threads"].synonyms] == [" 08", "8"]
+    assert shown[prefixed].value == " 08"
+    assert (shown[rate].value, shown[rate].synonyms) == ("08", ((rate, "08", ConfigSource.DYNAMIC_BROKER_CONFIG),))
 
 
 def test_what_an_unknown_file_could_say() -> None:

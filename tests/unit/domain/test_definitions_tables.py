@@ -306,12 +306,19 @@ def test_no_versions(text: str) -> None:
         parse(topic_configs()["message.format.version"], text)
 
 
-@pytest.mark.parametrize("text", ["*", "", "0:1", "0:1,1:2", "100:0,", " 0:1 , 1:2 ", ",", "*,", " * "])
+@pytest.mark.parametrize("text", ["*", "", "0:1", "0:1,1:2", "100:0,", " 0:1,1:2 ", ",", " * ", "0:2147483647,,"])
 def test_throttled_replicas(text: str) -> None:
     assert isinstance(parse(topic_configs()["leader.replication.throttled.replicas"], text), list)
 
 
-@pytest.mark.parametrize("text", ["0", "0:1:2", "a:b", "0:-1", "*,0:1", "0 :1", "0:1;1:2", "\u0661:1", "**"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0", "0:1:2", "a:b", "0:-1", "*,0:1", "0 :1", "0:1;1:2", "\u0661:1", "**",
+        # What Kafka takes, and its brokers then don't start with.
+        "0:1, 1:2", "0:1 ,1:2", "0:1,,1:2", ",0:1", "*,", "0:2147483648", "2147483648:0", "0:1, ,", "0:" + "9" * 5000,
+    ],
+)  # fmt: skip
 def test_no_throttled_replicas(text: str) -> None:
     with pytest.raises(ConfigValueError, match=r"must be \* alone, or a list of partition:broker"):
         parse(topic_configs()["leader.replication.throttled.replicas"], text)

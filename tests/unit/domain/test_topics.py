@@ -193,6 +193,7 @@ def test_retention_with_values_at_all_levels() -> None:
         ("log.retention.hours", "168", 5),
     ]
     assert retention({"retention.ms": "7"}, levels) == ("7", 1, [("retention.ms", "7", 1), *below])
+    assert retention({"retention.ms": " 07 "}, levels) == ("7", 1, [("retention.ms", "7", 1), *below])
     assert retention({}, levels) == ("6", 2, below)
     assert retention({}, Levels(levels.static, levels.default)) == ("5", 3, below[1:])
     assert retention({}, Levels(levels.static)) == ("4", 4, below[2:])

@@ -253,7 +253,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
                 "versionRead": entity.version_read,
                 "version": None if outcome is None else outcome.versions.get(entity.path),
                 "keys": list(entity.keys),
-                "ops": list(entity.ops),
+                "ops": [{name: number(value) for name, value in op.items()} for op in entity.ops],
                 "before": entity.before,
                 "after": entity.after,
             }

@@ -49,7 +49,12 @@ class Op:
 
     def as_json(self) -> dict[str, Any]:
         """Return the op as the trail keeps it."""
-        return {"key": self.key, "remove": True} if self.remove else {"key": self.key, "value": self.value}
+        if self.remove:
+            return {"key": self.key, "remove": True}
+        value = self.value
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            value = float(value)  # of a DOUBLE, which it is stored as; JSON's writers end at 64 bits
+        return {"key": self.key, "value": value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,3 +205,13 @@ async def test_effective_quotas_show_every_level(client: ConfplaneClient) -> Non
         "GET", f"client-quotas/user={user},client-id={client_id}/effective", headers={"If-None-Match": etag}
     )
     assert polled.status == 304
+
+
+@pytest.mark.parametrize("rate", [1e300, 2**70, 1e-7, 0.1])
+async def test_the_trail_answers_numbers_of_any_size(client: ConfplaneClient, rate: float) -> None:
+    entity = Entity.of(user=f"large-{rate}")
+    put = await client.put("client-quotas", entity, {"request_percentage": rate})
+    assert float(put.body["quotas"]["request_percentage"]) == rate
+    change = (await client.request("GET", f"audit/{put.change_id}")).body
+    [op] = change["entities"][0]["ops"]
+    assert float(op["value"]) == rate

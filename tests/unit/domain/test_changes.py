@@ -102,6 +102,8 @@ def test_difference_leads_from_before_to_after(before: dict[str, str], after: di
 def test_ops_as_the_trail_keeps_them() -> None:
     assert Op("acks", "0", pointer="/x").as_json() == {"key": "acks", "value": "0"}
     assert Op("acks", remove=True).as_json() == {"key": "acks", "remove": True}
+    assert Op("request_percentage", 2**63 - 1).as_json()["value"] == 2**63 - 1
+    assert isinstance(Op("request_percentage", 2**63).as_json()["value"], float)
 
 
 def test_a_node_s_config_is_a_new_dict_each_time() -> None:

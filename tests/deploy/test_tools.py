@@ -36,6 +36,24 @@ def test_without_helm_and_go_a_test_is_skipped(empty_path: Path) -> None:
         tools.obtain(tools.helm)
 
 
+def test_without_maven_a_test_of_kafka_is_skipped(empty_path: Path) -> None:
+    with pytest.raises(pytest.skip.Exception, match="Maven, which fetches Kafka, is not on PATH"):
+        tools.obtain(tools.kafka_class_path)
+    script(empty_path / "mvn", "echo '[ERROR] Unknown host'; exit 1")
+    with pytest.raises(pytest.skip.Exception, match=r"`mvn dependency:build-classpath` failed.*Unknown host"):
+        tools.obtain(tools.kafka_class_path)
+
+
+def test_a_class_path_whose_jars_are_gone_is_made_anew(empty_path: Path, tmp_path: Path) -> None:
+    jar = tmp_path / "kafka.jar"
+    script(empty_path / "mvn", f"echo {jar} > ${{2#*=}}")
+    for _ in range(2):
+        jar.touch()
+        kept = tools.obtain(tools.kafka_class_path)
+        assert kept.read_text() == str(jar)
+        kept.write_text(str(tmp_path / "gone.jar"))
+
+
 def test_where_nothing_may_be_skipped_it_fails(empty_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert empty_path.is_dir()
     monkeypatch.setenv(tools.REQUIRE_VARIABLE, "1")

@@ -1,4 +1,4 @@
-"""Tools of other worlds that some tests need: found where they are installed, else built once with Go.
+"""Tools of other worlds that some tests need: found where they are installed, else built with Go or fetched with Maven.
 
 What is built lies in ``.tools/`` of the checkout, named by its version, and is kept. A test gets a tool through
 :func:`obtain`, which skips it where there is none, or fails it when ``CONFPLANE_REQUIRE_INTEROP=1``.
@@ -24,6 +24,27 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 TOOLS_DIR: Final = ROOT / ".tools"
 REQUIRE_VARIABLE: Final = "CONFPLANE_REQUIRE_INTEROP"
 
+KAFKA_VERSION: Final = "3.9.1"
+_KAFKA_POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>confplane</groupId>
+  <artifactId>interop</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId>
+      <artifactId>slf4j-reload4j</artifactId>
+      <version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
 HELM_VERSION: Final = "v3.22.0"
 # The Kubernetes that this Helm was made for. Its own build sets it at link time; without, it believes in 1.20.
 _HELM_KUBERNETES: Final = ("1", "37")
@@ -31,6 +52,7 @@ _HELM_MODULE: Final = "helm.sh/helm/v3"
 MANIFESTCHECK_SOURCE: Final = ROOT / "tests" / "deploy" / "manifestcheck"
 
 _LOOKUP_S: Final = 60
+_MAVEN_S: Final = 900
 _BUILD_S: Final = 1800
 # Tools run for seconds: optimizing them costs more than half of the build's time again. No C compiler is needed.
 _BUILD_FLAGS: Final = ("-trimpath", "-gcflags=all=-N -l")
@@ -72,6 +94,33 @@ def manifestcheck() -> Path:
     for name in ("go.mod", "go.sum", "main.go"):
         digest.update((MANIFESTCHECK_SOURCE / name).read_bytes())
     return _built(f"manifestcheck-{digest.hexdigest()[:12]}", _build_manifestcheck)
+
+
+def kafka_class_path() -> Path:
+    """Have Maven fetch a Kafka broker and its tools; return the file that holds the class path.
+
+    The jars are in Maven's own repository, below the user's home.
+
+    Raises:
+        ToolMissingError: No Maven, or no repository that it can reach.
+    """
+    name = f"kafka-{KAFKA_VERSION}-{hashlib.sha256(_KAFKA_POM.encode()).hexdigest()[:12]}.classpath"
+    kept = TOOLS_DIR / name
+    if kept.is_file() and not all(Path(jar).is_file() for jar in kept.read_text().split(os.pathsep)):
+        kept.unlink(missing_ok=True)  # Maven's repository was tidied
+    return _built(name, _resolve_kafka)
+
+
+def _resolve_kafka(directory: Path) -> Path:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ToolMissingError("Maven, which fetches Kafka, is not on PATH")
+    pom, class_path = directory / "pom.xml", directory / "class-path"
+    pom.write_text(_KAFKA_POM)
+    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={class_path}"]
+    _run([maven, *goal, "--quiet", "--batch-mode", f"--file={pom}"], timeout_s=_MAVEN_S, cwd=directory)
+    class_path.write_text(class_path.read_text().strip())
+    return class_path
 
 
 def _build_helm(directory: Path) -> Path:
@@ -128,21 +177,26 @@ def _go(arguments: Sequence[str], *, timeout_s: float, cwd: Path, environment: M
     go = shutil.which("go")
     if go is None:
         raise ToolMissingError("Neither the tool nor Go to build it is on PATH")
+    _run([go, *arguments], timeout_s=timeout_s, cwd=cwd, environment={**_BUILD_ENVIRONMENT, **(environment or {})})
+
+
+def _run(command: Sequence[str], *, timeout_s: float, cwd: Path, environment: Mapping[str, str] | None = None) -> None:
     # Builds share the machine with what else runs on it.
     nice = shutil.which("nice")
-    command = [*([nice, "-n", "15"] if nice else []), go, *arguments]
+    what = f"`{Path(command[0]).name} {command[1]}`"
     try:
         done = subprocess.run(
-            command,
+            [*([nice, "-n", "15"] if nice else []), *command],
             cwd=cwd,
-            env={**os.environ, **_BUILD_ENVIRONMENT, **(environment or {})},
+            env={**os.environ, **(environment or {})},
             capture_output=True,
             text=True,
             timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise ToolMissingError(f"`go {arguments[0]}` took more than {timeout_s:g} seconds") from error
+        raise ToolMissingError(f"{what} took more than {timeout_s:g} seconds") from error
     if done.returncode != 0:
-        last = "\n".join(done.stderr.strip().splitlines()[-10:])
-        raise ToolMissingError(f"`go {arguments[0]}` failed, which it does without network: {last}")
+        # Go says what is wrong on one, Maven on the other.
+        last = "\n".join((done.stderr + done.stdout).strip().splitlines()[-10:])
+        raise ToolMissingError(f"{what} failed, which it does without network: {last}")

@@ -1,0 +1,112 @@
+"""One broker for all tests of this folder, Kafka's own tools, and Confplane on the broker's ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE
+from tests.interop.admin import Admin
+from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
+from tests.interop.compare import our_alter, same_configs
+from tests.support import servers, tools
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+
+
+@pytest.fixture(scope="session")
+def kafka_class_path() -> str:
+    """Kafka's jars; tests are skipped where there are none."""
+    return tools.obtain(tools.kafka_class_path).read_text()
+
+
+@pytest.fixture(scope="session")
+def kafka_chroot(zookeeper: ZooKeeper) -> str:
+    """The chroot that the broker and Confplane share."""
+    return servers.make_chroot(zookeeper.hosts)
+
+
+@pytest.fixture(scope="session")
+def broker(kafka_class_path: str, kafka_chroot: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker. Tests keep apart by the names of their entities."""
+    directory = tmp_path_factory.mktemp("kafka")
+    with Broker(directory, class_path=kafka_class_path, connect=kafka_chroot) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_errors(request: pytest.FixtureRequest, broker: Broker) -> Iterator[None]:
+    """After each module the broker's log has no errors but those that the module explains, by a part of their text."""
+    before = len(broker.errors())
+    yield
+    explained: tuple[str, ...] = getattr(request.module, "EXPLAINED_ERRORS", ())
+    new = [text for text in broker.errors()[before:] if not any(known in text for known in explained)]
+    assert not new, "\n".join(new)
+
+
+@pytest.fixture(scope="session")
+def admin(broker: Broker, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
+    """Kafka's own tools."""
+    with Admin(tmp_path_factory.mktemp("admin"), class_path=kafka_class_path, bootstrap=broker.bootstrap) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def service(
+    broker: Broker, kafka_chroot: str, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """Confplane, told what the broker's operators would tell it."""
+    directory = tmp_path_factory.mktemp("service")
+    secret = directory / "encoder-secret"
+    secret.write_text(ENCODER_SECRET)
+    database = servers.make_database(postgres)
+    upgrade(database.owner_dsn, SERVICE)
+    cluster = {
+        "client_configs_layout": "separate",
+        "password_encoder": {"secret_file": str(secret)},
+        "server_properties": {str(BROKER_ID): str(broker.properties_file)},
+    }
+    with Service(directory, connect=kafka_chroot, dsn=database.service_dsn, cluster=cluster) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(service: Service) -> AsyncIterator[ConfplaneClient]:
+    """A client of Confplane."""
+    async with service.client(timeout_s=60) as connected:
+        yield connected
+
+
+@pytest_asyncio.fixture
+async def restored(client: ConfplaneClient, admin: Admin) -> AsyncIterator[None]:
+    """Takes everything off the broker again, since it would be in force for the next test."""
+    yield
+    for name, entity in (("", "broker"), (str(BROKER_ID), f"broker={BROKER_ID}")):
+        left = [
+            key
+            async for item in client.items("configs", kind="broker")
+            if item["id"] == entity
+            for key in item["configs"]
+        ]
+        # A store goes with its password; what all listeners share can't change together with what one of them has.
+        for of_listeners in (True, False):
+            keys = [key for key in left if key.startswith("listener.name.") == of_listeners]
+            await our_alter(client, "BROKER", name, *((key, "DELETE", None) for key in keys))
+    await same_configs(client, admin, "BROKER", str(BROKER_ID))
+
+
+@pytest.fixture(scope="session")
+def zk(kafka_chroot: str) -> Iterator[KazooClient]:
+    """A plain kazoo client on the chroot."""
+    yield from servers.raw_client(kafka_chroot)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from app.domain.broker_keys import JAAS, definition_of, is_password, listener_key
 from app.domain.broker_levels import PROVIDERS, Level, Levels, is_per_broker, left_out, read_level
 from app.domain.broker_whole import check_merged
-from app.domain.definitions import ConfigValueError, Prefix, broker_configs, parse
+from app.domain.definitions import ConfigType, ConfigValueError, Prefix, broker_configs, parse
 from app.domain.errors import InvalidConfigError, InvalidRequestError
 from app.domain.jaas import JaasError, check_jaas
 from app.domain.texts import clipped
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _POSITIVE: Final = frozenset({"max.connections", "max.connection.creation.rate"})
 """Accepted as zero by their definitions, and refused by the listeners that use them."""
+_REPORTERS: Final = "metric.reporters"
 
 
 def validate(
@@ -183,6 +184,10 @@ def _remarks(name: str) -> list[str]:
     if parts is None:
         if name == JAAS:
             return [f"{JAAS} without a listener and mechanism before it is not read by any listener"]
+        if name == _REPORTERS:
+            return [f"{name}: a broker that does not find one of these classes when it starts does not start"]
+        if definition.type is ConfigType.CLASS:
+            return [f"{name}: a broker that does not find the class leaves this out"]
         return []
     found = []
     if parts.listener != parts.listener.lower():
@@ -194,6 +199,7 @@ def _remarks(name: str) -> list[str]:
     elif definition.prefix_only:
         found.append(
             f"{clipped(name)}: a broker loads the store when it is told of the change, and keeps the old one when it "
-            "can't; a file replaced under its old name is not noticed, so give new files new names"
+            "can't, but then does not start again; a file replaced under its old name is not noticed, so give new "
+            "files new names"
         )
     return found

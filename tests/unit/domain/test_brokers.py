@@ -110,6 +110,13 @@ def test_references_to_providers() -> None:
         ("listener.name.EXTERNAL.max.connections", "9", "look for their names in lower case"),
         ("listener.name.x.num.io.threads", "9", "has no form for one listener"),
         ("listener.name.x.ssl.keystore.location", "/k", "give new files new names"),
+        ("listener.name.x.ssl.keystore.location", "/k", "but then does not start again"),
+        (
+            "metric.reporters",
+            "com.example.Reporter",
+            "does not find one of these classes when it starts does not start",
+        ),
+        ("principal.builder.class", "com.example.Builder", "does not find the class leaves this out"),
     ],
 )
 def test_accepted_with_a_remark(name: str, value: str, remark: str) -> None:

@@ -68,6 +68,7 @@ AS_DEFAULT: Final = {
     "max.connections": "10000",
     "max.connections.per.ip.overrides": "127.0.0.1:1000",
     "message.max.bytes": "2000000",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
     "num.replica.fetchers": "2",
     "producer.id.expiration.ms": "1000000",
     "remote.fetch.max.wait.ms": "400",

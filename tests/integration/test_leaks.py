@@ -126,6 +126,8 @@ COMMANDS: Final = [
     ["import", "kip5", "--apply", "--overwrite"],
     ["upgrade-keys"],
     ["upgrade-keys", "--apply"],
+    ["compact"],
+    ["compact", "--apply"],
     ["secrets", "rotate", "--all"],
 ]
 WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}

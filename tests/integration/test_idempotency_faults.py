@@ -17,15 +17,17 @@ from app.audit.migrate import upgrade
 from app.devstack.postgres import SERVICE
 from tests.audit.rows import fetch, run
 from tests.integration.test_idempotency import WAYS, entry, new_key, opened, quota, same
+from tests.support.proxy import proxy
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE, REASON, STEP_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from kazoo.client import KazooClient
 
+    from tests.support.proxy import Proxy
     from tests.support.servers import Database
 
 NODE = "/config/users/alice"
@@ -50,15 +52,19 @@ class Scene:
         deadline_ms: int = 60_000,
         session_timeout_ms: int = 4_000,
         cluster: dict[str, Any] | None = None,
+        through: Proxy | None = None,
     ) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
         """Run one, with a client."""
         settings = {
             CONSTANTS_VARIABLE: json.dumps(constants or {}),
             "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
         }
+        connect = self._chroot
+        if through is not None:
+            connect = f"127.0.0.1:{through.port}/{connect.partition('/')[2]}"
         service = Service(
             self._directory,
-            connect=self._chroot,
+            connect=connect,
             dsn=self.database.service_dsn,
             cluster={"session_timeout_ms": session_timeout_ms, **(cluster or {})},
             settings=settings | ({} if step is None else {STEP_VARIABLE: step}),
@@ -232,6 +238,48 @@ async def test_once_the_first_ones_deadline_has_passed_the_next_goes_on(
         assert told.headers["Confplane-Change-Id"] == answer.headers["Confplane-Change-Id"]
         assert raw_zk.exists(NODE).version == 0
         assert scene.committed() == {"user=alice": 1}
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_an_unknown_outcome_is_not_the_answer_of_the_next(
+    scene: Scene, chroot: str, raw_zk: KazooClient, *, arrived: bool
+) -> None:
+    key = new_key()
+    async with (
+        proxy(chroot.partition("/")[0]) as line,
+        scene.service(through=line, deadline_ms=3_000) as (_, client),
+        scene.service() as (_, other),
+    ):
+        # The node is there, and what a transaction on it needs is known.
+        await poll_for(lambda: client.put(PATH, json=quota(1)), {200})
+        line.replies.clear()
+        line.swallowing = not arrived
+        writing = asyncio.create_task(client.put(PATH, json=quota(2), headers=key))
+        await poll(lambda: raw_zk.exists(NODE).version == 1 if arrived else b"config_change_" in line.swallowed)
+        line.accepting = False
+        line.cut()
+        unknown = await writing
+        assert (unknown.status_code, unknown.json()["outcome"]) == (504, "unknown")
+        answer = await other.put(PATH, json=quota(2), headers=key)
+        assert answer.status_code == 200, answer.text
+        assert ("Idempotency-Replayed" in answer.headers) == arrived
+        assert (answer.headers["Confplane-Change-Id"] == unknown.headers["Confplane-Change-Id"]) == arrived
+        assert raw_zk.exists(NODE).version == 1
+        line.swallowing = False
+        line.replies.set()
+        line.accepting = True
+        last = await poll_for(lambda: client.put(PATH, json=quota(2), headers=key), {200})
+        assert last.content == answer.content
+        assert scene.committed() == {"user=alice": 2}
+
+
+async def poll_for(send: Callable[[], Awaitable[httpx.Response]], statuses: set[int]) -> httpx.Response:
+    """Send until an answer has one of these statuses."""
+    deadline = time.monotonic() + 120
+    while (answer := await send()).status_code not in statuses:
+        assert time.monotonic() < deadline, answer.text
+        await asyncio.sleep(0.1)
+    return answer
 
 
 async def test_an_answer_that_could_not_be_stored_is_made_again_from_what_was_applied(

@@ -17,7 +17,7 @@ import yaml
 from app import properties
 from app.api.app import create_api, specification
 from app.api.context import Services
-from app.audit import Database, PostgresAuditLog, PostgresOpenChanges, PostgresRegistrationLog
+from app.audit import Database, PostgresAuditLog, PostgresOpenChanges, PostgresRegistrationLog, PostgresRequestKeys
 from app.crypto import ConfigRedactor, KafkaCipher, KafkaRotator, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
@@ -34,6 +34,7 @@ from app.services.config_describe import ConfigReader
 from app.services.config_levels import BrokerLevels, ServerProperties
 from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
+from app.services.idempotency import IdempotencyService
 from app.services.readiness import Readiness
 from app.services.reconcile import Reconciler
 from app.services.rotate import RotateService
@@ -130,6 +131,7 @@ def create_app(settings: Settings) -> ASGIApp:
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
     changes = PostgresOpenChanges(parts.database)
+    idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [Reconciler(store, parts.audit, changes, deadline_ms=deadline_ms) for store in parts.stores.values()]
 
@@ -138,6 +140,8 @@ def create_app(settings: Settings) -> ASGIApp:
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
+            idempotency.start()
+            stack.push_async_callback(idempotency.stop)
             for reconciler in reconcilers:
                 reconciler.start()
                 stack.push_async_callback(reconciler.stop)
@@ -149,6 +153,7 @@ def create_app(settings: Settings) -> ASGIApp:
         Services(
             clusters=parts.clusters,
             alter=parts.alter,
+            idempotency=idempotency,
             describe=DescribeService(registrations),
             audit=parts.audit,
             registrations=registrations,

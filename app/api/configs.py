@@ -12,7 +12,8 @@ from starlette.responses import Response
 from app.api import batches, examples, views
 from app.api import config_schemas as schemas
 from app.api.context import ClusterDep, CommonDep, Fresh, Services, ServicesDep
-from app.api.docs import problems_of
+from app.api.docs import IDEMPOTENCY_KEY, problems_of
+from app.api.idempotency import idempotent
 from app.api.preconditions import entry_precondition
 from app.api.routes import StrictRoute
 from app.domain.config_resources import ResourceType, resource_entity, resource_type
@@ -101,7 +102,9 @@ async def _described(
         207: {"model": schemas.AlteredResources, "description": "Some resources failed"},
         **problems_of(*_ALTER_STATUSES, model=schemas.IncrementalAlterProblem),
     },
+    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
+@idempotent
 async def incremental_alter_configs(
     request: Request,
     cluster: ClusterDep,

@@ -13,6 +13,7 @@ from app.security.principals import Principal
 from app.services.alter import AlterService
 from app.services.clusters import Caller, Cluster, Clusters
 from app.services.describe import DescribeService
+from app.services.idempotency import IdempotencyService
 from app.services.ports import AuditLog, RegistrationLog
 from app.services.readiness import Readiness
 
@@ -26,6 +27,7 @@ class Services:
 
     clusters: Clusters
     alter: AlterService
+    idempotency: IdempotencyService
     describe: DescribeService
     audit: AuditLog
     registrations: RegistrationLog

@@ -15,7 +15,8 @@ REASONS: Final = {
     412: "A precondition failed; `etag` is the current one",
     413: "The body, or the transaction that it would make, is too large",
     415: "The body is not declared to be JSON",
-    422: "A config is refused by its definition, by what is set beside it, or by the cluster's policy",
+    422: "A config is refused by its definition, by what is set beside it, or by the cluster's policy; or the "
+    "Idempotency-Key is of another request",
     429: "Too many changes are waiting for the brokers; see Retry-After",
     503: "ZooKeeper or Postgres is away, or not caught up; see Retry-After",
     504: "The write was sent and its reply was lost; its outcome is unknown",
@@ -74,6 +75,13 @@ PRECONDITIONS: Final = [
     _header("If-Match", patterns.ETAGS, "Only if the entity's current ETag is one of these; `*`: if anything is set"),
     _header("If-None-Match", patterns.ETAGS, "Only if the current ETag is none of these; `*`: if nothing is set"),
 ]
+IDEMPOTENCY_KEY: Final = _header(
+    "Idempotency-Key",
+    patterns.IDEMPOTENCY_KEY,
+    "Has this request done once, however often it is sent within 24 hours: sent again with the same body it is "
+    "answered as the first time. A new key for every request, a random UUID for example. Without effect under "
+    "`validateOnly`",
+)
 IF_NONE_MATCH_READ: Final = _header("If-None-Match", patterns.ETAGS, "Answer 304 when the ETag is one of these")
 MIN_REVISION: Final = _header(
     "Confplane-Min-Revision", patterns.REVISION, "Wait until the answer is at least at this revision"
@@ -129,6 +137,7 @@ SHARED: Final[dict[str, dict[str, Any]]] = {
     "minRevision": MIN_REVISION,
     "ifMatch": PRECONDITIONS[0],
     "ifNoneMatchWrite": PRECONDITIONS[1],
+    "idempotencyKey": IDEMPOTENCY_KEY,
     "ifNoneMatchRead": IF_NONE_MATCH_READ,
     "reasonHeader": {
         "name": "Confplane-Reason",

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
-from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError, NotFoundError
+from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,11 +93,6 @@ class Edge:
         try:
             if scope["path"] not in OPEN_PATHS:
                 scope[PRINCIPAL] = self._authenticator.authenticate(headers.get(b"authorization"))
-            if b"idempotency-key" in headers:
-                raise IdempotencyUnsupportedError(
-                    "This version does not honour Idempotency-Key, and will not pretend to; send the request without "
-                    "it, and use If-Match or etag to make a retry safe"
-                )
             if b"%2" in (scope.get("raw_path") or b""):
                 _check_path(scope)
             if scope["method"] == "POST":

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from app.api import batches, examples, views
 from app.api import kip_schemas as schemas
 from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
-from app.api.docs import problems_of
+from app.api.docs import IDEMPOTENCY_KEY, problems_of
+from app.api.idempotency import idempotent
 from app.api.routes import StrictRoute
 from app.domain.errors import ConfplaneError, OutcomeUnknownError
 from app.services import entity_configs
@@ -63,7 +64,9 @@ async def describe_entity_configs(
         207: {"model": schemas.AlteredEntityConfigs, "description": "Some entities failed"},
         **problems_of(*_ALTER_STATUSES, model=schemas.AlterEntityConfigsProblem),
     },
+    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
+@idempotent
 async def alter_entity_configs(
     request: Request,
     cluster: ClusterDep,

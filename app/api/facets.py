@@ -25,8 +25,9 @@ from app.api.context import (
     make_fresh,
     services_of,
 )
-from app.api.docs import POLLED_PARAMETERS, PRECONDITIONS, id_parameter, problems_of
+from app.api.docs import IDEMPOTENCY_KEY, POLLED_PARAMETERS, PRECONDITIONS, id_parameter, problems_of
 from app.api.edge import HEADERS
+from app.api.idempotency import idempotent
 from app.api.paths import entity_of, id_of
 from app.api.preconditions import not_modified, precondition
 from app.api.responses import PreparedResponse, consistency_headers, json_response
@@ -212,8 +213,9 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
             200: {"model": models.resource, "description": "Identical content was already there"},
             **problems_of(400, 404, 409, 412, 413, 415, 422, 429, 503, 504),
         },
-        openapi_extra={"parameters": PRECONDITIONS},
+        openapi_extra={"parameters": [*PRECONDITIONS, IDEMPOTENCY_KEY]},
     )
+    @idempotent
     async def create(
         request: Request,
         cluster: ClusterDep,
@@ -264,8 +266,9 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         summary=f"Replace all {name.value} of an entity",
         response_model=models.resource,
         responses=problems_of(400, 404, 409, 412, 413, 415, 422, 429, 503, 504),
-        openapi_extra={"parameters": [in_path, *PRECONDITIONS]},
+        openapi_extra={"parameters": [in_path, *PRECONDITIONS, IDEMPOTENCY_KEY]},
     )
+    @idempotent
     async def put(
         request: Request,
         cluster: ClusterDep,
@@ -283,8 +286,9 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         summary=f"Remove all {name.value} of an entity",
         response_model=schemas.DeletedResource,
         responses=problems_of(400, 404, 409, 412, 422, 429, 503, 504),
-        openapi_extra={"parameters": [in_path, *PRECONDITIONS]},
+        openapi_extra={"parameters": [in_path, *PRECONDITIONS, IDEMPOTENCY_KEY]},
     )
+    @idempotent
     async def delete(request: Request, cluster: ClusterDep, services: ServicesDep, common: CommonDep) -> Response:
         collection = cluster.collections[name]
         edit = Edit(entity_of(request.scope), (), Mode.REPLACE, precondition(request))

@@ -48,6 +48,8 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.BodyTooLargeError: Row(413, "too-large", "Too large"),
     errors.LayoutUndecidedError: Row(409, "layout-undecided", "The layout of client configs is not chosen"),
     errors.IdempotencyUnsupportedError: Row(400, "idempotency-unsupported", "Idempotency-Key is not supported"),
+    errors.IdempotencyKeyReusedError: Row(422, "idempotency-key-reused", "The Idempotency-Key is of another request"),
+    errors.IdempotencyKeyBusyError: Row(409, "idempotency-key-busy", "The first request is still under way"),
     errors.EncoderSecretMissingError: Row(422, "encoder-secret-missing", "The broker's encoder secret is not set"),
     errors.InvalidConfigError: Row(422, "invalid-config", "Invalid config"),
     errors.PolicyViolationError: Row(422, "policy-violation", "Refused by policy"),

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from app.api import patterns, schemas, views
 from app.api.context import ClusterDep, CommonDep, ServicesDep
 from app.api.docs import problems_of
+from app.api.idempotency import refuse_key
 from app.api.responses import json_response
 from app.api.routes import StrictRoute
 from app.domain.entities import Entity
@@ -73,6 +74,8 @@ async def clear_registrations(
     everything: Annotated[bool, Query(alias="all", description="All entities of the cluster")] = False,
 ) -> Response:
     """They come back as soon as a client registers again."""
+    if not common.validate_only:
+        refuse_key(request)
     if (entity_id is None) is not everything:
         raise InvalidRequestError("Say what to clear: either id=<entity id> or all=true", pointer="id")
     entity = None if entity_id is None else Entity.from_id(entity_id, pointer="id").id

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_BODY: Final = "max_body_bytes"
 """Attribute of ``app.state`` with the largest body in bytes."""
+BODY: Final = "confplane.body"
+"""Key of the scope under which the parsed body of a request with an Idempotency-Key is kept."""
 
 
 class MediaTypeError(InvalidRequestError):
@@ -101,7 +103,10 @@ async def read_json(request: Request) -> Any:
         if size > limit:
             raise BodyTooLargeError(f"The body is larger than {limit} bytes; send fewer entries a request")
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    return strict_json.loads(body) if body else None
+    value = strict_json.loads(body) if body else None
+    if b"idempotency-key" in request.scope[HEADERS]:
+        request.scope[BODY] = value
+    return value
 
 
 class _ParsedRequest(Request):

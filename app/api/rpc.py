@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from app.api import batches, examples, schemas, views
 from app.api.context import ClusterDep, Common, CommonDep, Fresh, ServicesDep
-from app.api.docs import problems_of
+from app.api.docs import IDEMPOTENCY_KEY, problems_of
+from app.api.idempotency import idempotent
 from app.api.preconditions import entry_precondition
 from app.api.responses import json_response
 from app.api.routes import StrictRoute
@@ -97,7 +98,9 @@ async def describe_client_configs(
         207: {"model": schemas.AlteredQuotas, "description": "Some entries failed"},
         **problems_of(*_ALTER_STATUSES, model=schemas.AlterQuotasProblem),
     },
+    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
+@idempotent
 async def alter_client_quotas(
     request: Request,
     cluster: ClusterDep,
@@ -119,7 +122,9 @@ async def alter_client_quotas(
         207: {"model": schemas.AlteredConfigs, "description": "Some entries failed"},
         **problems_of(*_ALTER_STATUSES, model=schemas.AlterConfigsProblem),
     },
+    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
+@idempotent
 async def alter_client_configs(
     request: Request,
     cluster: ClusterDep,

@@ -72,6 +72,9 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
         minimum=0,
     ),
     "Confplane-Change-Id": _header(patterns.CHANGE_ID, "The change that the write made; absent when nothing changed"),
+    "Idempotency-Replayed": _header(
+        None, "The answer to an earlier request with this Idempotency-Key; absent when there was none", enum=["true"]
+    ),
     "ETag": _header(patterns.ETAG, "Strong, of the default view's content alone"),
     "Location": _header(None, "The path of the resource", format="uri-reference"),
     "Retry-After": _header(None, "Seconds after which a retry makes sense", type="integer", minimum=0),
@@ -171,6 +174,8 @@ def _headers(path: str, operation_id: str, status: int) -> list[str]:
     writes = operation_id.startswith(_WRITES)
     if status == HTTPStatus.GATEWAY_TIMEOUT or (writes and status < HTTPStatus.MULTIPLE_CHOICES):
         names.append("Confplane-Change-Id")
+    if writes and status < HTTPStatus.MULTIPLE_CHOICES:
+        names.append("Idempotency-Replayed")
     if status < HTTPStatus.BAD_REQUEST and operation_id.startswith(_TAGGED):
         names.append("ETag")
     if status < HTTPStatus.BAD_REQUEST and operation_id.startswith("create"):

@@ -40,8 +40,8 @@ READ_TIMEOUT_S: Final = 5.0
 _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
-_WRITERS: Final = 3
-"""Batches that may be on the way at a time: intents, outcomes, registrations."""
+_WRITERS: Final = 4
+"""Batches that may be on the way at a time: intents, those of Idempotency-Keys, outcomes, registrations."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Database:
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``, of the role that the service runs as.
-        pool_size: Most connections at a time. All but three are for reads, so that searches never hold up the trail.
+        pool_size: Most connections at a time. All but four are for reads, so that searches never hold up the trail.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -134,7 +134,7 @@ class Database:
             _limit.reset(token)
 
     async def read(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Run a read, a second time on a fresh connection when the first one turned out to be lost.
+        """Run a read, or a write that may be repeated: once more, on a fresh connection, when the first one was lost.
 
         Raises:
             UnavailableError: Postgres is away.

@@ -42,6 +42,10 @@ _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Before each further try. The first is at once: usually only this connection was lost."""
 
 
+class RowRefusedError(Exception):
+    """The statement passed over a row and said so."""
+
+
 class _Call:
     """The rows that one caller waits for."""
 
@@ -73,14 +77,16 @@ class _Held:
         """Whether another batch may begin on it."""
         return time.monotonic() < self._until
 
-    async def execute(self, statement: bytes, parameters: dict[str, str]) -> int:
-        """Run a statement and return how many rows it wrote."""
+    async def execute(self, statement: bytes, parameters: dict[str, str]) -> tuple[int, list[int]]:
+        """Run a statement and return how many rows it wrote, and the numbers that it returned."""
         try:
             cursor = self._cursor or await self._borrow()
-            return (await cursor.execute(statement, parameters)).rowcount
+            await cursor.execute(statement, parameters)
+            returned = [] if cursor.description is None else [number for (number,) in await cursor.fetchall()]
         except BaseException as error:
             await self._give_up(error)
             raise
+        return cursor.rowcount, returned
 
     async def release(self) -> None:
         """Give the connection back."""
@@ -108,7 +114,8 @@ class GroupWriter:
 
     Args:
         database: Where to.
-        statement: An insert of ``:rows``, a JSON array, that passes over rows which are there.
+        statement: An insert of ``:rows``, a JSON array, that passes over rows which are there. It may return the
+            numbers, from 0, of rows that it refused.
         in_flight: Most batches on the way at a time.
         on_repeats: Told the rows of a statement of which some were there before.
     """
@@ -137,6 +144,7 @@ class GroupWriter:
 
         Raises:
             UnavailableError: Postgres did not confirm them. They may be there all the same.
+            RowRefusedError: The statement refused one of these rows; the others are written.
             Exception: The driver's, when Postgres refuses one of these rows; the others are written.
         """
         call = _Call(rows, asyncio.get_running_loop().create_future())
@@ -194,8 +202,10 @@ class GroupWriter:
         parts = [[(row, call) for call in batch for row in call.rows]]
         while parts:
             part = parts.pop()
-            error = await self._send([row for row, _ in part], held)
+            error, refused = await self._send([row for row, _ in part], held)
             if error is None:
+                for number in refused:
+                    part[number][1].error = RowRefusedError()
                 continue
             fault = faults.classify(error)
             if fault is not None:
@@ -214,28 +224,28 @@ class GroupWriter:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
 
-    async def _send(self, rows: list[bytes], held: _Held) -> Exception | None:
-        """Run the statement, again where that may help, and return the error of the last try."""
+    async def _send(self, rows: list[bytes], held: _Held) -> tuple[Exception | None, list[int]]:
+        """Run the statement, again where that may help; return the error of the last try, or the refused rows."""
         parameters = {"rows": (b"[" + b",".join(rows) + b"]").decode()}
         patient_until = time.monotonic() + _PATIENCE_S
         pauses = iter(_PAUSES_S)
         while True:
             try:
-                written = await held.execute(self._statement, parameters)
+                written, refused = await held.execute(self._statement, parameters)
             except Exception as error:  # noqa: BLE001 - classified here, and raised to those whom it concerns
                 fault = faults.classify(error)
                 if fault is None:
-                    return error
+                    return error, []
                 pause = next(pauses, None)
                 if not fault.again or self._down or pause is None or time.monotonic() + pause > patient_until:
                     self._down = True
-                    return error
+                    return error, []
                 await asyncio.sleep(pause)
                 continue
             self._down = False
             if self._on_repeats is not None and written < len(rows):
                 self._on_repeats(rows)
-            return None
+            return None, refused
 
 
 def _resolve(call: _Call) -> None:

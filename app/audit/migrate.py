@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import NullPool, create_engine, text
 
 from app.audit.database import parse_dsn
-from app.audit.tables import metadata
+from app.audit.tables import TRANSIENT, metadata
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | No
 
     Args:
         dsn: ``postgresql://...`` of the role that will own the tables.
-        service_role: The role the service runs as: it gets SELECT and INSERT, and nothing else.
+        service_role: The role the service runs as: it gets SELECT and INSERT, and nothing else; but UPDATE and DELETE
+            on the tables that are no history.
         progress: Is told each step, a sentence at a time.
 
     Raises:
@@ -136,16 +137,18 @@ def _grant(connection: Connection, role: str) -> str:
     quote = connection.dialect.identifier_preparer.quote_identifier
     schema = connection.scalar(text("SELECT current_schema()"))
     tables = ", ".join(quote(table.name) for table in metadata.sorted_tables)
+    transient = ", ".join(quote(table.name) for table in TRANSIENT)
     grantee = quote(role)
     for statement in (
         f"GRANT USAGE ON SCHEMA {quote(str(schema))} TO {grantee}",
         # What someone granted besides goes again; all in one transaction, so a running service notices nothing.
         f"REVOKE ALL ON TABLE {tables}, alembic_version FROM {grantee}, PUBLIC",
         f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
+        f"GRANT UPDATE, DELETE ON TABLE {transient} TO {grantee}",
         f"GRANT SELECT ON TABLE alembic_version TO {grantee}",
     ):
         connection.execute(text(statement.replace(":", r"\:")))
-    return f"The role {role} may select and insert, and nothing else."
+    return f"The role {role} may select and insert; it may update and delete only the keys of requests."
 
 
 def _ignore(_message: str) -> None:

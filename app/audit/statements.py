@@ -1,4 +1,4 @@
-"""The two statements of the hot path. Each takes ``:rows``, a JSON array of ``Intent`` or ``Outcome`` dataclasses."""
+"""The statements of the hot path. Each takes ``:rows``, a JSON array of ``Intent`` or ``Outcome`` dataclasses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final
 
 from sqlalchemy import text
 
-INSERT_INTENTS: Final = text("""
-WITH given AS MATERIALIZED (
-  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+_INTENT: Final = """
     change_id uuid, attempt integer, cluster text, writer text, principal text, source text, request_id text,
-    reason text, ticket text, entities jsonb)
-), entities AS MATERIALIZED (
+    reason text, ticket text, entities jsonb"""
+
+# What becomes of the intents in ``given``, the last part left open.
+_INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
   SELECT given.change_id, given.attempt, given.cluster, entity.*
   FROM given CROSS JOIN LATERAL ROWS FROM (jsonb_to_recordset(given.entities) AS (
     entity_id text, facet text, path text, version_read integer, czxid_read bigint, keys text[], ops jsonb,
@@ -30,10 +30,47 @@ WITH given AS MATERIALIZED (
   FROM entities
   ON CONFLICT DO NOTHING
 )
+"""
+
+_KEYS: Final = """
 INSERT INTO change_keys (cluster, key, change_id)
 SELECT cluster, unnest(keys), change_id FROM entities
 ON CONFLICT DO NOTHING
-""")
+"""
+
+INSERT_INTENTS: Final = text(f"""
+WITH given AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row({_INTENT})
+){_INTO_THE_TRAIL}{_KEYS}""")  # noqa: S608 - constants of this module
+
+# Of requests with an Idempotency-Key: each row is an intent with the members of its ``Claim`` beside it. The key's row
+# is locked, so that nobody takes the key over while an intent is written under it. Returns the numbers, from 0, of the
+# rows that were refused because the key is somebody else's.
+INSERT_CLAIMED_INTENTS: Final = text(f"""
+WITH sent AS MATERIALIZED (
+  SELECT * FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS ({_INTENT},
+    key text, key_id uuid, holder uuid, fresh boolean, body text, seconds float8, results jsonb)
+  ) WITH ORDINALITY AS row(
+    change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, entities,
+    key, key_id, holder, fresh, body, seconds, results, number)
+), claimed AS (
+  INSERT INTO request_keys (key, id, holder, cluster, body, writer, until)
+  SELECT DISTINCT ON (key, key_id) key, key_id, holder, cluster, body, writer, now() + make_interval(secs => seconds)
+  FROM sent WHERE fresh ORDER BY key, key_id
+  ON CONFLICT DO NOTHING
+  RETURNING id
+), held AS MATERIALIZED (
+  SELECT id, holder FROM request_keys WHERE id = ANY(ARRAY(SELECT key_id FROM sent)) FOR SHARE
+), given AS MATERIALIZED (
+  SELECT * FROM sent
+  WHERE key_id IN (SELECT id FROM claimed) OR (key_id, holder) IN (SELECT id, holder FROM held)
+), new_changes AS (
+  INSERT INTO request_changes (key_id, change_id, attempt, results)
+  SELECT key_id, change_id, attempt, results FROM given
+  ON CONFLICT DO NOTHING
+){_INTO_THE_TRAIL.rstrip()}, new_keys AS ({_KEYS})
+SELECT number - 1 FROM sent WHERE number NOT IN (SELECT number FROM given)
+""")  # noqa: S608 - constants of this module
 
 INSERT_OUTCOMES: Final = text("""
 INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions, error_code, error)

@@ -1,4 +1,6 @@
-"""The tables of the trail and of the registrations. All are append-only, by trigger (the migrations make those).
+"""The tables of the trail and of the registrations, and those of requests with an Idempotency-Key.
+
+All are append-only, by trigger (the migrations make those), except for :data:`TRANSIENT`.
 
 Every primary key holds the change id, so that range partitioning by it stays possible. Change ids are UUIDv7: their
 order is the order of time, and the first 48 bits are the time itself, in milliseconds. That is why a search by time is
@@ -26,6 +28,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    UniqueConstraint,
     func,
     text,
 )
@@ -146,3 +149,37 @@ registrations: Final = Table(
     Index("ix_registrations_cleared", "cluster", "entity_id", "id", postgresql_where=text("event = 'cleared'")),
     comment="Which configs a client software supports, at most one row a day for each; and who cleared them when",
 )
+
+request_keys: Final = Table(
+    "request_keys",
+    metadata,
+    _name("key", primary_key=True),
+    Column("id", UUID, nullable=False),
+    Column("holder", UUID, nullable=False),
+    _name("cluster"),
+    _name("body"),
+    Column("writer", Text, nullable=False),
+    Column("until", DateTime(timezone=True), nullable=False),
+    Column("status", Integer),
+    Column("headers", JSONB),
+    Column("answer", Text),
+    _recorded_at(),
+    CheckConstraint("num_nulls(status, headers, answer) IN (0, 3)", name="answer_is_whole"),
+    UniqueConstraint("id"),
+    Index(None, "recorded_at"),
+    comment="Requests with an Idempotency-Key: whose turn it is, until when, and the answer; purged after a day",
+)
+
+request_changes: Final = Table(
+    "request_changes",
+    metadata,
+    Column("key_id", UUID, primary_key=True),
+    Column("change_id", UUID, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("results", JSONB, nullable=False),
+    comment="The changes of those requests, and what each would be answered with; purged with them",
+)
+
+TRANSIENT: Final = (request_changes, request_keys)
+"""Tables whose rows come and go. What they say of changes is in the trail as well, and stays there; so the service's
+role may update and delete here, and nowhere else."""

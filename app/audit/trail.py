@@ -12,10 +12,10 @@ from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit import checks, trail_queries
-from app.audit.group_commit import GroupWriter
-from app.audit.statements import INSERT_INTENTS, INSERT_OUTCOMES
+from app.audit.group_commit import GroupWriter, RowRefusedError
+from app.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from app.audit.tables import outcomes as outcomes_table
-from app.domain.errors import UnavailableError, WriteOutcome
+from app.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
-    from app.services.ports import AuditQuery, AuditRecord, Intent, Outcome
+    from app.services.ports import AuditQuery, AuditRecord, Claim, Intent, Outcome
 
 _log: Final = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class PostgresAuditLog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._intents = GroupWriter(database, INSERT_INTENTS, in_flight=1)
+        self._claimed = GroupWriter(database, INSERT_CLAIMED_INTENTS, in_flight=1)
         self._outcomes = GroupWriter(database, INSERT_OUTCOMES, in_flight=1, on_repeats=self._compare_later)
         self._kept: deque[bytes] = deque()
         self._resending: asyncio.Task[None] | None = None
@@ -67,15 +68,25 @@ class PostgresAuditLog:
                 "%d outcomes were not written to Postgres; their intents stay open until settled", len(self._kept)
             )
         await self._intents.close()
+        await self._claimed.close()
         await self._outcomes.close()
         await asyncio.gather(*self._comparisons, return_exceptions=True)
 
-    async def intend(self, intents: Sequence[Intent]) -> None:
+    async def intend(self, intents: Sequence[Intent], claim: Claim | None = None) -> None:
         """Make intents durable: see the port."""
         if not intents:
             return
         try:
-            await self._intents.write([orjson.dumps(intent) for intent in intents])
+            if claim is None:
+                await self._intents.write([orjson.dumps(intent) for intent in intents])
+            else:
+                await self._claimed.write([_with_claim(intent, claim) for intent in intents])
+        except RowRefusedError:
+            raise IdempotencyKeyBusyError(
+                "Another request with this Idempotency-Key is under way; nothing was changed by this one",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=1,
+            ) from None
         except UnavailableError as error:
             raise UnavailableError(
                 f"{error.detail}; nothing was changed",
@@ -186,3 +197,8 @@ class PostgresAuditLog:
                     *(change_id, attempt, committed, revision),
                     *(other["attempt"], other["committed"], other["revision"]),
                 )
+
+
+def _with_claim(intent: Intent, claim: Claim) -> bytes:
+    """Return one JSON object of the members of both."""
+    return orjson.dumps(intent)[:-1] + b"," + orjson.dumps(claim)[1:]

@@ -38,10 +38,15 @@ class Answer:
     etag: str | None
     stale_ms: int | None
     """How old a mirror without its session is; None while it is current."""
+    replayed: bool = False
+    """The answer to an earlier request with the same idempotency key."""
 
 
 class ConfplaneClient:
     """Speaks to one service about one cluster. Not bound to a thread; bound to an event loop once used.
+
+    It sends nothing again by itself. A write with an ``idempotency_key``, a new one for each (``str(uuid.uuid4())``),
+    may be sent again by the caller whenever it is not known how it ended: it is done once, and answered as it was.
 
     Args:
         url: Base URL, without ``/v1``.
@@ -111,6 +116,7 @@ class ConfplaneClient:
             change_id=response.headers.get("Confplane-Change-Id"),
             etag=response.headers.get("ETag"),
             stale_ms=_number(response.headers.get("Confplane-Stale-Ms")),
+            replayed="Idempotency-Replayed" in response.headers,
         )
 
     # ------------------------------------------------------------ resources
@@ -127,9 +133,7 @@ class ConfplaneClient:
     ) -> Answer:
         """Read what an entity declares."""
         params = ({"consistency": "strong"} if strong else {}) | ({"view": "full"} if full else {})
-        headers = _headers(min_revision=min_revision) | (
-            {} if if_none_match is None else {"If-None-Match": if_none_match}
-        )
+        headers = _headers(min_revision=min_revision, if_none_match=if_none_match)
         return await self.request("GET", f"{facet}/{_id(entity)}", params=params or None, headers=headers)
 
     async def effective(self, facet: str, entity: Entity | str, *, min_revision: int | None = None) -> Answer:
@@ -139,24 +143,39 @@ class ConfplaneClient:
         )
 
     async def put(
-        self, facet: str, entity: Entity | str, values: Mapping[str, Any], *, if_match: str | None = None
+        self,
+        facet: str,
+        entity: Entity | str,
+        values: Mapping[str, Any],
+        *,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Answer:
         """Replace all keys of a facet."""
         return await self.request(
             "PUT",
             f"{facet}/{_id(entity)}",
             json={_MEMBERS[facet]: dict(values)},
-            headers={} if if_match is None else {"If-Match": if_match},
+            headers=_headers(if_match=if_match, idempotency_key=idempotency_key),
         )
 
-    async def create(self, facet: str, entity: Entity | str, values: Mapping[str, Any]) -> Answer:
+    async def create(
+        self, facet: str, entity: Entity | str, values: Mapping[str, Any], *, idempotency_key: str | None = None
+    ) -> Answer:
         """Create; the same content already there is fine."""
-        return await self.request("POST", facet, json={"id": _id(entity), _MEMBERS[facet]: dict(values)})
+        return await self.request(
+            "POST",
+            facet,
+            json={"id": _id(entity), _MEMBERS[facet]: dict(values)},
+            headers=_headers(idempotency_key=idempotency_key),
+        )
 
-    async def delete(self, facet: str, entity: Entity | str, *, if_match: str | None = None) -> Answer:
+    async def delete(
+        self, facet: str, entity: Entity | str, *, if_match: str | None = None, idempotency_key: str | None = None
+    ) -> Answer:
         """Remove all keys of a facet."""
         return await self.request(
-            "DELETE", f"{facet}/{_id(entity)}", headers={} if if_match is None else {"If-Match": if_match}
+            "DELETE", f"{facet}/{_id(entity)}", headers=_headers(if_match=if_match, idempotency_key=idempotency_key)
         )
 
     async def items(self, path: str, **filters: str) -> AsyncIterator[dict[str, Any]]:
@@ -194,6 +213,7 @@ class ConfplaneClient:
         validate_only: bool = False,
         atomic: bool = False,
         reason: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Answer:
         """Alter entities: key to value, None to remove."""
         body = {
@@ -211,7 +231,8 @@ class ConfplaneClient:
             "atomic": atomic,
         }
         params = None if reason is None else {"reason": reason}
-        return await self.request("POST", f"{facet}:alter", json=body, params=params)
+        headers = _headers(idempotency_key=idempotency_key)
+        return await self.request("POST", f"{facet}:alter", json=body, params=params, headers=headers)
 
 
 def _problem(response: httpx.Response) -> ProblemError:
@@ -233,8 +254,20 @@ def _id(entity: Entity | str) -> str:
     return entity.id if isinstance(entity, Entity) else entity
 
 
-def _headers(*, min_revision: int | None) -> dict[str, str]:
-    return {} if min_revision is None else {"Confplane-Min-Revision": str(min_revision)}
+def _headers(
+    *,
+    min_revision: int | None = None,
+    if_match: str | None = None,
+    if_none_match: str | None = None,
+    idempotency_key: str | None = None,
+) -> dict[str, str]:
+    given = {
+        "Confplane-Min-Revision": None if min_revision is None else str(min_revision),
+        "If-Match": if_match,
+        "If-None-Match": if_none_match,
+        "Idempotency-Key": idempotency_key,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _number(text: str | None) -> int | None:

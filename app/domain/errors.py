@@ -7,7 +7,8 @@
     │   ├── InvalidEntityIdError       42  an id in a URL that is not its entity's one spelling
     │   ├── BodyTooLargeError          42  a request above the limits of size
     │   ├── LayoutUndecidedError       42  client configs on a cluster with brokers and no chosen layout
-    │   ├── IdempotencyUnsupportedError 42 an Idempotency-Key, refused rather than ignored
+    │   ├── IdempotencyUnsupportedError 42 an Idempotency-Key where it has no meaning, refused rather than ignored
+    │   ├── IdempotencyKeyReusedError  42  the Idempotency-Key of another request
     │   └── EncoderSecretMissingError  40  a sensitive config of a broker whose encoder secret is not set
     ├── InvalidConfigError             40  a topic or broker config that its definition, or the whole of them, refuses
     ├── PolicyViolationError           44  refused by the cluster's policy, with the rule's name
@@ -24,6 +25,7 @@
     ├── AlreadyExistsError             92  create of what is there with other content
     ├── PreconditionFailedError        95  the etag given is not the current one
     ├── ConcurrentChangeError          95  others kept changing the entity until the deadline
+    │   └── IdempotencyKeyBusyError    95  the first request with this Idempotency-Key is still under way
     ├── ThrottledError                 89  too many notifications are waiting for the brokers
     ├── NotAttemptedError              55  an entry of an atomic batch in which another failed
     ├── UnavailableError               13  ZooKeeper or Postgres is away, or not caught up
@@ -124,7 +126,11 @@ class LayoutUndecidedError(InvalidRequestError):
 
 
 class IdempotencyUnsupportedError(InvalidRequestError):
-    """A request carries an Idempotency-Key, which this version does not honour."""
+    """A request carries an Idempotency-Key, and its operation does not honour one."""
+
+
+class IdempotencyKeyReusedError(InvalidRequestError):
+    """The Idempotency-Key was used before, for a request with another body."""
 
 
 class EncoderSecretMissingError(InvalidRequestError):
@@ -245,6 +251,10 @@ class ConcurrentChangeError(ConfplaneError):
 
     code = KafkaCode.INVALID_UPDATE_VERSION
     retriable = True
+
+
+class IdempotencyKeyBusyError(ConcurrentChangeError):
+    """The first request with this Idempotency-Key is still under way; this one did nothing."""
 
 
 class ThrottledError(ConfplaneError):

@@ -148,6 +148,26 @@ class AlterService:
 
         Each result carries its own error. An entity named twice fails in every place it is named.
         """
+        run = caller.run
+        if run is None:
+            return await self._alter(collection, edits, caller, validate_only=validate_only, atomic=atomic)
+        # What an earlier run of the same request applied is not done again.
+        given = [edit if isinstance(edit, EditResult) else run.result(collection, edit) or edit for edit in edits]
+        if atomic and all(isinstance(edit, EditResult) and edit.error is None for edit in given):
+            return [edit for edit in given if isinstance(edit, EditResult)]
+        results = await self._alter(collection, given, caller, validate_only=validate_only, atomic=atomic)
+        run.note([result for result, edit in zip(results, given, strict=True) if result is not edit])
+        return results
+
+    async def _alter(
+        self,
+        collection: Collection,
+        edits: Sequence[Edit | EditResult],
+        caller: Caller,
+        *,
+        validate_only: bool,
+        atomic: bool,
+    ) -> list[EditResult]:
         repeated = _repeated(edits) if len(edits) > 1 else frozenset()
         prepared = [self._prepare(collection, edit, repeated) for edit in edits]
         if atomic:
@@ -315,7 +335,8 @@ class _Change:
             entities=tuple(item.intent(self._collection) for item in changed),
         )
         # Where this fails nothing is submitted. Its row may be there all the same, and is then settled as aborted.
-        await self._audit.intend([intent])
+        claim = None if caller.run is None else caller.run.claim(self._collection, plans, caller.deadline)
+        await self._audit.intend([intent], claim)
         self._attempt = intent.attempt
         transaction = Transaction(self._id, self._attempt, writer, writes, caller.principal, caller.request_id)
         result = await self._store.commit(transaction, caller.deadline)

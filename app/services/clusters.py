@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.domain.facets import Facet, JsonValue
     from app.services.config_describe import ConfigReader
     from app.services.edits import Planner
+    from app.services.idempotency import Run
     from app.services.ports import ClusterStore, Redactor
 
 
@@ -34,6 +35,8 @@ class Caller:
     """On the clock of ``time.monotonic()``."""
     reason: str | None = None
     ticket: str | None = None
+    run: Run | None = None
+    """Of a request with an Idempotency-Key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,6 +269,13 @@ class ClusterStore(Protocol):
             UnavailableError: ZooKeeper did not answer in time, or refused (rights).
         """
 
+    async def has_writer(self, writer: str, deadline: float) -> bool:
+        """Say whether a writer node exists, behind all writes committed before the call.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer.
+        """
+
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
         """Decide a change by its marker: create a tombstone, or find what stands there.
 
@@ -323,6 +330,25 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """The Idempotency-Key under which an intent is made (app/services/idempotency.py). It holds no secret."""
+
+    key: str
+    """A digest of who sent which key to what."""
+    key_id: UUID
+    holder: UUID
+    """Whose turn it has to be."""
+    fresh: bool
+    """The key was not there when the request began, so this makes it; otherwise it must be there."""
+    body: str
+    """A digest of the request's body."""
+    seconds: float
+    """How long the request may still take."""
+    results: list[dict[str, Any]]
+    """What the change would be answered with."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a change ended. The first outcome of a change stands."""
 
@@ -368,10 +394,14 @@ class AuditRecord:
 class AuditLog(Protocol):
     """The trail."""
 
-    async def intend(self, intents: Sequence[Intent]) -> None:
+    async def intend(self, intents: Sequence[Intent], claim: Claim | None = None) -> None:
         """Make intents durable. Rows of concurrent calls share a commit.
 
+        With a claim, the key becomes durable in the same transaction, and an intent of a key that is not the holder's
+        (any more) is refused.
+
         Raises:
+            IdempotencyKeyBusyError: The key is another request's; nothing was recorded.
             UnavailableError: Postgres did not confirm them; ``outcome`` is not_applied.
         """
 

@@ -394,6 +394,10 @@ class ZooKeeperStore:
         except ZookeeperError as error:
             raise unavailable(f"Cluster {self.name}: ZooKeeper answered {type(error).__name__}") from None
 
+    async def has_writer(self, writer: str, deadline: float) -> bool:
+        """Say whether a writer node exists; see the port."""
+        return writer in await self.markers.writers(deadline)
+
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
         """Decide a change by its marker; see the port."""
         return await self.markers.settle(change_id, deadline)

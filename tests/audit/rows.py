@@ -11,6 +11,8 @@ from uuid_utils.compat import uuid7
 from app.services.ports import Intent, IntentEntity, Outcome
 
 TABLES = ("change_keys", "intent_entities", "intents", "outcomes", "registrations")
+"""Of what is recorded for good."""
+TRANSIENT = ("request_changes", "request_keys")
 
 
 def change_id(time_ms: int, number: int) -> UUID:

@@ -131,7 +131,7 @@ async def test_a_different_second_outcome_is_counted_and_an_equal_one_is_not(
 
 def test_the_index_is_built_while_others_write_and_a_broken_one_is_built_anew(database: servers.Database) -> None:
     migrate.upgrade(database.owner_dsn, "confplane")
-    run(database.owner_dsn, "UPDATE alembic_version SET version_num = '0001'")
+    run(database.owner_dsn, "UPDATE alembic_version SET version_num = '0001'; DROP TABLE request_keys, request_changes")
     with psycopg.connect(database.owner_dsn) as writing:
         writing.execute("LOCK TABLE intents IN ROW EXCLUSIVE MODE")
         writing.execute("SELECT pg_current_xact_id()")

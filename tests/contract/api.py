@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 import zlib
 from collections import Counter
 from http import HTTPStatus
@@ -105,6 +106,7 @@ _CLUSTER: Final = re.compile(patterns.CLUSTER)
 _ETAGS: Final = re.compile(patterns.ETAGS)
 _CHANGE_ID: Final = re.compile(patterns.CHANGE_ID)
 _REVISION: Final = re.compile(patterns.REVISION)
+_KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
 
 
 def load(max_examples: int) -> OpenApiSchema:
@@ -183,18 +185,25 @@ class Sender:
                 path["id"] = quote(ids[pick])
         if _CHANGE_ID.match(_unquoted(path, "changeId")):
             path["changeId"] = self._change_id
-        # A revision that the cluster will not reach in time ends in the documented 503; test_answers.py has that case.
-        if _REVISION.match(str(headers.get("Confplane-Min-Revision"))):
-            headers["Confplane-Min-Revision"] = "1"
-        if case.meta is not None and not case.meta.is_negative_at(ParameterLocation.HEADER):
-            for name in ("If-Match", "If-None-Match"):
-                # The systematic cases fill optional headers without a look at their patterns.
-                if name in headers and not _ETAGS.match(str(headers[name])):
-                    del headers[name]
+        _settle_headers(headers, sound=case.meta is not None and not case.meta.is_negative_at(ParameterLocation.HEADER))
         sound = case.meta is not None and not case.meta.is_negative_at(ParameterLocation.BODY)
         if case.method == "PUT" and sound and isinstance(case.body, dict):
             # The body of a resource names the entity of the path, or none; and few guess an ETag.
             case.body = {key: value for key, value in case.body.items() if key not in {"id", "entity", "etag"}}
+
+
+def _settle_headers(headers: Any, *, sound: bool) -> None:
+    # Random keys are few, and a replay does nothing: what it says is there may be gone.
+    if _KEY.match(str(headers.get("Idempotency-Key"))):
+        headers["Idempotency-Key"] = str(uuid.uuid4())
+    # A revision that the cluster will not reach in time ends in the documented 503; test_answers.py has that case.
+    if _REVISION.match(str(headers.get("Confplane-Min-Revision"))):
+        headers["Confplane-Min-Revision"] = "1"
+    if sound:
+        for name in ("If-Match", "If-None-Match"):
+            # The systematic cases fill optional headers without a look at their patterns.
+            if name in headers and not _ETAGS.match(str(headers[name])):
+                del headers[name]
 
 
 def _unquoted(path: dict[str, Any], name: str) -> str:

@@ -319,11 +319,97 @@ def test_audit(recorder: Recorder) -> None:
     recorder.send("getAuditedChange", 400, f"{BASE}/audit/1")
 
 
+@pytest.mark.parametrize(
+    ("operation_id", "path", "first", "other"),
+    [
+        ("createClientQuotas", "client-quotas", {"id": "user=k1", "quotas": {"producer_byte_rate": 1}}, {"quotas": {}}),
+        ("putClientQuotas", "client-quotas/user=k2", {"quotas": {"producer_byte_rate": 1}}, {"etag": None}),
+        ("deleteClientQuotas", "client-quotas/user=k2", None, None),
+        ("createClientConfigs", "client-configs", {"id": "user=k3", "configs": {"acks": "1"}}, {"configs": {}}),
+        ("putClientConfigs", "client-configs/user=k4", {"configs": {"acks": "1"}}, {"etag": None}),
+        ("deleteClientConfigs", "client-configs/user=k4", None, None),
+        ("createConfigs", "configs", {"id": "topic=k5", "configs": {"retention.ms": "1"}}, {"configs": {}}),
+        ("putConfigs", "configs/topic=k6", {"configs": {"retention.ms": "1"}}, {"etag": None}),
+        ("deleteConfigs", "configs/topic=k6", None, None),
+        (
+            "alterClientQuotas",
+            "client-quotas:alter",
+            {
+                "entries": [
+                    {
+                        "entity": [{"entityType": "user", "entityName": "k7"}],
+                        "ops": [{"key": "producer_byte_rate", "value": 1}],
+                    }
+                ]
+            },
+            {"atomic": True},
+        ),
+        (
+            "alterClientConfigs",
+            "client-configs:alter",
+            {
+                "entries": [
+                    {"entity": [{"entityType": "user", "entityName": "k8"}], "ops": [{"key": "acks", "value": "1"}]}
+                ]
+            },
+            {"atomic": True},
+        ),
+        (
+            "incrementalAlterConfigs",
+            "configs:incrementalAlter",
+            {
+                "resources": [
+                    {
+                        "resourceType": "TOPIC",
+                        "resourceName": "k9",
+                        "configs": [{"name": "retention.ms", "configOperation": "SET", "value": "1"}],
+                    }
+                ]
+            },
+            {"atomic": True},
+        ),
+        (
+            "alterEntityConfigs",
+            "entity-configs:alter",
+            {
+                "entities": [
+                    {
+                        "entityType": "topic",
+                        "entityName": "k10",
+                        "addedConfigs": [{"configKey": "retention.ms", "configValue": "1"}],
+                    }
+                ]
+            },
+            {"entities": []},
+        ),
+        (
+            "changeGlobalConfig",
+            "global-config:change",
+            {"configData": [{"configKey": "log.cleaner.threads", "configValue": "2"}]},
+            {"configData": []},
+        ),
+    ],
+)
+def test_a_request_that_is_sent_again(
+    recorder: Recorder, operation_id: str, path: str, first: dict[str, Any] | None, other: dict[str, Any] | None
+) -> None:
+    url, key = f"{BASE}/{path}", {"Idempotency-Key": "sent twice"}
+    body = {} if first is None else {"json": first}
+    status = 201 if operation_id.startswith("create") else 200
+    answer = recorder.send(operation_id, status, url, headers=key, **body)
+    again = recorder.send(operation_id, status, url, headers=key, **body)
+    assert (again.content, again.headers["idempotency-replayed"]) == (answer.content, "true")
+    if first is not None and other is not None:
+        reused = recorder.send(operation_id, 422, url, headers=key, json={**first, **other}).json()
+        assert (reused["type"], reused["retriable"]) == ("/problems/idempotency-key-reused", False)
+    recorder.send(operation_id, 400, url, headers={"Idempotency-Key": "k" * 256}, **body)
+
+
 def test_the_service_itself(recorder: Recorder) -> None:
     recorder.send("livez", 200, "/livez")
     recorder.send("livez", 400, "/livez?x=1")
     recorder.send("readyz", 200, "/readyz")
-    recorder.send("readyz", 400, "/readyz", headers={"Idempotency-Key": "k"})
+    recorder.send("readyz", 400, "/readyz?x=1")
     recorder.send("whoami", 200, "/v1/whoami")
     recorder.send("whoami", 400, "/v1/whoami?x=1")
     recorder.send("listClusters", 200, "/v1/clusters")

@@ -332,15 +332,3 @@ async def test_every_route_but_the_open_ones_wants_the_token(client: ConfplaneCl
                 else:
                     assert response.status_code == 401
                     assert response.headers["WWW-Authenticate"].startswith("Bearer")
-
-
-async def test_an_idempotency_key_is_refused(client: ConfplaneClient) -> None:
-    with pytest.raises(ProblemError) as caught:
-        await client.request(
-            "PUT",
-            "client-quotas/user=a",
-            json={"quotas": {"producer_byte_rate": 1}},
-            headers={"Idempotency-Key": "k"},
-        )
-    assert caught.value.status == 400
-    assert "Idempotency-Key" in caught.value.body["detail"]

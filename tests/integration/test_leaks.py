@@ -241,6 +241,8 @@ def test_the_search_looks_where_it_should(evidence: Evidence) -> None:
     """What may be seen was seen: in an answer, in the trail, in the log, in the tables, in a command's output."""
     assert "visible-reason" in evidence.said["table intents"]
     assert KEY in evidence.said["table intent_entities"]
+    assert KEY in evidence.said["table request_changes"]
+    assert KEY in evidence.said["table request_keys"]
     assert "REENCODE" in evidence.said["table intent_entities"]
     assert any(KEY in text for where, text in evidence.said.items() if "read, full" in where)
     assert KEY in evidence.said["confplane export --format properties --broker 0"]

@@ -86,6 +86,9 @@ async def test_postgres_away_and_back(tmp_path: Path, chroot: str, own_postgres:
             assert caught.value.status == 503
             assert caught.value.retry_after_s is not None
             assert caught.value.outcome == "not_applied"
+            with pytest.raises(ProblemError) as caught:
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": 3}, idempotency_key="k")
+            assert caught.value.status == 503
             read = await client.get("client-quotas", ALICE, strong=True)
             assert read.body["quotas"] == {"producer_byte_rate": 1}
             assert read.stale_ms is None
@@ -94,7 +97,9 @@ async def test_postgres_away_and_back(tmp_path: Path, chroot: str, own_postgres:
             assert caught.value.status == 503
             assert (await client.request("GET", "/readyz")).body["status"] == "degraded"
             own_postgres.start()
-            await eventually(lambda: client.put("client-quotas", ALICE, {"producer_byte_rate": 3}))
+            again = {"producer_byte_rate": 3}
+            await eventually(lambda: client.put("client-quotas", ALICE, again, idempotency_key="k"))
+            assert (await client.put("client-quotas", ALICE, again, idempotency_key="k")).replayed
             trail = [item async for item in client.items("audit", entity=ALICE.id, outcome="committed")]
             assert [item["entities"][0]["after"]["producer_byte_rate"] for item in trail] == ["3", "1"]
 

@@ -6,6 +6,7 @@ import base64
 import itertools
 import json
 import re
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,8 @@ class Asker:
     def __call__(self, way: str, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+        if method != "GET" and not path.endswith("/registrations"):
+            headers["Idempotency-Key"] = str(uuid.uuid4())  # what is kept under it is searched as well
         answer = self._http.request(method, path, content=content, headers=headers, **options)
         evidence = self._evidence
         name = f"{len(evidence.said)} {way}: {method} {path}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports import CommitResult, Intent, Transaction
+    from app.services.ports import Claim, CommitResult, Intent, Transaction
 
 STEP_VARIABLE = "CONFPLANE_TEST_STEP"
 CONSTANTS_VARIABLE = "CONFPLANE_TEST_CONSTANTS"
@@ -51,8 +51,8 @@ class Seams:
         """Wrap the calls."""
         seams = self
 
-        async def intend(log: PostgresAuditLog, intents: Sequence[Intent]) -> None:
-            await _intend(log, intents)
+        async def intend(log: PostgresAuditLog, intents: Sequence[Intent], claim: Claim | None = None) -> None:
+            await _intend(log, intents, claim)
             seams._marked.update(intent.change_id for intent in intents if intent.reason == REASON)
             for intent in intents:
                 seams._at("intent", intent.change_id)

@@ -74,7 +74,9 @@ def test_every_error_has_a_row_of_its_own(cls: type[ConfplaneError]) -> None:
 def test_the_status_fits_the_kafka_code(cls: type[ConfplaneError]) -> None:
     error = _example(cls)
     row = problems.row_of(error)
-    allowed = STATUSES[error.code] | ({422} if row.slug == "encoder-secret-missing" else set())
+    allowed = STATUSES[error.code] | (
+        {422} if row.slug in {"encoder-secret-missing", "idempotency-key-reused"} else set()
+    )
     assert row.status in allowed
 
 

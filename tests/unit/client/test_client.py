@@ -101,6 +101,26 @@ async def test_an_answer_is_read() -> None:
     assert json.loads(request.content) == {"quotas": {"producer_byte_rate": 1}}
 
 
+async def test_a_write_has_the_key_that_it_is_given() -> None:
+    seen: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("idempotency-key"))
+        return httpx.Response(200, json={}, headers={"Idempotency-Replayed": "true"} if seen[-1] else {})
+
+    async with _client(answer) as client:
+        quota, alice = {"producer_byte_rate": 1}, Entity.of(user="alice")
+        answers = [
+            await client.put("client-quotas", alice, quota, idempotency_key="k1"),
+            await client.create("client-quotas", alice, quota, idempotency_key="k2"),
+            await client.delete("client-quotas", alice, idempotency_key="k3"),
+            await client.alter("client-quotas", [(alice, quota)], idempotency_key="k4"),
+            await client.put("client-quotas", alice, quota),
+        ]
+    assert seen == ["k1", "k2", "k3", "k4", None]
+    assert [answer.replayed for answer in answers] == [True, True, True, True, False]
+
+
 async def test_not_modified_has_no_body() -> None:
     async with _client(lambda _: httpx.Response(304, headers={"ETag": '"a"'})) as client:
         found = await client.get("client-configs", "user=alice", if_none_match='"a"')

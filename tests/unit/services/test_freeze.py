@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports import AuditLog, ClusterStore, CommitResult, Intent
+    from app.services.ports import AuditLog, Claim, ClusterStore, CommitResult, Intent
 
 OTHERS = Freeze("maintenance", "User:bob", 1_700_000_000_000)
 
@@ -62,7 +62,7 @@ class Stage:
         self.happened.append(change)
         return self.results.pop(0)
 
-    async def intend(self, intents: Sequence[Intent]) -> None:
+    async def intend(self, intents: Sequence[Intent], _claim: Claim | None = None) -> None:
         if self.trail_is_away:
             raise UnavailableError("away")
         self.happened += intents

@@ -1,0 +1,124 @@
+"""``Idempotency-Key``: wraps writing handlers, so that a request which is sent again is answered and not done again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+
+from app.api import patterns
+from app.api.edge import HEADERS
+from app.api.responses import PreparedResponse, consistency_headers
+from app.api.routes import BODY
+from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
+from app.services.idempotency import POINTER, Answer, RequestKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.responses import Response
+
+    from app.api.context import Common, Services
+    from app.services.clusters import Cluster
+
+    Handler = Callable[..., Awaitable[Response]]
+
+_NAME: Final = b"idempotency-key"
+_REPLAYED: Final = "idempotency-replayed"
+_REVISION: Final = "confplane-revision"
+_SOUND: Final = re.compile(patterns.IDEMPOTENCY_KEY.encode())
+_KEPT: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)
+"""Headers that belong to an answer, whenever it is given."""
+_SUCCESS: Final = 300
+
+
+def idempotent(handler: Handler) -> Handler:
+    """Have a handler honour Idempotency-Key; it takes ``cluster``, ``services``, ``common`` and maybe ``body``."""
+
+    @wraps(handler)
+    async def once(request: Request, **given: Any) -> Response:
+        if _NAME not in request.scope[HEADERS]:
+            return await handler(request=request, **given)
+        key = _key(request)
+        if given["common"].validate_only or getattr(given.get("body"), "validate_only", False):
+            return await handler(request=request, **given)
+        return await _once(handler, request, key, given)
+
+    return once
+
+
+def refuse_key(request: Request) -> None:
+    """Refuse an Idempotency-Key on an operation that does not honour it, rather than ignore it.
+
+    Raises:
+        IdempotencyUnsupportedError: There is one.
+    """
+    if _NAME in request.scope[HEADERS]:
+        raise IdempotencyUnsupportedError(
+            "This operation does not honour Idempotency-Key, and will not pretend to; send the request without it",
+            pointer=POINTER,
+        )
+
+
+def _key(request: Request) -> str:
+    values = [value for name, value in request.scope["headers"] if name == _NAME]
+    if len(values) > 1:
+        raise InvalidRequestError("Idempotency-Key is given more than once", pointer=POINTER)
+    if not _SOUND.fullmatch(values[0]):
+        raise InvalidRequestError(
+            "Idempotency-Key has to be 1 to 255 printable ASCII characters, such as a random UUID", pointer=POINTER
+        )
+    return str(values[0].decode())
+
+
+async def _once(handler: Handler, request: Request, key: str, given: dict[str, Any]) -> Response:
+    cluster: Cluster = given["cluster"]
+    services: Services = given["services"]
+    common: Common = given["common"]
+    caller = common.caller
+    path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    wanted = RequestKey.of(
+        key,
+        cluster=cluster.name,
+        principal=caller.principal,
+        method=request.method,
+        path=path.decode("latin-1"),
+        body=request.scope.get(BODY),
+    )
+    run = None
+    while True:
+        begun = await services.idempotency.begin(wanted, cluster.store, caller.deadline, ended=run)
+        if isinstance(begun, Answer):
+            return _replayed(cluster, begun)
+        run = begun
+        response, refusal = None, None
+        try:
+            response = await handler(
+                request=request, **{**given, "common": replace(common, caller=replace(caller, run=run))}
+            )
+        except ConfplaneError as error:
+            refusal = error
+        answer = None if response is None or response.status_code >= _SUCCESS else _answer(response)
+        if not await services.idempotency.finish(run, answer):
+            continue
+        if refusal is not None:
+            raise refusal
+        if response is not None:
+            if run.replays and answer is not None:
+                response.headers[_REPLAYED] = "true"
+            return response
+
+
+def _answer(response: Response) -> Answer:
+    headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
+    return Answer(response.status_code, headers, bytes(response.body).decode())
+
+
+def _replayed(cluster: Cluster, answer: Answer) -> Response:
+    kept = dict(answer.headers)
+    revision = kept.pop(_REVISION, None)
+    headers = consistency_headers(cluster.store, None if revision is None else int(revision))
+    return PreparedResponse(answer.body.encode(), {**headers, **kept, _REPLAYED: "true"}, status=answer.status)

@@ -1,0 +1,134 @@
+"""The keys of requests in Postgres: whose turn it is, which changes were made, and what was answered.
+
+The statements are such that one may be sent again when its reply was lost: a second run of it finds its own work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from sqlalchemy import Uuid, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from app.services.idempotency import Answer, KeyedChange, KeyRow
+from app.services.ports import Outcome
+
+if TYPE_CHECKING:
+    from typing import Any
+    from uuid import UUID
+
+    from sqlalchemy import Row, TextClause
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+
+_PIECE: Final = 2_000
+"""Keys purged by one statement."""
+
+_FIND: Final = text("""
+SELECT id, holder, body, writer, until > now() AS in_time, status, headers, answer
+FROM request_keys WHERE key = :key
+""")
+_TAKE_OVER: Final = text("""
+UPDATE request_keys
+SET holder = :holder, writer = :writer, until = now() + make_interval(secs => :seconds)
+WHERE id = :id AND holder = ANY(:holders) AND status IS NULL
+""").bindparams(bindparam("holders", type_=ARRAY(Uuid)))
+_CHANGES: Final = text("""
+SELECT
+  made.change_id, made.attempt, made.results, ended.attempt AS final_attempt, ended.cluster, ended.committed,
+  ended.revision, CAST(round(extract(epoch FROM ended.time) * 1000) AS bigint) AS time_ms, ended.versions
+FROM request_changes AS made LEFT JOIN outcomes AS ended ON ended.change_id = made.change_id
+WHERE made.key_id = :id ORDER BY made.change_id, made.attempt
+""")
+_STORE: Final = text("""
+UPDATE request_keys SET status = :status, headers = CAST(:headers AS jsonb), answer = :answer
+WHERE id = :id AND holder = :holder
+""")
+_HAND_ON: Final = text("UPDATE request_keys SET until = now() WHERE id = :id AND holder = :holder")
+_RELEASE: Final = text("""
+WITH released AS (DELETE FROM request_keys WHERE id = :id AND holder = :holder RETURNING id)
+DELETE FROM request_changes WHERE key_id IN (SELECT id FROM released)
+""")
+_PURGE: Final = text("""
+WITH old AS MATERIALIZED (
+  SELECT id FROM request_keys WHERE recorded_at < now() - make_interval(secs => :keep_s)
+  ORDER BY recorded_at LIMIT :piece FOR UPDATE SKIP LOCKED
+), changes AS (DELETE FROM request_changes WHERE key_id IN (SELECT id FROM old))
+DELETE FROM request_keys WHERE id IN (SELECT id FROM old)
+""")
+
+
+class PostgresRequestKeys:
+    """Implements :class:`app.services.idempotency.RequestKeys`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, key: str) -> KeyRow | None:
+        """Return what is known of a key: see the port."""
+
+        async def work(connection: AsyncConnection) -> KeyRow | None:
+            row = (await connection.execute(_FIND, {"key": key})).one_or_none()
+            return None if row is None else _row(row)
+
+        return await self._database.read(work)
+
+    async def take_over(self, row: KeyRow, holder: UUID, *, writer: str, seconds: float) -> bool:
+        """Make it another request's turn: see the port."""
+        parameters = {"id": row.id, "holder": holder, "holders": [row.holder, holder]}
+        return await self._run(_TAKE_OVER, {**parameters, "writer": writer, "seconds": seconds}) > 0
+
+    async def changes(self, key_id: UUID) -> list[KeyedChange]:
+        """Return the changes made under a key: see the port."""
+
+        async def work(connection: AsyncConnection) -> list[KeyedChange]:
+            return [_change(row) for row in await connection.execute(_CHANGES, {"id": key_id})]
+
+        return await self._database.read(work)
+
+    async def store(self, key_id: UUID, holder: UUID, answer: Answer) -> bool:
+        """Keep the answer: see the port."""
+        headers = orjson.dumps(answer.headers).decode()
+        of = {"id": key_id, "holder": holder}
+        return await self._run(_STORE, {**of, "status": answer.status, "headers": headers, "answer": answer.body}) > 0
+
+    async def hand_on(self, key_id: UUID, holder: UUID) -> bool:
+        """End a turn without an answer: see the port."""
+        return await self._run(_HAND_ON, {"id": key_id, "holder": holder}) > 0
+
+    async def release(self, key_id: UUID, holder: UUID) -> bool:
+        """Forget a key: see the port."""
+        return await self._run(_RELEASE, {"id": key_id, "holder": holder}) > 0
+
+    async def purge(self, keep_s: float) -> None:
+        """Forget old keys: see the port."""
+        while await self._run(_PURGE, {"keep_s": keep_s, "piece": _PIECE}) == _PIECE:
+            pass
+
+    async def _run(self, statement: TextClause, parameters: dict[str, Any]) -> int:
+        async def work(connection: AsyncConnection) -> int:
+            return (await connection.execute(statement, parameters)).rowcount
+
+        return await self._database.read(work)
+
+
+def _row(row: Row[Any]) -> KeyRow:
+    answer = None if row.status is None else Answer(row.status, row.headers, row.answer)
+    return KeyRow(row.id, row.holder, row.body, row.writer, row.in_time, answer)
+
+
+def _change(row: Row[Any]) -> KeyedChange:
+    outcome = None
+    if row.committed is not None:
+        outcome = Outcome(
+            row.change_id,
+            row.final_attempt,
+            row.cluster,
+            committed=row.committed,
+            revision=row.revision,
+            time_ms=row.time_ms,
+            versions=row.versions,
+        )
+    return KeyedChange(row.change_id, row.attempt, row.results, outcome)

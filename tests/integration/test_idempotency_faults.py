@@ -1,0 +1,333 @@
+"""Requests with an Idempotency-Key cut off in the middle, and sent again: each is applied once, and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE
+from tests.audit.rows import fetch, run
+from tests.integration.test_idempotency import WAYS, entry, new_key, opened, quota, same
+from tests.support.proxy import proxy
+from tests.support.service import Service
+from tests.support.stepping import CONSTANTS_VARIABLE, REASON, STEP_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from tests.support.proxy import Proxy
+    from tests.support.servers import Database
+
+NODE = "/config/users/alice"
+PATH = "/client-quotas/user=alice"
+STEP = {"reason": REASON}
+
+
+class Scene:
+    """Starts services on the test's chroot and database."""
+
+    def __init__(self, directory: Path, chroot: str, database: Database) -> None:
+        self._directory = directory
+        self._chroot = chroot
+        self.database = database
+
+    @asynccontextmanager
+    async def service(
+        self,
+        *,
+        step: str | None = None,
+        constants: dict[str, float] | None = None,
+        deadline_ms: int = 60_000,
+        session_timeout_ms: int = 4_000,
+        cluster: dict[str, Any] | None = None,
+        through: Proxy | None = None,
+    ) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
+        """Run one, with a client."""
+        settings = {
+            CONSTANTS_VARIABLE: json.dumps(constants or {}),
+            "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
+        }
+        connect = self._chroot
+        if through is not None:
+            connect = f"127.0.0.1:{through.port}/{connect.partition('/')[2]}"
+        service = Service(
+            self._directory,
+            connect=connect,
+            dsn=self.database.service_dsn,
+            cluster={"session_timeout_ms": session_timeout_ms, **(cluster or {})},
+            settings=settings | ({} if step is None else {STEP_VARIABLE: step}),
+            module="tests.support.stepping",
+        )
+        try:
+            await asyncio.to_thread(service.start)
+            async with opened(service) as client:
+                client.timeout = httpx.Timeout(300)
+                yield service, client
+        finally:
+            await asyncio.to_thread(service.__exit__)
+
+    def run(self, sql: str) -> None:
+        """Run a statement as the owner of the tables."""
+        run(self.database.owner_dsn, sql)
+
+    def committed(self) -> dict[str, int]:
+        """How many changes of each entity are committed; all changes have ended."""
+        await_open = fetch(
+            self.database.owner_dsn, "SELECT change_id FROM intents EXCEPT SELECT change_id FROM outcomes"
+        )
+        assert await_open == []
+        return dict(
+            fetch(
+                self.database.owner_dsn,
+                "SELECT entity_id, count(*) FROM outcomes JOIN intent_entities USING (change_id, attempt)"
+                " WHERE committed GROUP BY entity_id",
+            )
+        )
+
+
+@pytest.fixture
+def scene(tmp_path: Path, chroot: str, database: Database) -> Scene:
+    upgrade(database.owner_dsn, SERVICE)
+    return Scene(tmp_path, chroot, database)
+
+
+async def poll(what: Any, seconds: float = 120.0) -> Any:
+    """Wait until ``what()`` is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "did not happen in time"
+        await asyncio.sleep(0.05)
+    return found
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - no file of ours
+        return stat.read().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.mark.parametrize("at", ["intent", "transaction"])
+async def test_killed_amid_a_write_it_is_applied_once_through_another_process(
+    scene: Scene, raw_zk: KazooClient, at: str
+) -> None:
+    key = new_key()
+    async with scene.service(step=f"{at}:SIGKILL") as (one, first), scene.service() as (_, second):
+        with pytest.raises(httpx.TransportError):
+            await first.put(PATH, json=quota(1), headers=key, params=STEP)
+        assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
+        answer = await second.put(PATH, json=quota(1), headers=key)
+        assert (answer.status_code, answer.json()["quotas"]) == (200, {"producer_byte_rate": 1})
+        stat = raw_zk.exists(NODE)
+        assert stat.version == 0
+        assert int(answer.headers["Confplane-Revision"]) >= stat.mzxid
+        assert answer.headers["ETag"] == (await second.get(PATH)).headers["ETag"]
+        # What was applied before the crash is told as that.
+        assert ("Idempotency-Replayed" in answer.headers) == (at == "transaction")
+        again = await second.put(PATH, json=quota(1), headers=key)
+        assert (again.content, again.headers["Idempotency-Replayed"]) == (answer.content, "true")
+        assert again.headers["Confplane-Change-Id"] == answer.headers["Confplane-Change-Id"]
+        assert (await second.put(PATH, json=quota(2), headers=key)).status_code == 422
+        assert scene.committed() == {"user=alice": 1}
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["each", "atomic"])
+@pytest.mark.parametrize("at", ["intent", "transaction"])
+async def test_a_batch_killed_in_the_middle_is_applied_once_by_the_next(
+    scene: Scene, raw_zk: KazooClient, at: str, *, atomic: bool
+) -> None:
+    users = [f"u{number}" for number in range(30)]
+    # u3 is as asked already, and u4 can't be.
+    value = {user: -1 if user == "u4" and not atomic else 7 for user in users}
+    body = {"entries": [entry(user, value[user]) for user in users], "atomic": atomic}
+    key = new_key()
+    async with scene.service(step=f"{at}:SIGKILL") as (one, first), scene.service() as (_, second):
+        await second.put("/client-quotas/user=u3", json=quota(7))
+        with pytest.raises(httpx.TransportError):
+            await first.post("/client-quotas:alter", json=body, headers=key, params=STEP)
+        assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
+        # Several at once go on with it; one of them does.
+        answers = await asyncio.gather(*(second.post("/client-quotas:alter", json=body, headers=key) for _ in range(5)))
+        assert {answer.status_code for answer in answers} == {200 if atomic else 207}
+        assert len({answer.content for answer in answers}) == 1
+        entries = answers[0].json()["entries"]
+        done = [user for user in users if value[user] == 7]
+        for user, told in zip(users, entries, strict=True):
+            assert told["errorCode"] == (0 if user in done else 42), told
+            if user in done:
+                stat = raw_zk.exists(f"/config/users/{user}")
+                assert (stat.version, int(told["revision"])) == (0, stat.mzxid)
+                assert bool(told["changeId"]) == (user != "u3")
+                assert told["diff"] == (
+                    [] if user == "u3" else [{"key": "producer_byte_rate", "before": None, "after": 7}]
+                )
+        assert scene.committed() == {f"user={user}": 1 for user in done}
+
+
+async def test_a_holder_paused_past_its_session_tells_what_the_next_did(scene: Scene, raw_zk: KazooClient) -> None:
+    key = new_key()
+    async with scene.service(step="intent:SIGSTOP") as (one, first), scene.service() as (_, second):
+        writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
+        await poll(lambda: stopped(one.pid))
+        try:
+            # It waits for the first until that one's session has ended, and then does it itself.
+            answer = await second.put(PATH, json=quota(1), headers=key)
+            assert answer.status_code == 200
+        finally:
+            os.kill(one.pid, signal.SIGCONT)
+        same(answer, await writing)
+        assert raw_zk.exists(NODE).version == 0
+        assert scene.committed() == {"user=alice": 1}
+
+
+async def test_while_the_first_is_alive_and_in_time_it_is_waited_for_and_then_409(
+    scene: Scene, raw_zk: KazooClient
+) -> None:
+    key = new_key()
+    async with (
+        scene.service(step="intent:SIGSTOP", session_timeout_ms=40_000) as (one, first),
+        scene.service(deadline_ms=1_000) as (_, second),
+    ):
+        writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
+        await poll(lambda: stopped(one.pid))
+        try:
+            began = time.monotonic()
+            busy = await second.put(PATH, json=quota(1), headers=key)
+            assert time.monotonic() - began >= 0.9
+        finally:
+            os.kill(one.pid, signal.SIGCONT)
+        assert (busy.status_code, busy.json()["type"]) == (409, "/problems/idempotency-key-busy")
+        assert busy.json()["retriable"] is True
+        assert int(busy.headers["Retry-After"]) >= 1
+        answer = await writing
+        assert answer.status_code == 200
+        same(answer, await second.put(PATH, json=quota(1), headers=key))
+        assert raw_zk.exists(NODE).version == 0
+
+
+@pytest.mark.parametrize("at", ["intent", "transaction"])
+async def test_once_the_first_ones_deadline_has_passed_the_next_goes_on(
+    scene: Scene, raw_zk: KazooClient, at: str
+) -> None:
+    key = new_key()
+    async with (
+        scene.service(step=f"{at}:SIGSTOP", session_timeout_ms=40_000) as (one, first),
+        scene.service() as (_, second),
+    ):
+        writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
+        await poll(lambda: stopped(one.pid))
+        try:
+            scene.run("UPDATE request_keys SET until = now()")
+            answer = await second.put(PATH, json=quota(1), headers=key)
+            assert answer.status_code == 200
+        finally:
+            os.kill(one.pid, signal.SIGCONT)
+        told = await writing
+        assert (told.status_code, told.content) == (200, answer.content)
+        assert told.headers["Confplane-Change-Id"] == answer.headers["Confplane-Change-Id"]
+        assert raw_zk.exists(NODE).version == 0
+        assert scene.committed() == {"user=alice": 1}
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_an_unknown_outcome_is_not_the_answer_of_the_next(
+    scene: Scene, chroot: str, raw_zk: KazooClient, *, arrived: bool
+) -> None:
+    key = new_key()
+    async with (
+        proxy(chroot.partition("/")[0]) as line,
+        scene.service(through=line, deadline_ms=3_000) as (_, client),
+        scene.service() as (_, other),
+    ):
+        # The node is there, and what a transaction on it needs is known.
+        await poll_for(lambda: client.put(PATH, json=quota(1)), {200})
+        line.replies.clear()
+        line.swallowing = not arrived
+        writing = asyncio.create_task(client.put(PATH, json=quota(2), headers=key))
+        await poll(lambda: raw_zk.exists(NODE).version == 1 if arrived else b"config_change_" in line.swallowed)
+        line.accepting = False
+        line.cut()
+        unknown = await writing
+        assert (unknown.status_code, unknown.json()["outcome"]) == (504, "unknown")
+        answer = await other.put(PATH, json=quota(2), headers=key)
+        assert answer.status_code == 200, answer.text
+        assert ("Idempotency-Replayed" in answer.headers) == arrived
+        assert (answer.headers["Confplane-Change-Id"] == unknown.headers["Confplane-Change-Id"]) == arrived
+        assert raw_zk.exists(NODE).version == 1
+        line.swallowing = False
+        line.replies.set()
+        line.accepting = True
+        last = await poll_for(lambda: client.put(PATH, json=quota(2), headers=key), {200})
+        assert last.content == answer.content
+        assert scene.committed() == {"user=alice": 2}
+
+
+async def poll_for(send: Callable[[], Awaitable[httpx.Response]], statuses: set[int]) -> httpx.Response:
+    """Send until an answer has one of these statuses."""
+    deadline = time.monotonic() + 120
+    while (answer := await send()).status_code not in statuses:
+        assert time.monotonic() < deadline, answer.text
+        await asyncio.sleep(0.1)
+    return answer
+
+
+async def test_an_answer_that_could_not_be_stored_is_made_again_from_what_was_applied(
+    scene: Scene, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("the-secret")
+    encoder = {"password_encoder": {"secret_file": str(tmp_path / "secret"), "iterations": 1024}}
+    async with scene.service(cluster=encoder) as (_, client):
+        columns = "status, headers, answer"
+        scene.run(
+            f"REVOKE UPDATE ON request_keys FROM {SERVICE}; GRANT UPDATE (until, holder, writer) ON request_keys TO {SERVICE}",
+        )
+        ways: dict[str, tuple[str, str, Any, dict[str, str]]]
+        ways = {way: (method, path, body, {}) for way, (method, path, body, _) in WAYS.items()}
+        ways["full"] = ("PUT", "/client-quotas/user=full", quota(1), {"view": "full"})
+        secret = {"configs": {"background.threads": "11", "listener.name.internal.ssl.key.password": "hidden"}}
+        ways["secret"] = ("PUT", "/configs/broker=3", secret, {})
+        sent = {way: (*given, new_key()) for way, given in ways.items()}
+        first = {
+            way: await client.request(method, path, json=body, headers=key, params=params)
+            for way, (method, path, body, params, key) in sent.items()
+        }
+        assert all(answer.is_success and answer.headers["Confplane-Change-Id"] for answer in first.values())
+        scene.run(f"GRANT UPDATE ({columns}) ON request_keys TO {SERVICE}")
+        # Others write meanwhile, so that the nodes are not what they were.
+        for path in ("/client-quotas/user=put", "/client-quotas/user=full", "/client-quotas/user=create"):
+            assert (await client.put(path, json=quota(99))).is_success
+        assert (await client.delete("/configs/broker=3")).is_success
+        scene.run("UPDATE request_keys SET until = now()")
+        before = scene.committed()
+        assert "hidden" not in str(fetch(scene.database.owner_dsn, "SELECT results FROM request_changes"))
+        for _ in range(2):
+            for way, (method, path, body, params, key) in sent.items():
+                same(first[way], await client.request(method, path, json=body, headers=key, params=params))
+        assert scene.committed() == before
+        [unstored] = fetch(scene.database.owner_dsn, "SELECT count(*) FROM request_keys WHERE status IS NULL")
+        assert unstored == (0,)
+
+
+async def test_keys_are_forgotten_after_a_while_and_across_a_restart_they_are_not(scene: Scene) -> None:
+    key = new_key()
+    async with scene.service() as (_, client):
+        first = await client.put(PATH, json=quota(1), headers=key)
+    async with scene.service() as (_, client):
+        same(first, await client.put(PATH, json=quota(1), headers=key))
+    purging = {"app.services.idempotency.KEEP_S": 0.5, "app.services.idempotency.PURGE_S": 0.5}
+    async with scene.service(constants=purging) as (_, client):
+        for table in ("request_keys", "request_changes"):
+            await poll(lambda: not fetch(scene.database.owner_dsn, f"SELECT FROM {table}"))  # noqa: B023
+        anew = await client.put(PATH, json=quota(2), headers=key)
+        assert (anew.status_code, "Idempotency-Replayed" in anew.headers) == (200, False)

@@ -1,0 +1,197 @@
+"""What becomes of a key when its run ends: the answer is stored, or the key is handed on, or forgotten."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from app.domain.entities import Entity
+from app.domain.errors import (
+    ConcurrentChangeError,
+    ConfplaneError,
+    IdempotencyKeyBusyError,
+    IdempotencyKeyReusedError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from app.services.edits import Edit, EditResult
+from app.services.idempotency import Answer, IdempotencyService, KeyedChange, KeyRow, RequestKey, Run
+from app.services.ports import Outcome
+
+if TYPE_CHECKING:
+    from app.services.idempotency import RequestKeys
+    from app.services.ports import AuditLog, ClusterStore
+
+KEY = RequestKey("k", "b")
+ANSWER = Answer(200, {}, "{}")
+EDIT = Edit(Entity.of(user="alice"), ())
+DONE = EditResult(EDIT, change_id="c-1", revision=7)
+UNCHANGED = EditResult(EDIT, revision=7)
+ID, FIRST = uuid.uuid4(), uuid.uuid4()
+
+
+class Keys:
+    """Keeps one row, and what was called."""
+
+    def __init__(self, row: KeyRow | None = None, *, held: bool = True) -> None:
+        self.row = row
+        self.held = held
+        self.away = False
+        self.happened: list[str] = []
+
+    def _did(self, what: str) -> bool:
+        if self.away:
+            raise UnavailableError("away")
+        self.happened.append(what)
+        return self.held
+
+    async def find(self, _key: str) -> KeyRow | None:
+        self._did("find")
+        return self.row
+
+    async def take_over(self, row: KeyRow, holder: uuid.UUID, *, writer: str, seconds: float) -> bool:
+        self.row = KeyRow(row.id, holder, row.body, writer, in_time=seconds > 0, answer=None)
+        return self._did("take over")
+
+    async def changes(self, _key_id: uuid.UUID) -> list[KeyedChange]:
+        return []
+
+    async def store(self, _id: uuid.UUID, _holder: uuid.UUID, _answer: Answer) -> bool:
+        return self._did("store")
+
+    async def hand_on(self, _id: uuid.UUID, _holder: uuid.UUID) -> bool:
+        return self._did("hand on")
+
+    async def release(self, _id: uuid.UUID, _holder: uuid.UUID) -> bool:
+        return self._did("release")
+
+
+class Store:
+    """A cluster of which one writer is there."""
+
+    def __init__(self, *, there: bool | None) -> None:
+        self.there = there
+        self.asked = 0
+
+    def writer(self) -> str:
+        return "w-2"
+
+    async def has_writer(self, _writer: str, _deadline: float) -> bool:
+        self.asked += 1
+        if self.there is None:
+            raise UnavailableError("away")
+        return self.there
+
+
+def service(keys: Keys) -> IdempotencyService:
+    return IdempotencyService(cast("RequestKeys", keys), cast("AuditLog", None))
+
+
+def failed(error: ConfplaneError) -> EditResult:
+    return EditResult(EDIT, error)
+
+
+def claimed(*results: EditResult, applied: bool = False) -> Run:
+    outcome = Outcome(ID, 1, "c", committed=True, revision=7, time_ms=1)
+    earlier = KeyedChange(ID, 1, [{"facet": "client-quotas", "entity": "user=bob"}], outcome)
+    run = Run(KEY, row(), uuid.uuid4(), [earlier] if applied else [])
+    run.note(results)
+    return run
+
+
+def row(*, in_time: bool = True, answer: Answer | None = None, body: str = "b") -> KeyRow:
+    return KeyRow(ID, FIRST, body, "w-1", in_time, answer)
+
+
+BAD = InvalidRequestError("bad")
+LATE = ConcurrentChangeError("late")
+UNKNOWN = OutcomeUnknownError("unknown", change_id="c-2")
+
+
+@pytest.mark.parametrize(
+    ("results", "answer", "applied", "expected"),
+    [
+        ([DONE], ANSWER, False, "store"),
+        ([DONE, UNCHANGED, failed(BAD)], ANSWER, False, "store"),
+        ([UNCHANGED], ANSWER, True, "store"),
+        ([DONE, failed(LATE)], ANSWER, False, "hand on"),
+        ([DONE, failed(UNKNOWN)], ANSWER, False, "hand on"),
+        ([DONE], None, False, "hand on"),
+        ([failed(LATE)], None, True, "hand on"),
+        ([failed(UNKNOWN)], None, False, "hand on"),
+        ([failed(LATE)], None, False, "release"),
+        ([failed(BAD)], None, False, "release"),
+        ([UNCHANGED], ANSWER, False, "release"),
+    ],
+)
+async def test_what_a_key_ends_in(
+    results: list[EditResult], answer: Answer | None, expected: str, *, applied: bool
+) -> None:
+    keys = Keys()
+    assert await service(keys).finish(claimed(*results, applied=applied), answer)
+    assert keys.happened == [expected]
+
+
+async def test_an_answer_does_not_count_once_the_key_is_anothers() -> None:
+    keys = Keys(row(), held=False)
+    assert not await service(keys).finish(claimed(DONE), ANSWER)
+    assert not await service(keys).finish(claimed(failed(BAD)), None)
+    keys.happened.clear()
+    assert not await service(keys).finish(claimed(failed(IdempotencyKeyBusyError("busy"))), None)
+    assert keys.happened == []
+    # Never written, so nobody's.
+    assert await service(Keys(None, held=False)).finish(claimed(failed(LATE)), None)
+
+
+async def test_what_wrote_nothing_counts_while_nobody_wrote_under_the_key() -> None:
+    assert await service(Keys()).finish(Run(KEY, None, uuid.uuid4()), ANSWER)
+    assert not await service(Keys(row())).finish(Run(KEY, None, uuid.uuid4()), ANSWER)
+
+
+async def test_an_answer_is_given_though_it_can_not_be_stored() -> None:
+    keys = Keys()
+    keys.away = True
+    assert await service(keys).finish(claimed(DONE), ANSWER)
+    with pytest.raises(UnavailableError):
+        await service(keys).finish(Run(KEY, None, uuid.uuid4()), ANSWER)
+
+
+async def test_a_new_key_begins_a_run_and_a_known_one_is_answered() -> None:
+    store, soon = cast("ClusterStore", Store(there=True)), time.monotonic() + 60
+    begun = await service(Keys()).begin(KEY, store, soon)
+    assert isinstance(begun, Run)
+    assert (begun.claimed, begun.applied) == (False, False)
+    assert await service(Keys(row(answer=ANSWER))).begin(KEY, store, soon) == ANSWER
+    with pytest.raises(IdempotencyKeyReusedError):
+        await service(Keys(row(answer=ANSWER, body="other"))).begin(KEY, store, soon)
+
+
+@pytest.mark.parametrize("there", [True, None], ids=["there", "nobody-knows"])
+async def test_who_is_there_is_waited_for(there: Any) -> None:
+    store, keys = Store(there=there), Keys(row())
+    with pytest.raises(IdempotencyKeyBusyError) as caught:
+        await service(keys).begin(KEY, cast("ClusterStore", store), time.monotonic() + 0.2)
+    assert caught.value.retry_after_s
+    assert set(keys.happened) == {"find"}
+    assert store.asked >= 1
+
+
+@pytest.mark.parametrize("why", ["writer gone", "late", "own"])
+async def test_a_key_is_taken_over(why: str) -> None:
+    store, keys = Store(there=why != "writer gone"), Keys(row(in_time=why != "late"))
+    ended = Run(KEY, None, FIRST) if why == "own" else None
+    begun = await service(keys).begin(KEY, cast("ClusterStore", store), time.monotonic() + 60, ended=ended)
+    assert isinstance(begun, Run)
+    assert (begun.id, begun.claimed) == (ID, True)
+    assert keys.row is not None
+    assert keys.row.holder == begun.holder != FIRST
+
+
+async def test_nobody_begins_again_for_ever() -> None:
+    ended = Run(KEY, None, uuid.uuid4())
+    with pytest.raises(IdempotencyKeyBusyError):
+        await service(Keys()).begin(KEY, cast("ClusterStore", Store(there=True)), time.monotonic(), ended=ended)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import servers
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+
+# How long an example takes says something of the machine, and nothing of what is tested.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

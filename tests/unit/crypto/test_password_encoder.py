@@ -62,7 +62,7 @@ def test_every_cipher_and_key_factory_goes_both_ways(parameters: EncoderParamete
 
 
 @given(passwords)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_password_survives(password: str) -> None:
     stored = ENCODER.encode(password)
     assert ENCODER.decode(stored) == password
@@ -87,7 +87,7 @@ def test_no_two_encodings_share_their_randomness() -> None:
     st.integers(0, 7),
     passwords,
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_flipped_bit_goes_unnoticed_under_gcm(name: str, position: int, bit: int, password: str) -> None:
     pairs = fields(SEALED.encode(password))
     data = bytearray(b64decode(pairs[name]))
@@ -169,7 +169,7 @@ def test_what_is_no_encoded_password_is_refused(stored: str) -> None:
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_text_raises_anything_else(stored: str) -> None:
     refused(ENCODER, stored)
 

@@ -66,7 +66,7 @@ def test_a_rotation_run_again_changes_nothing() -> None:
     ),
     st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_rotation_killed_anywhere_is_resumed(passwords: dict[str, str], data: st.DataObject) -> None:
     """Each broker's map is written at once, but a broker or a person may write single keys in between."""
     stored = {key: OLD.encode(password) for key, password in passwords.items()}

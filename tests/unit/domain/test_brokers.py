@@ -141,17 +141,16 @@ def test_jaas() -> None:
         assert "planted" not in caught.value.detail
 
 
-@given(
-    st.sampled_from(sorted(name for name, found in broker_configs().items() if found.sensitive)), st.text(min_size=6)
-)
-def test_secrets_are_in_no_error(key: str, value: str) -> None:
+@given(st.sampled_from(sorted(name for name, found in broker_configs().items() if found.sensitive)), st.text())
+def test_secrets_are_in_no_error(key: str, text: str) -> None:
+    value = f"{text}\u2603planted\u2603"  # in no word of any message
     for name in (key, f"listener.name.x.{key}", f"listener.name.x.plain.{key}", f"my.{key}"):
         for level in Level:
             try:
                 said = " ".join(validate({name: value}, level=level, levels=Levels()))
             except ConfplaneError as error:
                 said = error.detail
-            assert value not in said.replace(name, "")
+            assert "planted" not in said
 
 
 # ---------------------------------------------------------------- threads

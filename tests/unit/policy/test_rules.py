@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import PolicyViolationError
@@ -220,7 +220,6 @@ _KEYS = st.sampled_from(["a", "b", "c.d", "e_rate", "pw"])
 _VALUES = st.sampled_from(["1", "7", "x", "1.0E7", None])
 
 
-@settings(deadline=None)
 @given(changes=st.dictionaries(_KEYS, _VALUES, max_size=4), removed=st.frozensets(_KEYS))
 def test_the_order_of_keys_does_not_matter(changes: dict[str, str | None], removed: frozenset[str]) -> None:
     checked = policies(

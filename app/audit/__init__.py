@@ -3,6 +3,7 @@
 from app.audit.database import Database
 from app.audit.open_changes import PostgresOpenChanges
 from app.audit.registrations import PostgresRegistrationLog
+from app.audit.states import PostgresEntityStates
 from app.audit.trail import PostgresAuditLog
 
-__all__ = ["Database", "PostgresAuditLog", "PostgresOpenChanges", "PostgresRegistrationLog"]
+__all__ = ["Database", "PostgresAuditLog", "PostgresEntityStates", "PostgresOpenChanges", "PostgresRegistrationLog"]

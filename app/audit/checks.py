@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
 from app.audit import migrate
 from app.audit.faults import COMMAND
-from app.audit.tables import metadata
+from app.audit.tables import POSITIONS, metadata
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _RETRY_AFTER_S: Final = 30
 
 _TABLES: Final = sorted(metadata.tables)
+_POSITIONS: Final = [table.name for table in POSITIONS]
 
 _HAS_REVISION: Final = text("SELECT to_regclass('alembic_version') IS NOT NULL")
 _REVISION: Final = text("SELECT version_num FROM alembic_version")
@@ -34,11 +35,14 @@ SELECT
   ) AS owned,
   ARRAY(
     SELECT relname FROM pg_class
-    WHERE oid = ANY(tables.oids) AND has_table_privilege(current_user, oid, 'UPDATE, DELETE, TRUNCATE')
+    WHERE oid = ANY(tables.oids) AND (
+      has_table_privilege(current_user, oid, 'DELETE, TRUNCATE')
+      OR has_table_privilege(current_user, oid, 'UPDATE') AND NOT relname = ANY(:positions)
+    )
     ORDER BY relname
   ) AS alterable
 FROM (SELECT ARRAY(SELECT to_regclass(name)::oid FROM unnest(:tables) AS name) AS oids) AS tables
-""").bindparams(bindparam("tables", type_=ARRAY(TEXT)))
+""").bindparams(bindparam("tables", type_=ARRAY(TEXT)), bindparam("positions", type_=ARRAY(TEXT)))
 
 
 async def check(connection: AsyncConnection) -> list[str]:
@@ -63,7 +67,7 @@ async def check(connection: AsyncConnection) -> list[str]:
         warnings.append(
             f"The database is at revision {revision}, which is of a later version of this service than this."
         )
-    state = (await connection.execute(_STATE, {"tables": _TABLES})).one()
+    state = (await connection.execute(_STATE, {"tables": _TABLES, "positions": _POSITIONS})).one()
     if state.synchronous_commit in {"off", "local"}:
         warnings.append(
             f"synchronous_commit is {state.synchronous_commit}: a crash of Postgres may lose confirmed rows of the"

@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import NullPool, create_engine, text
 
 from app.audit.database import parse_dsn
-from app.audit.tables import metadata
+from app.audit.tables import POSITIONS, metadata
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -136,16 +136,18 @@ def _grant(connection: Connection, role: str) -> str:
     quote = connection.dialect.identifier_preparer.quote_identifier
     schema = connection.scalar(text("SELECT current_schema()"))
     tables = ", ".join(quote(table.name) for table in metadata.sorted_tables)
+    positions = ", ".join(quote(table.name) for table in POSITIONS)
     grantee = quote(role)
     for statement in (
         f"GRANT USAGE ON SCHEMA {quote(str(schema))} TO {grantee}",
         # What someone granted besides goes again; all in one transaction, so a running service notices nothing.
         f"REVOKE ALL ON TABLE {tables}, alembic_version FROM {grantee}, PUBLIC",
         f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
+        f"GRANT UPDATE ON TABLE {positions} TO {grantee}",
         f"GRANT SELECT ON TABLE alembic_version TO {grantee}",
     ):
         connection.execute(text(statement.replace(":", r"\:")))
-    return f"The role {role} may select and insert, and nothing else."
+    return f"The role {role} may select and insert, and move the recorder's position; nothing else."
 
 
 def _ignore(_message: str) -> None:

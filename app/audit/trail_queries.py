@@ -231,4 +231,4 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
             error_code=row.error_code,
             error=row.error,
         )
-    return AuditRecord(intent, created_at(row.change_id), outcome, row.concluded_at)
+    return AuditRecord(intent, created_at(row.change_id), outcome, row.concluded_at, row.kind, row.writes)

@@ -11,6 +11,8 @@ from uuid_utils.compat import uuid7
 from app.services.ports import Intent, IntentEntity, Outcome
 
 TABLES = ("change_keys", "intent_entities", "intents", "outcomes", "registrations")
+POSITIONS = ("entity_states", "watermarks")
+"""Tables that are no history; the service may update them."""
 
 
 def change_id(time_ms: int, number: int) -> UUID:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from app.services.recorded import Key, Move
 
 _TEXTS: Final = ARRAY(Text)
-_OWN_PAGE: Final = 5_000
+_OWN_PAGE: Final = 1_000
 
 _WATERMARK: Final = text("""
 SELECT revision, complete, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age
@@ -40,10 +40,13 @@ ON CONFLICT (cluster) DO UPDATE SET
 RETURNING revision, complete, CAST(0 AS float8) AS age
 """)
 
+# OFFSET 0 keeps each a probe of an index; as a join it may read the whole table.
 _KNOWN: Final = text("""
-SELECT tree, entity_id, present, czxid, version, mzxid, CASE WHEN :whole THEN content END AS content
-FROM entity_states
-WHERE cluster = :cluster AND (tree, entity_id) IN (SELECT * FROM unnest(:trees, :ids))
+SELECT given.tree, given.entity_id, present, czxid, version, mzxid, CASE WHEN :whole THEN content END AS content
+FROM unnest(:trees, :ids) AS given(tree, entity_id) CROSS JOIN LATERAL (
+  SELECT present, czxid, version, mzxid, content FROM entity_states AS state
+  WHERE state.cluster = :cluster AND state.tree = given.tree AND state.entity_id = given.entity_id OFFSET 0
+) AS state
 """).bindparams(bindparam("trees", type_=_TEXTS), bindparam("ids", type_=_TEXTS))
 
 _PRESENT: Final = text("""
@@ -76,15 +79,22 @@ FROM outcomes JOIN intent_entities AS entity USING (change_id, attempt)
 WHERE outcomes.cluster = :cluster AND committed AND revision = ANY(:revisions) AND facet <> :facet
 """)
 
-# Changes of ours that may yet turn out to be what was seen. (OFFSET 0 keeps it a probe of an index for each.)
+# Changes of ours that may yet turn out to be what was seen: the open ones among those begun of late, which are few.
 _OPEN: Final = text("""
+WITH given AS MATERIALIZED (
+  SELECT change_id, attempt FROM intents
+  WHERE cluster = :cluster
+    AND recorded_at >= (
+      SELECT recorded_at - make_interval(secs => :margin) FROM watermarks WHERE cluster = :cluster
+    )
+    AND NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = intents.change_id OFFSET 0)
+)
 SELECT DISTINCT entity.entity_id, entity.path
-FROM intents JOIN intent_entities AS entity USING (change_id, attempt)
-WHERE intents.cluster = :cluster AND entity.entity_id = ANY(:ids)
-  AND intents.recorded_at >= (
-    SELECT recorded_at - make_interval(secs => :margin) FROM watermarks WHERE cluster = :cluster
-  )
-  AND NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = intents.change_id OFFSET 0)
+FROM given CROSS JOIN LATERAL (
+  SELECT entity_id, path FROM intent_entities
+  WHERE change_id = given.change_id AND attempt = given.attempt OFFSET 0
+) AS entity
+WHERE entity.entity_id = ANY(:ids)
 """).bindparams(bindparam("ids", type_=_TEXTS))
 
 _MOVE: Final = text("""

@@ -38,7 +38,7 @@ INTERVAL_S = 1.0
 OVERLOOKED_INTERVAL_S = 600.0
 """Between two looks at all znodes, for writes that nobody was notified of."""
 _FIRST_LOOK_S: Final = 60.0
-_PAGE: Final = 1_000
+_PAGE: Final = 500
 _HELD_BACK: Final = 20_000
 """Entities found to differ in a comparison of all before those are worked off."""
 _HEARTBEAT_S: Final = 10.0

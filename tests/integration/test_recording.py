@@ -16,10 +16,13 @@ import pytest_asyncio
 
 from app.audit.migrate import upgrade
 from app.devstack.postgres import SERVICE
+from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName, Tree
 from app.services import record
+from app.services.clusters import Caller
+from app.services.compact import CompactService
 from app.services.ports import AuditQuery
 from app.store import overlooked
 from tests.audit.rows import count
@@ -463,3 +466,45 @@ async def test_who_does_not_lead_records_nothing_and_keeps_behind_who_does(stage
     kept = other.store._purger._kept
     assert kept is not None
     assert kept[0] == watermark
+
+
+async def test_what_compaction_removes_is_ours(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    pair = Entity.of(user="olga", client_id="x")
+    await one.alter(pair, producer_byte_rate=1)
+    await one.record()
+    await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, remove=True),))
+    service = CompactService(one.audit, one.store)
+    caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+    run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
+    assert [result is not None and result.error is None async for result in run] == [True]
+    assert stage.zk.exists("/config/users/olga") is None
+    await one.alter(pair, producer_byte_rate=2)
+    await one.record()
+    assert await one.external() == []
+    kafka_writes(stage.zk, pair.path, rate(3))
+    await one.record()
+    assert [shown(record) for record in await one.external()] == [(0, 1, 1, {RATE: "2"}, {RATE: "3"})]
+
+
+async def test_the_separate_tree_of_client_configs_is_recorded_as_well(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await stage.replica(client_configs_layout="separate")
+    await one.record()
+    await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
+    await one.alter(ALICE, producer_byte_rate=1)
+    path = "/confplane/client-configs/users/alice"
+    stage.zk.set(path, data(acks="0", producer_byte_rate="7"))
+    notify(stage.zk, "users/alice")
+    await one.record()
+    [record] = await one.external()
+    assert record.intent.entities[0].path == path
+    # A quota has no business there: its value is that of an unknown key.
+    assert shown(record) == (0, 1, 1, {"acks": "all"}, {"acks": "0", RATE: None})
+    monkeypatch.setattr(overlooked, "OVERLOOKED_AGE_S", 0.0)
+    stage.zk.set(path, data(acks="1"))
+    assert await one.store.recording.notify_overlooked(lambda: True) == 1
+    await one.record()
+    assert len(await one.external()) == 2

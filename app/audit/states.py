@@ -13,6 +13,7 @@ from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
+from app.audit.trail_queries import TIME_SHIFT
 from app.services.chain import OwnWrite, Point
 from app.services.recorded import EXTERNAL, FACET, PRINCIPAL, SOURCE, RefusedError, Watermark
 
@@ -63,7 +64,7 @@ WITH given AS MATERIALIZED (
 )
 SELECT
   (SELECT count(*) FROM given) AS found,
-  given.revision, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms,
+  given.change_id, given.revision, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms,
   CAST(given.versions -> entity.path AS integer) AS version, entity.entity_id, entity.path, entity.version_read,
   entity.czxid_read
 FROM given LEFT JOIN LATERAL (
@@ -207,7 +208,14 @@ class PostgresEntityStates:
                 (
                     row.entity_id,
                     row.path,
-                    OwnWrite(row.revision, row.time_ms, row.version_read, row.czxid_read, row.version),
+                    OwnWrite(
+                        row.revision,
+                        row.time_ms,
+                        row.change_id.int >> TIME_SHIFT,
+                        row.version_read,
+                        row.czxid_read,
+                        row.version,
+                    ),
                 )
                 for row in rows
                 if row.path is not None

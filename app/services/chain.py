@@ -45,6 +45,8 @@ class OwnWrite:
 
     revision: int
     time_ms: int
+    began_ms: int
+    """The time that its id holds."""
     version_read: int | None
     """None: it was made on an absent znode."""
     czxid_read: int | None
@@ -63,6 +65,8 @@ class Run:
     revision: int
     """Of the last write of the run, or a later one at which its result still stood."""
     time_ms: int
+    listed_ms: int
+    """The time by which it is listed among all changes: before that of a change of ours which came after it."""
     guessed: frozenset[str] = frozenset()
     """Keys whose values before or after it are those of a later or earlier moment."""
 
@@ -107,12 +111,12 @@ def runs_of_others(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: i
     # start, then what each change of ours saw and left, then the end: the runs lie between left and seen.
     points = [start, *(point for base, result, _ in steps for point in (base, result)), end]
     points, guessed = _filled(points)
-    times = [(write.revision - 1, write.time_ms) for _, _, write in steps] + [(end.mzxid, time_ms)]
+    times = [(write.revision - 1, write.time_ms, min(write.time_ms, write.began_ms) - 1) for _, _, write in steps]
     found = []
-    for index, (revision, when) in enumerate(times):
+    for index, (revision, when, listed) in enumerate([*times, (end.mzxid, time_ms, time_ms)]):
         before, after = points[2 * index], points[2 * index + 1]
         if not before.same(after):
-            found.append(Run(before, after, revision, when, guessed[2 * index] | guessed[2 * index + 1]))
+            found.append(Run(before, after, revision, when, listed, guessed[2 * index] | guessed[2 * index + 1]))
     return found
 
 

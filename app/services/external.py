@@ -107,4 +107,4 @@ def change_id(cluster: str, path: str, run: Run) -> UUID:
     state = f"{cluster}\n{path}\n{end.czxid}\n{end.version}\n{run.after.present}"
     hashed = int.from_bytes(hashlib.sha256(state.encode()).digest()[:8])
     # Within a millisecond, by zxid.
-    return UUID(int=run.time_ms << 80 | 0x7 << 76 | (run.revision & 0xFFF) << 64 | 0b10 << 62 | hashed >> 2)
+    return UUID(int=run.listed_ms << 80 | 0x7 << 76 | (run.revision & 0xFFF) << 64 | 0b10 << 62 | hashed >> 2)

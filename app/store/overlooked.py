@@ -199,7 +199,7 @@ def _differs(mirror: Mirror, tree: Tree, entity_id: str, stat: Any) -> bool:
     node = mirror.trees[tree].nodes.get(entity_id)
     if node is None:
         return stat is not None
-    return stat is None or stat.mzxid != node.mzxid
+    return stat is None or stat.mzxid > node.mzxid
 
 
 def _path_of_id(entity_id: str) -> str:

@@ -48,7 +48,7 @@ class World:
             left = {name: text if name == key else None for name, text in self.now.content.items()}
             self.own.append(
                 OwnWrite(
-                    self.zxid, self.zxid,
+                    self.zxid, self.zxid, self.zxid - 1,
                     before.version if before.present else None, before.czxid if before.present else None,
                     self.now.version if self.now.present else None, seen, left,
                 )
@@ -106,7 +106,7 @@ def test_without_others_values_are_never_made_up(then: list[str]) -> None:
 
 def test_an_unknown_value_is_what_our_other_changes_saw() -> None:
     start = Point(present=True, czxid=5, version=0, mzxid=5, content={"a": "1", "b": "1"})
-    ours = OwnWrite(20, 20, 1, 5, 2, {"a": "2", "b": None}, {"a": "3", "b": None})
+    ours = OwnWrite(20, 20, 19, 1, 5, 2, {"a": "2", "b": None}, {"a": "3", "b": None})
     end = Point(present=True, czxid=5, version=3, mzxid=30, content={"a": "3", "b": "1"})
     first, second = runs_of_others(start, [ours], end, 1)
     assert (first.before.content, first.after.content) == ({"a": "1", "b": "1"}, {"a": "2", "b": "1"})
@@ -115,7 +115,7 @@ def test_an_unknown_value_is_what_our_other_changes_saw() -> None:
 
 def test_a_change_of_a_znode_that_is_gone_is_behind_the_chain() -> None:
     gone = Point(present=False, czxid=5, version=-1, mzxid=50)
-    late = OwnWrite(60, 60, 3, 5, 4)
+    late = OwnWrite(60, 60, 59, 3, 5, 4)
     back = Point(present=True, czxid=70, version=0, mzxid=70, content={"a": "1"})
     [run] = runs_of_others(gone, [late], back, 1)
     assert (run.before.present, run.writes) == (False, 1)
@@ -124,7 +124,7 @@ def test_a_change_of_a_znode_that_is_gone_is_behind_the_chain() -> None:
 def test_what_is_guessed_is_told_as_such() -> None:
     """Of two runs around a change of another facet, it can't be known which one wrote what the end has."""
     start = Point(present=True, czxid=5, version=0, mzxid=5, content={"a": "1", "b": "1"})
-    ours = OwnWrite(20, 20, 1, 5, 2, {"a": "1", "b": None}, {"a": "2", "b": None})
+    ours = OwnWrite(20, 20, 19, 1, 5, 2, {"a": "1", "b": None}, {"a": "2", "b": None})
     end = Point(present=True, czxid=5, version=3, mzxid=30, content={"a": "2", "b": "9"})
     first, second = runs_of_others(start, [ours], end, 1)
     assert first.after.content == {"a": "1", "b": "9"}

@@ -156,6 +156,9 @@ class ClusterSettings(_Group):
     client_configs_layout: ClientConfigsLayout | None = Field(
         default=None, description="Must be chosen where brokers are registered; shared otherwise"
     )
+    record_external_changes: bool = Field(
+        default=False, description="Record what others write to the cluster's configs, in the trail; still on trial"
+    )
     dynamic_client_configs: frozenset[str] = Field(
         default=frozenset(), description="Client configs that may be set besides KIP-649's three"
     )

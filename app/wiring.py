@@ -17,7 +17,14 @@ import yaml
 from app import properties
 from app.api.app import create_api, specification
 from app.api.context import Services
-from app.audit import Database, PostgresAuditLog, PostgresOpenChanges, PostgresRegistrationLog, PostgresRequestKeys
+from app.audit import (
+    Database,
+    PostgresAuditLog,
+    PostgresEntityStates,
+    PostgresOpenChanges,
+    PostgresRegistrationLog,
+    PostgresRequestKeys,
+)
 from app.crypto import ConfigRedactor, KafkaCipher, KafkaRotator, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
@@ -34,9 +41,11 @@ from app.services.config_describe import ConfigReader
 from app.services.config_levels import BrokerLevels, ServerProperties
 from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
+from app.services.external import redactor
 from app.services.idempotency import IdempotencyService
 from app.services.readiness import Readiness
 from app.services.reconcile import Reconciler
+from app.services.record import Recorder
 from app.services.rotate import RotateService
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import Access, FacetIndex, ZooKeeperStore
@@ -49,6 +58,7 @@ if TYPE_CHECKING:
 
     from app.domain.entities import Entity
     from app.domain.facets import Facet
+    from app.services.external import Redact
 
 _OTHERS = "*"
 """In ``server_properties``, every broker that is not named."""
@@ -134,17 +144,22 @@ def create_app(settings: Settings) -> ASGIApp:
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [Reconciler(store, parts.audit, changes, deadline_ms=deadline_ms) for store in parts.stores.values()]
+    states = PostgresEntityStates(parts.database)
+    recorders = [
+        Recorder(store, states, recorded(settings.clusters[name]), deadline_ms=deadline_ms)
+        for name, store in parts.stores.items()
+        if settings.clusters[name].record_external_changes
+    ]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
-            idempotency.start()
-            stack.push_async_callback(idempotency.stop)
-            for reconciler in reconcilers:
-                reconciler.start()
-                stack.push_async_callback(reconciler.stop)
+            background: list[IdempotencyService | Reconciler | Recorder] = [idempotency, *reconcilers, *recorders]
+            for work in background:
+                work.start()
+                stack.push_async_callback(work.stop)
             settling = asyncio.create_task(_settle_memory(parts.stores.values()))
             stack.callback(settling.cancel)
             yield
@@ -157,13 +172,21 @@ def create_app(settings: Settings) -> ASGIApp:
             describe=DescribeService(registrations),
             audit=parts.audit,
             registrations=registrations,
-            readiness=Readiness(parts.clusters, parts.audit, reconcilers),
+            readiness=Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders)),
         ),
         authenticator=AdminToken.from_file(settings.admin_token_file),
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         lifespan=lifespan,
     )
+
+
+def recorded(cluster: ClusterSettings) -> Redact:
+    """Return what the trail may have of a cluster's znodes that others wrote."""
+    facets: dict[Tree, list[Facet]] = {Tree.CONFIG: []}
+    for facet in (*_client_facets(cluster), Configs()):
+        facets.setdefault(_tree(facet, cluster), []).append(facet)
+    return redactor(facets)
 
 
 def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:

@@ -661,10 +661,12 @@ class AuditedEntity(AnswerModel):
     """One entity of a change. Null values in before and after are secrets, or keys of no facet."""
 
     id: EntityId
-    facet: Literal["client-quotas", "client-configs", "configs", "cluster"]
+    facet: Literal["client-quotas", "client-configs", "configs", "cluster", "node"] = Field(
+        description="node: all keys of the znode, in a change that others made; cluster: a freeze or a thaw"
+    )
     path: str = Field(description="Of the znode, below the cluster's chroot")
-    version_read: int | None
-    version: int | None
+    version_read: int | None = Field(description="The znode's version before; null where it was absent")
+    version: int | None = Field(description="The version it got; null where it was removed, or nothing was applied")
     keys: list[str]
     ops: list[AuditedOp]
     before: dict[str, str | None]
@@ -675,6 +677,10 @@ class AuditedChange(AnswerModel):
     """One change: its last attempt and its outcome."""
 
     change_id: ChangeId
+    kind: Literal["change", "external"] = Field(
+        description="external: others wrote it, past this service (a broker, Kafka's tools, a person by hand)"
+    )
+    writes: int | None = Field(description="Of an external change: how many writes it was, at least")
     cluster: str
     attempt: Annotated[int, Field(ge=1)]
     principal: str

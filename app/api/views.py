@@ -231,6 +231,8 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
     intent, outcome = record.intent, record.outcome
     return {
         "changeId": str(intent.change_id),
+        "kind": record.kind,
+        "writes": record.writes,
         "cluster": intent.cluster,
         "attempt": intent.attempt,
         "principal": intent.principal,

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
 from app.audit import migrate
 from app.audit.faults import COMMAND
-from app.audit.tables import TRANSIENT, metadata
+from app.audit.tables import POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _RETRY_AFTER_S: Final = 30
 
 _TABLES: Final = sorted(metadata.tables)
 _LASTING: Final = sorted(metadata.tables.keys() - {table.name for table in TRANSIENT})
+_POSITIONS: Final = [table.name for table in POSITIONS]
 
 _HAS_REVISION: Final = text("SELECT to_regclass('alembic_version') IS NOT NULL")
 _REVISION: Final = text("SELECT version_num FROM alembic_version")
@@ -35,7 +36,10 @@ SELECT
   ) AS owned,
   ARRAY(
     SELECT relname FROM pg_class
-    WHERE oid = ANY(tables.lasting) AND has_table_privilege(current_user, oid, 'UPDATE, DELETE, TRUNCATE')
+    WHERE oid = ANY(tables.lasting) AND (
+      has_table_privilege(current_user, oid, 'DELETE, TRUNCATE')
+      OR has_table_privilege(current_user, oid, 'UPDATE') AND NOT relname = ANY(:positions)
+    )
     ORDER BY relname
   ) AS alterable
 FROM (
@@ -43,7 +47,11 @@ FROM (
     ARRAY(SELECT to_regclass(name)::oid FROM unnest(:tables) AS name) AS oids,
     ARRAY(SELECT to_regclass(name)::oid FROM unnest(:lasting) AS name) AS lasting
 ) AS tables
-""").bindparams(bindparam("tables", type_=ARRAY(TEXT)), bindparam("lasting", type_=ARRAY(TEXT)))
+""").bindparams(
+    bindparam("tables", type_=ARRAY(TEXT)),
+    bindparam("lasting", type_=ARRAY(TEXT)),
+    bindparam("positions", type_=ARRAY(TEXT)),
+)
 
 
 async def check(connection: AsyncConnection) -> list[str]:
@@ -68,7 +76,8 @@ async def check(connection: AsyncConnection) -> list[str]:
         warnings.append(
             f"The database is at revision {revision}, which is of a later version of this service than this."
         )
-    state = (await connection.execute(_STATE, {"tables": _TABLES, "lasting": _LASTING})).one()
+    given = {"tables": _TABLES, "lasting": _LASTING, "positions": _POSITIONS}
+    state = (await connection.execute(_STATE, given)).one()
     if state.synchronous_commit in {"off", "local"}:
         warnings.append(
             f"synchronous_commit is {state.synchronous_commit}: a crash of Postgres may lose confirmed rows of the"

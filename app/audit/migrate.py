@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import NullPool, create_engine, text
 
 from app.audit.database import parse_dsn
-from app.audit.tables import TRANSIENT, metadata
+from app.audit.tables import POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def _grant(connection: Connection, role: str) -> str:
     schema = connection.scalar(text("SELECT current_schema()"))
     tables = ", ".join(quote(table.name) for table in metadata.sorted_tables)
     transient = ", ".join(quote(table.name) for table in TRANSIENT)
+    positions = ", ".join(quote(table.name) for table in POSITIONS)
     grantee = quote(role)
     for statement in (
         f"GRANT USAGE ON SCHEMA {quote(str(schema))} TO {grantee}",
@@ -145,10 +146,14 @@ def _grant(connection: Connection, role: str) -> str:
         f"REVOKE ALL ON TABLE {tables}, alembic_version FROM {grantee}, PUBLIC",
         f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
         f"GRANT UPDATE, DELETE ON TABLE {transient} TO {grantee}",
+        f"GRANT UPDATE ON TABLE {positions} TO {grantee}",
         f"GRANT SELECT ON TABLE alembic_version TO {grantee}",
     ):
         connection.execute(text(statement.replace(":", r"\:")))
-    return f"The role {role} may select and insert; it may update and delete only the keys of requests."
+    return (
+        f"The role {role} may select and insert; besides it may drop the keys of requests, and move the recorder's "
+        "position."
+    )
 
 
 def _ignore(_message: str) -> None:

@@ -1,6 +1,6 @@
-"""The tables of the trail and of the registrations, and those of requests with an Idempotency-Key.
+"""The tables of the trail and of the registrations, of requests with an Idempotency-Key, and the recorder's position.
 
-All are append-only, by trigger (the migrations make those), except for :data:`TRANSIENT`.
+All are append-only, by trigger (the migrations make those), except for :data:`TRANSIENT` and :data:`POSITIONS`.
 
 Every primary key holds the change id, so that range partitioning by it stays possible. Change ids are UUIDv7: their
 order is the order of time, and the first 48 bits are the time itself, in milliseconds. That is why a search by time is
@@ -67,6 +67,8 @@ intents: Final = Table(
     Column("reason", Text),
     Column("ticket", Text),
     _recorded_at(),
+    Column("kind", Text, nullable=False, server_default="change"),
+    Column("writes", Integer),
     Index(None, "cluster", "change_id"),
     Index(None, "cluster", "principal", "change_id"),
     Index(None, "cluster", "recorded_at"),
@@ -119,6 +121,7 @@ outcomes: Final = Table(
     _recorded_at(),
     CheckConstraint("NOT committed OR (revision IS NOT NULL AND time IS NOT NULL)", name="committed_is_whole"),
     Index("ix_outcomes_rejected", "cluster", "change_id", postgresql_where=text("NOT committed")),
+    Index("ix_outcomes_cluster_revision", "cluster", "revision", postgresql_where=text("committed")),
     comment="How a change ended; the first outcome stands",
 )
 
@@ -183,3 +186,31 @@ request_changes: Final = Table(
 TRANSIENT: Final = (request_changes, request_keys)
 """Tables whose rows come and go. What they say of changes is in the trail as well, and stays there; so the service's
 role may update and delete here, and nowhere else."""
+
+entity_states: Final = Table(
+    "entity_states",
+    metadata,
+    _name("cluster", primary_key=True),
+    _name("tree", primary_key=True),
+    _name("entity_id", primary_key=True),
+    Column("present", Boolean, nullable=False),
+    Column("czxid", BigInteger, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("mzxid", BigInteger, nullable=False),
+    Column("content", JSONB, nullable=False),
+    Column("accounted_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    comment="The last state of each entity that the trail explains; a position, which moves",
+)
+
+watermarks: Final = Table(
+    "watermarks",
+    metadata,
+    _name("cluster", primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("complete", Boolean, nullable=False),
+    _recorded_at(),
+    comment="Up to which revision the trail of a cluster is complete; a position, which moves",
+)
+
+POSITIONS: Final = (entity_states, watermarks)
+"""Tables that the service's role may update. All others it may only add to."""

@@ -35,7 +35,7 @@ _OPEN_WINDOW: Final = 100_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_TIME_SHIFT: Final = 80
+TIME_SHIFT: Final = 80
 """Bits of a change id below its 48 bits of milliseconds."""
 
 
@@ -70,13 +70,13 @@ async def get(connection: AsyncConnection, cluster: str, change_id: UUID) -> Aud
 
 def created_at(change_id: UUID) -> datetime:
     """Return the time that a change id holds."""
-    return _EPOCH + (change_id.int >> _TIME_SHIFT) * _MILLISECOND
+    return _EPOCH + (change_id.int >> TIME_SHIFT) * _MILLISECOND
 
 
 def first_id_at(moment: datetime) -> UUID:
     """Return the lowest change id of a moment or later: ids below it are of before."""
     milliseconds = math.ceil((moment - _EPOCH) / _MILLISECOND)
-    return UUID(int=min(max(milliseconds, 0), (1 << 48) - 1) << _TIME_SHIFT)
+    return UUID(int=min(max(milliseconds, 0), (1 << 48) - 1) << TIME_SHIFT)
 
 
 async def _candidates(
@@ -231,4 +231,4 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
             error_code=row.error_code,
             error=row.error,
         )
-    return AuditRecord(intent, created_at(row.change_id), outcome, row.concluded_at)
+    return AuditRecord(intent, created_at(row.change_id), outcome, row.concluded_at, row.kind, row.writes)

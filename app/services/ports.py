@@ -389,6 +389,10 @@ class AuditRecord:
     created_at: datetime
     outcome: Outcome | None
     recorded_at: datetime | None
+    kind: str = "change"
+    """``change``, or ``external``: made by others, and found by the recorder (app/services/record.py)."""
+    writes: int | None = None
+    """Of an external change: how many writes it certainly was."""
 
 
 class AuditLog(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from app.domain.errors import UnavailableError
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from app.services.clusters import Clusters
     from app.services.ports import AuditLog, StoreStatus
-    from app.services.reconcile import Reconciler
 
 _TIMEOUT_S = 3.0
 
@@ -35,13 +34,20 @@ class Report:
     warnings: tuple[str, ...]
 
 
+class Watchful(Protocol):
+    """Work in the background that knows what an operator should know."""
+
+    def warnings(self) -> list[str]:
+        """Return it, a sentence each."""
+
+
 class Readiness:
     """Answers readiness probes."""
 
-    def __init__(self, clusters: Clusters, audit: AuditLog, reconcilers: Collection[Reconciler] = ()) -> None:
+    def __init__(self, clusters: Clusters, audit: AuditLog, background: Collection[Watchful] = ()) -> None:
         self._clusters = clusters
         self._audit = audit
-        self._reconcilers = reconcilers
+        self._background = background
         self._was_ready = False
 
     async def report(self) -> Report:
@@ -56,7 +62,7 @@ class Readiness:
         except TimeoutError:
             postgres = f"Postgres did not answer within {_TIMEOUT_S:g} seconds"
         warnings += [f"{name}: {text}" for name, status in statuses.items() for text in status.warnings]
-        warnings += [text for reconciler in self._reconcilers for text in reconciler.warnings()]
+        warnings += [text for work in self._background for text in work.warnings()]
         sound = postgres is None and all(status.connected and status.loaded for status in statuses.values())
         self._was_ready = self._was_ready or sound
         return Report(self._was_ready, not sound, statuses, postgres, tuple(warnings))

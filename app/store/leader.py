@@ -54,7 +54,17 @@ class Leadership:
         Raises:
             UnavailableError: ZooKeeper did not answer by the deadline.
         """
-        self._session = None
+        try:
+            led = await self._seek(deadline)
+        except BaseException:
+            self._session = None
+            raise
+        if not led:
+            self._session = None
+        return led
+
+    async def _seek(self, deadline: float) -> bool:
+        # Until its answer the term that was found before goes on, as far as it reaches.
         session = self._keeper.current
         async with answered(self._name, deadline):
             began = time.monotonic()

@@ -7,6 +7,7 @@ mzxid, so it does not matter which of two readers of a node comes last.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -63,6 +64,8 @@ class TreeMirror:
     def __init__(self, facets: Mapping[str, FacetIndex]) -> None:
         self.nodes: dict[str, Node] = {}
         self.defective = 0
+        self.touched: dict[str, Node | None] | None = None
+        """Ids of nodes that were put or removed, with what was there before; None while nobody asks."""
         self._facets = dict(facets)
         self._ids: SortedList[str] = SortedList()
         self._facet_ids: dict[str, SortedList[str]] = {name: SortedList() for name in facets}
@@ -88,6 +91,11 @@ class TreeMirror:
         found = self._by_client.get("" if client_id is None else sanitize(client_id).replace("%", "~"), ())
         ids = self._facet_ids[facet]
         return [self.nodes[each] for each in sorted((found,) if isinstance(found, str) else found) if each in ids]
+
+    def page(self, after: str, size: int) -> list[Node]:
+        """Return nodes in the order of their ids, from behind one of them."""
+        ids = self._ids.irange(after, inclusive=(False, True))
+        return [self.nodes[entity_id] for entity_id in itertools.islice(ids, size)]
 
     def below(self, prefix: str) -> list[str]:
         """List all ids that start so."""
@@ -139,6 +147,8 @@ class TreeMirror:
             node = node._replace(id=entity_id)
             self.defective -= old.defect is not None
         self.nodes[entity_id] = node
+        if self.touched is not None:
+            self.touched.setdefault(entity_id, old)
         self.defective += node.defect is not None
         self._index_facets(entity_id, () if old is None else self._facets_of(old), self._facets_of(node))
         if old is None:
@@ -169,6 +179,8 @@ class TreeMirror:
         old = self.nodes.pop(entity_id, None)
         if old is None:
             return
+        if self.touched is not None:
+            self.touched.setdefault(entity_id, old)
         self.defective -= old.defect is not None
         for name in self._facets_of(old):
             self._facet_ids[name].remove(entity_id)

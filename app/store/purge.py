@@ -5,6 +5,9 @@ registered the oldest above the cap go as well: only replicas of this service re
 behind finds the gap and loads again. With brokers registered nothing younger goes, since a broker that was away for
 less is owed all of them.
 
+What a recorder has not accounted for is kept for longer, within limits: its notifications are where a person would
+look for what happened.
+
 Source: core/src/main/scala/kafka/common/ZkNodeChangeNotificationListener.scala.
 """
 
@@ -14,7 +17,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import ZookeeperError
 
@@ -23,6 +27,8 @@ from app.services.background import Background
 from app.store import loader, znodes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from app.store.follower import Follower
     from app.store.guard import Guard
     from app.store.session import Keeper, Session
@@ -31,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 EXPIRATION_MS: Final = 15 * 60 * 1000
 PERIOD_SECONDS: Final = 60.0
+_LONGEST: Final = 4
+"""How many times as old those become that nobody has accounted for."""
 _BATCH: Final = 200
 _SLACK: Final = 0.1
 """How far above the cap, as a part of it, the purge is called before its time."""
@@ -46,6 +54,7 @@ class Purger:
         self._guard = guard
         self._max = notifications_max
         self._wake = asyncio.Event()
+        self._kept: tuple[int, float] | None = None
         self._background = Background(self._purge_forever, name=f"zookeeper-purge-{name}")
 
     def start(self) -> None:
@@ -55,6 +64,10 @@ class Purger:
     async def stop(self) -> None:
         """Stop."""
         await self._background.stop()
+
+    def keep(self, above: int | None, seconds: float) -> None:
+        """Keep the notifications above a revision for a while, unless they are too many or much too old."""
+        self._kept = None if above is None else (above, time.monotonic() + seconds)
 
     def noticed(self) -> None:
         """Purge before the time when the notifications are well above the cap."""
@@ -81,7 +94,7 @@ class Purger:
             number for number in map(znodes.sequence_of, names) if number is not None and number < self._follower.next
         )
         surplus = 0 if self._guard.brokers or not self._guard.known else max(0, len(names) - self._max)
-        going = numbers[: max(surplus, await self._expired(session, numbers, now))]
+        going = numbers[: max(surplus, await self._due(session, numbers, now))]
         for start in range(0, len(going), _BATCH):
             await loader.delete(session, [znodes.change_path(number) for number in going[start : start + _BATCH]])
             self._follower.notifications -= len(going[start : start + _BATCH])
@@ -89,15 +102,27 @@ class Purger:
             logger.info("Cluster %s: purged %d notifications", self._name, len(going))
         return len(going)
 
-    async def _expired(self, session: Session, numbers: list[int], now: int) -> int:
-        """Return how many of the oldest are too old; their times rise with their numbers, so a few reads tell."""
-        low, high = 0, len(numbers)
-        while low < high:
-            middle = (low + high) // 2
-            stat = await session.exists(znodes.change_path(numbers[middle]))
-            # One that another replica or a broker just purged was too old, and so is all before it.
-            if stat is None or now - stat.ctime > EXPIRATION_MS:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    async def _due(self, session: Session, numbers: list[int], now: int) -> int:
+        """Return how many of the oldest are too old, and accounted for where somebody does so."""
+        kept = self._kept
+        if kept is None or kept[1] < time.monotonic():
+            return await _count(session, numbers, lambda stat: now - stat.ctime > EXPIRATION_MS)
+        return await _count(
+            session,
+            numbers,
+            lambda stat: now - stat.ctime > (EXPIRATION_MS if stat.czxid <= kept[0] else _LONGEST * EXPIRATION_MS),
+        )
+
+
+async def _count(session: Session, numbers: list[int], goes: Callable[[Any], bool]) -> int:
+    """Return how many of the oldest go; times and zxids rise with the numbers, so a few reads tell."""
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) // 2
+        stat = await session.exists(znodes.change_path(numbers[middle]))
+        # One that another replica or a broker just purged was too old, and so is all before it.
+        if stat is None or goes(stat):
+            low = middle + 1
+        else:
+            high = middle
+    return low

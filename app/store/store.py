@@ -20,7 +20,9 @@ from app.store.follower import Follower
 from app.store.guard import Guard
 from app.store.leader import Leadership
 from app.store.markers import Markers
+from app.store.overlooked import Overlooked
 from app.store.purge import Purger
+from app.store.recording import Recording
 from app.store.session import Keeper, Session, answered, unavailable
 
 if TYPE_CHECKING:
@@ -102,6 +104,10 @@ class ZooKeeperStore:
         self._purger = Purger(self.name, self._keeper, self._follower, self._guard, self._notifications_max)
         self.markers = Markers(self.name, self._keeper)
         self.leadership = Leadership(self.name, self._keeper)
+        overlooked = Overlooked(
+            self.name, self._keeper, self._follower, self._guard, notifications_max=self._notifications_max
+        )
+        self.recording = Recording(self.name, self._keeper, self._follower, self._purger, overlooked)
         self._follower.start()
         self.markers.start()
         self._purger.start()

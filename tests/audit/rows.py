@@ -13,6 +13,8 @@ from app.services.ports import Intent, IntentEntity, Outcome
 TABLES = ("change_keys", "intent_entities", "intents", "outcomes", "registrations")
 """Of what is recorded for good."""
 TRANSIENT = ("request_changes", "request_keys")
+POSITIONS = ("entity_states", "watermarks")
+"""Tables that are no history; the service may update them."""
 
 
 def change_id(time_ms: int, number: int) -> UUID:

@@ -11,7 +11,7 @@ from sqlalchemy import NullPool, create_engine, make_url
 
 from app.audit import migrate
 from app.audit.tables import metadata
-from tests.audit.rows import TABLES, TRANSIENT, committed, count, fetch, intent, run
+from tests.audit.rows import POSITIONS, TABLES, TRANSIENT, committed, count, fetch, intent, run
 
 if TYPE_CHECKING:
     from app.audit import PostgresAuditLog
@@ -30,7 +30,7 @@ def test_an_empty_database_is_brought_to_the_head_and_a_second_run_changes_nothi
         row[0]
         for row in fetch(database.owner_dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
     ]
-    assert tables == sorted([*TABLES, *TRANSIENT, "alembic_version"])
+    assert tables == sorted([*TABLES, *TRANSIENT, *POSITIONS, "alembic_version"])
 
 
 def test_two_migrations_at_once_take_turns(database: servers.Database) -> None:
@@ -67,7 +67,7 @@ def test_the_tables_in_code_are_those_of_the_migrations(migrated: servers.Databa
         }
         found = connection.exec_driver_sql(
             "SELECT conname FROM pg_constraint WHERE contype IN ('p', 'c', 'u') AND conrelid::regclass::text = ANY(%s)",
-            ([*TABLES, *TRANSIENT],),
+            ([*TABLES, *TRANSIENT, *POSITIONS],),
         )
         assert {row.conname for row in found} == checks
     engine.dispose()
@@ -105,7 +105,7 @@ async def test_a_refused_truncate_leaves_the_rows(migrated: servers.Database, lo
     assert count(migrated.owner_dsn, "outcomes") == 1
 
 
-def test_the_service_may_select_and_insert_and_drop_keys_and_nothing_else_however_much_it_was_given(
+def test_the_service_may_add_drop_keys_and_move_positions_and_nothing_else_however_much_it_was_given(
     migrated: servers.Database,
 ) -> None:
     rights = """
@@ -118,6 +118,7 @@ def test_the_service_may_select_and_insert_and_drop_keys_and_nothing_else_howeve
     """
     expected = {table: ["INSERT", "SELECT"] for table in TABLES} | {"alembic_version": ["SELECT"]}
     expected |= {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in TRANSIENT}
+    expected |= {table: ["INSERT", "SELECT", "UPDATE"] for table in POSITIONS}
     assert dict(fetch(migrated.owner_dsn, rights)) == expected
     run(migrated.owner_dsn, "GRANT ALL ON ALL TABLES IN SCHEMA public TO confplane; GRANT DELETE ON intents TO PUBLIC")
     assert dict(fetch(migrated.owner_dsn, rights)) != expected

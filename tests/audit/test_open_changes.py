@@ -131,7 +131,12 @@ async def test_a_different_second_outcome_is_counted_and_an_equal_one_is_not(
 
 def test_the_index_is_built_while_others_write_and_a_broken_one_is_built_anew(database: servers.Database) -> None:
     migrate.upgrade(database.owner_dsn, "confplane")
-    run(database.owner_dsn, "UPDATE alembic_version SET version_num = '0001'; DROP TABLE request_keys, request_changes")
+    run(
+        database.owner_dsn,
+        "UPDATE alembic_version SET version_num = '0001';"
+        "DROP TABLE entity_states, watermarks, request_keys, request_changes;"
+        "ALTER TABLE intents DROP COLUMN kind, DROP COLUMN writes",
+    )
     with psycopg.connect(database.owner_dsn) as writing:
         writing.execute("LOCK TABLE intents IN ROW EXCLUSIVE MODE")
         writing.execute("SELECT pg_current_xact_id()")
@@ -141,5 +146,6 @@ def test_the_index_is_built_while_others_write_and_a_broken_one_is_built_anew(da
         # It gave up waiting for that writer, and held up nobody meanwhile.
         assert time.monotonic() - started < 60
     migrate.upgrade(database.owner_dsn, "confplane")
-    valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'ix_intents_cluster_recorded_at'::regclass"
-    assert fetch(database.owner_dsn, valid) == [(True,)]
+    for index in ("ix_intents_cluster_recorded_at", "ix_outcomes_cluster_revision"):
+        valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = %s::regclass"
+        assert fetch(database.owner_dsn, valid, index) == [(True,)]

@@ -71,3 +71,29 @@ async def test_nothing_young_goes_while_brokers_are_registered(open_store: Opene
     await store.catch_up(soon())
     assert await purged(store) == 0
     assert len(raw_zk.get_children("/config/changes")) == 25
+
+
+async def test_what_was_not_recorded_is_kept_for_longer(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    raw_zk.create("/brokers/ids/0", b"{}", makepath=True)
+    paths = [kafka_writes(raw_zk, "users/alice", ONE) for _ in range(6)]
+    await store.catch_up(soon())
+    recorded, last = raw_zk.exists(paths[1]).czxid, raw_zk.exists(paths[-1]).ctime
+
+    async def left(minutes: int) -> int:
+        await store._purger.purge(cast("Session", Late(store._keeper.current, last + minutes * 60 * 1000)))
+        return len(raw_zk.get_children("/config/changes"))
+
+    store.recording.keep_notifications(recorded, 600)
+    assert await left(14) == 6
+    assert await left(16) == 4
+    assert await left(59) == 4
+    store.recording.keep_notifications(None, 600)
+    assert await left(16) == 0
+
+
+async def test_what_was_not_recorded_is_not_kept_for_ever(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    path = kafka_writes(raw_zk, "users/alice", ONE)
+    await store.catch_up(soon())
+    store.recording.keep_notifications(0, 600)
+    late = raw_zk.exists(path).ctime + 61 * 60 * 1000
+    assert await store._purger.purge(cast("Session", Late(store._keeper.current, late))) == 1

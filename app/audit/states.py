@@ -1,0 +1,281 @@
+"""What the recorder keeps in Postgres: the last state of each entity that the trail explains, and the watermark.
+
+A state moves in the same statement that writes the rows which explain it, and only from the state that it was decided
+on. So of two recorders that see the same thing, one moves the state and writes the rows, and the other does neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from sqlalchemy import Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.exc import DBAPIError
+
+from app.audit.trail_queries import TIME_SHIFT
+from app.services.chain import OwnWrite, Point
+from app.services.recorded import EXTERNAL, FACET, PRINCIPAL, SOURCE, RefusedError, Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+    from app.services.recorded import Key, Move
+
+_TEXTS: Final = ARRAY(Text)
+_OWN_PAGE: Final = 1_000
+
+_WATERMARK: Final = text("""
+SELECT revision, complete, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age
+FROM watermarks WHERE cluster = :cluster
+""")
+
+_ADVANCE: Final = text("""
+INSERT INTO watermarks AS known (cluster, revision, complete) VALUES (:cluster, :revision, :complete)
+ON CONFLICT (cluster) DO UPDATE SET
+  revision = greatest(known.revision, excluded.revision), complete = known.complete OR excluded.complete,
+  recorded_at = now()
+RETURNING revision, complete, CAST(0 AS float8) AS age
+""")
+
+# OFFSET 0 keeps each a probe of an index; as a join it may read the whole table.
+_KNOWN: Final = text("""
+SELECT given.tree, given.entity_id, present, czxid, version, mzxid, CASE WHEN :whole THEN content END AS content
+FROM unnest(:trees, :ids) AS given(tree, entity_id) CROSS JOIN LATERAL (
+  SELECT present, czxid, version, mzxid, content FROM entity_states AS state
+  WHERE state.cluster = :cluster AND state.tree = given.tree AND state.entity_id = given.entity_id OFFSET 0
+) AS state
+""").bindparams(bindparam("trees", type_=_TEXTS), bindparam("ids", type_=_TEXTS))
+
+_PRESENT: Final = text("""
+SELECT entity_id FROM entity_states
+WHERE cluster = :cluster AND tree = :tree AND entity_id > :after AND present ORDER BY entity_id LIMIT :size
+""")
+
+# Each change of ours that committed above a revision, by the paths it wrote.
+_OWN: Final = text("""
+WITH given AS MATERIALIZED (
+  SELECT change_id, attempt, revision, time, versions FROM outcomes
+  WHERE cluster = :cluster AND committed AND revision > :above
+  ORDER BY revision FETCH FIRST (:size) ROWS WITH TIES
+)
+SELECT
+  (SELECT count(*) FROM given) AS found,
+  given.change_id, given.revision, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms,
+  CAST(given.versions -> entity.path AS integer) AS version, entity.entity_id, entity.path, entity.version_read,
+  entity.czxid_read
+FROM given LEFT JOIN LATERAL (
+  SELECT entity_id, path, version_read, czxid_read FROM intent_entities
+  WHERE change_id = given.change_id AND attempt = given.attempt AND facet <> :facet OFFSET 0
+) AS entity ON true
+ORDER BY given.revision
+""")
+
+_CONTENTS: Final = text("""
+SELECT outcomes.revision, entity.path, entity.entity_id, entity.before, entity.after
+FROM outcomes JOIN intent_entities AS entity USING (change_id, attempt)
+WHERE outcomes.cluster = :cluster AND committed AND revision = ANY(:revisions) AND facet <> :facet
+""")
+
+# Changes of ours that may yet turn out to be what was seen: the open ones among those begun of late, which are few.
+_OPEN: Final = text("""
+WITH given AS MATERIALIZED (
+  SELECT change_id, attempt FROM intents
+  WHERE cluster = :cluster
+    AND recorded_at >= (
+      SELECT recorded_at - make_interval(secs => :margin) FROM watermarks WHERE cluster = :cluster
+    )
+    AND NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = intents.change_id OFFSET 0)
+)
+SELECT DISTINCT entity.entity_id, entity.path
+FROM given CROSS JOIN LATERAL (
+  SELECT entity_id, path FROM intent_entities
+  WHERE change_id = given.change_id AND attempt = given.attempt OFFSET 0
+) AS entity
+WHERE entity.entity_id = ANY(:ids)
+""").bindparams(bindparam("ids", type_=_TEXTS))
+
+_MOVE: Final = text("""
+WITH given AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+    tree text, entity_id text, was_present boolean, was_czxid bigint, was_version integer,
+    present boolean, czxid bigint, version integer, mzxid bigint, content jsonb, changes jsonb)
+), updated AS (
+  UPDATE entity_states AS state SET
+    present = given.present, czxid = given.czxid, version = given.version, mzxid = given.mzxid,
+    content = given.content, accounted_at = now()
+  FROM given
+  WHERE state.cluster = :cluster AND state.tree = given.tree AND state.entity_id = given.entity_id
+    AND state.present = given.was_present AND state.czxid = given.was_czxid AND state.version = given.was_version
+  RETURNING state.tree, state.entity_id
+), inserted AS (
+  INSERT INTO entity_states (cluster, tree, entity_id, present, czxid, version, mzxid, content)
+  SELECT :cluster, tree, entity_id, present, czxid, version, mzxid, content FROM given WHERE was_present IS NULL
+  ON CONFLICT DO NOTHING
+  RETURNING tree, entity_id
+), moved AS (
+  SELECT * FROM updated UNION ALL SELECT * FROM inserted
+), changes AS MATERIALIZED (
+  SELECT given.tree, given.entity_id, change.*
+  FROM given JOIN moved USING (tree, entity_id)
+  CROSS JOIN LATERAL jsonb_to_recordset(given.changes) AS change(
+    change_id uuid, path text, revision bigint, time_ms bigint, writes integer, version_read integer,
+    czxid_read bigint, versions jsonb, keys text[], before jsonb, after jsonb, reason text)
+), new_intents AS (
+  INSERT INTO intents (
+    change_id, attempt, cluster, principal, writer, source, request_id, reason, kind, writes)
+  SELECT change_id, 1, :cluster, :principal, '', :source, '', reason, :kind, writes FROM changes
+  ON CONFLICT DO NOTHING
+), new_entities AS (
+  INSERT INTO intent_entities (
+    change_id, attempt, position, cluster, entity_id, facet, path, version_read, czxid_read, keys, ops, before, after)
+  SELECT
+    change_id, 1, 0, :cluster, entity_id, :facet, path, version_read, czxid_read, keys, '[]', before, after
+  FROM changes
+  ON CONFLICT DO NOTHING
+), new_keys AS (
+  INSERT INTO change_keys (cluster, key, change_id)
+  SELECT :cluster, unnest(keys), change_id FROM changes
+  ON CONFLICT DO NOTHING
+), new_outcomes AS (
+  INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions)
+  SELECT change_id, 1, :cluster, true, revision, to_timestamp(time_ms / 1000.0), versions FROM changes
+  ON CONFLICT DO NOTHING
+)
+SELECT tree, entity_id FROM moved
+""")
+
+
+class PostgresEntityStates:
+    """Implements :class:`app.services.recorded.EntityStates`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def watermark(self, cluster: str) -> Watermark | None:
+        """Return a cluster's watermark: see the port."""
+
+        async def work(connection: AsyncConnection) -> Watermark | None:
+            row = (await connection.execute(_WATERMARK, {"cluster": cluster})).one_or_none()
+            return None if row is None else Watermark(row.revision, row.complete, row.age)
+
+        return await self._database.read(work)
+
+    async def advance(self, cluster: str, revision: int, *, complete: bool) -> Watermark:
+        """Raise the watermark: see the port."""
+
+        async def work(connection: AsyncConnection) -> Watermark:
+            parameters = {"cluster": cluster, "revision": revision, "complete": complete}
+            row = (await connection.execute(_ADVANCE, parameters)).one()
+            return Watermark(row.revision, row.complete, row.age)
+
+        return await self._database.read(work)
+
+    async def known(self, cluster: str, keys: Sequence[Key], *, whole: bool) -> dict[Key, Point]:
+        """Return states: see the port."""
+
+        async def work(connection: AsyncConnection) -> dict[Key, Point]:
+            parameters = {
+                "cluster": cluster, "whole": whole, "trees": [tree for tree, _ in keys], "ids": [id_ for _, id_ in keys]
+            }  # fmt: skip
+            rows = await connection.execute(_KNOWN, parameters)
+            return {
+                (row.tree, row.entity_id): Point(row.present, row.czxid, row.version, row.mzxid, row.content or {})
+                for row in rows
+            }
+
+        return await self._database.read(work)
+
+    async def present(self, cluster: str, tree: str, after: str, size: int) -> list[str]:
+        """Return ids of entities that were there: see the port."""
+
+        async def work(connection: AsyncConnection) -> list[str]:
+            parameters = {"cluster": cluster, "tree": tree, "after": after, "size": size}
+            return list((await connection.scalars(_PRESENT, parameters)).all())
+
+        return await self._database.read(work)
+
+    async def own(self, cluster: str, above: int) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
+        """Return changes of ours: see the port."""
+
+        async def work(connection: AsyncConnection) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
+            parameters = {"cluster": cluster, "above": above, "size": _OWN_PAGE, "facet": FACET}
+            rows = (await connection.execute(_OWN, parameters)).all()
+            found = [
+                (
+                    row.entity_id,
+                    row.path,
+                    OwnWrite(
+                        row.revision,
+                        row.time_ms,
+                        row.change_id.int >> TIME_SHIFT,
+                        row.version_read,
+                        row.czxid_read,
+                        row.version,
+                    ),
+                )
+                for row in rows
+                if row.path is not None
+            ]
+            return found, rows[-1].revision if rows and rows[0].found >= _OWN_PAGE else None
+
+        return await self._database.read(work)
+
+    async def contents(self, cluster: str, revisions: Sequence[int]) -> dict[tuple[int, str], tuple[Any, Any]]:
+        """Return what changes of ours saw and left: see the port."""
+
+        async def work(connection: AsyncConnection) -> dict[tuple[int, str], tuple[Any, Any]]:
+            parameters = {"cluster": cluster, "revisions": list(revisions), "facet": FACET}
+            rows = await connection.execute(_CONTENTS, parameters)
+            return {(row.revision, row.path): (row.before, row.after) for row in rows}
+
+        return await self._database.read(work)
+
+    async def open(self, cluster: str, ids: Sequence[str], margin_s: float) -> set[tuple[str, str]]:
+        """Return entities with changes that have no outcome: see the port."""
+
+        async def work(connection: AsyncConnection) -> set[tuple[str, str]]:
+            parameters = {"cluster": cluster, "ids": list(ids), "margin": margin_s}
+            return {(row.entity_id, row.path) for row in await connection.execute(_OPEN, parameters)}
+
+        return await self._database.read(work)
+
+    async def move(self, cluster: str, moves: Sequence[Move]) -> set[Key]:
+        """Move states and write what explains it: see the port."""
+        try:
+            rows = orjson.dumps([_row(move) for move in moves]).decode()
+        except orjson.JSONEncodeError:
+            raise RefusedError("it is no Unicode text") from None
+
+        async def work(connection: AsyncConnection) -> set[Key]:
+            parameters = {
+                "cluster": cluster, "rows": rows, "principal": PRINCIPAL, "source": SOURCE, "kind": EXTERNAL,
+                "facet": FACET,
+            }  # fmt: skip
+            return {(row.tree, row.entity_id) for row in await connection.execute(_MOVE, parameters)}
+
+        try:
+            return await self._database.read(work)
+        except DBAPIError as error:
+            # Its text may hold what stands in the row.
+            raise RefusedError(type(error.orig).__name__) from None
+
+
+def _row(move: Move) -> dict[str, Any]:
+    was, now = move.before, move.after
+    return {
+        "tree": move.key[0],
+        "entity_id": move.key[1],
+        "was_present": None if was is None else was.present,
+        "was_czxid": None if was is None else was.czxid,
+        "was_version": None if was is None else was.version,
+        "present": now.present,
+        "czxid": now.czxid,
+        "version": now.version,
+        "mzxid": now.mzxid,
+        "content": now.content,
+        "changes": move.changes,
+    }

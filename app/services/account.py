@@ -1,0 +1,261 @@
+"""Accounting: how entities came from the states that the trail explains to those that were seen.
+
+What changes of ours account for moves the state. What they don't is a run of others, and becomes a row of the trail. An
+entity for which a change of ours is still open waits until it is settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from app.domain.entities import Entity
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree
+from app.services.chain import ABSENT, Point, explained, runs_of_others
+from app.services.external import row_of
+from app.services.ports import full_path
+from app.services.recorded import Move, RefusedError, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.services.chain import OwnWrite
+    from app.services.external import Redact
+    from app.services.recorded import EntityStates, Key, RecordedStore
+
+logger = logging.getLogger(__name__)
+
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 2_000_000
+_CALL_S: Final = 10.0
+_CONCURRENCY: Final = 64
+
+
+class Accounts:
+    """What is to be accounted for in one cluster.
+
+    Args:
+        store: The cluster.
+        states: The trail.
+        redact: From tree and node to what the trail may have of it.
+        margin_s: How long before the watermark was written a change may have begun that is not settled.
+
+    Attributes:
+        pending: What was seen and is not accounted for.
+        refused: Entities whose states Postgres can't take.
+    """
+
+    def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, margin_s: float) -> None:
+        self.pending: dict[Key, Seen] = {}
+        self.refused: set[Key] = set()
+        self._store = store
+        self._states = states
+        self._redact = redact
+        self._margin_s = margin_s
+
+    def add(self, key: Key, seen: Seen) -> None:
+        """Take what was seen; of several sights of an entity the last counts, and the first one's past."""
+        waiting = self.pending.get(key)
+        if key not in self.refused:
+            self.pending[key] = seen if waiting is None else replace(seen, old=waiting.old)
+
+    def check_leading(self) -> None:
+        """Stop the work where another process may lead by now.
+
+        Raises:
+            UnavailableError: It may.
+        """
+        if not self._store.leadership.held:
+            raise UnavailableError(f"Cluster {self._store.name}: another process may lead now")
+
+    async def settle(self, watermark: int) -> bool:
+        """Account for what is pending; return whether all of it was.
+
+        Args:
+            watermark: Changes of ours up to it are in the states.
+
+        Raises:
+            UnavailableError: A store is away; what is not done stays pending.
+        """
+        if not self.pending:
+            return True
+        own = await self._own(watermark)
+        seen = sorted(self.pending.items(), key=lambda item: item[1].mzxid)
+        for start in range(0, len(seen), _BATCH):
+            self.check_leading()
+            await self._batch(dict(seen[start : start + _BATCH]), own, watermark)
+        return not self.pending
+
+    async def _own(self, watermark: int) -> dict[Key, list[OwnWrite]]:
+        """Return changes of ours above a revision, by what they wrote."""
+        found: dict[Key, list[OwnWrite]] = {}
+        above: int | None = watermark
+        while above is not None:
+            rows, above = await self._states.own(self._store.name, above)
+            for entity_id, path, write in rows:
+                found.setdefault((_tree_of(path), entity_id), []).append(write)
+        return found
+
+    async def _batch(self, batch: dict[Key, Seen], own: Mapping[Key, list[OwnWrite]], watermark: int) -> None:
+        states = await self._states.known(self._store.name, list(batch), whole=False)
+        moves: dict[Key, Move] = {}
+        unexplained: dict[Key, Seen] = {}
+        for key, seen in batch.items():
+            state, writes = states.get(key), own.get(key, ())
+            start = state or ABSENT
+            if _nothing_new(state, seen):
+                del self.pending[key]
+            elif explained(start, writes, seen.shape) or _only_a_parent(start, writes, seen):
+                moves[key] = Move(key, state, self._end(key, seen, start, writes))
+            else:
+                unexplained[key] = seen
+        if unexplained:
+            moves.update(await self._explain(unexplained, watermark))
+        moved = await self.move(list(moves.values()))
+        for key in moved:
+            self.pending.pop(key, None)
+
+    async def _explain(self, unexplained: dict[Key, Seen], watermark: int) -> dict[Key, Move]:
+        """Return how entities came to be as they are, which no known change of ours did."""
+        name = self._store.name
+        unexplained = await self._confirmed(unexplained)
+        if not unexplained:
+            return {}
+        # Open ones first: what is concluded in between is then found among those that have an outcome.
+        ids = list({entity_id for _, entity_id in unexplained})
+        waiting = {
+            (_tree_of(path), entity_id) for entity_id, path in await self._states.open(name, ids, self._margin_s)
+        }
+        own = await self._own(watermark)
+        whole = await self._states.known(name, list(unexplained), whole=True)
+        revisions = {write.revision for key in unexplained for write in own.get(key, ())}
+        contents = await self._states.contents(name, sorted(revisions)) if revisions else {}
+        moves: dict[Key, Move] = {}
+        for key, seen in unexplained.items():
+            tree, entity = Tree(key[0]), Entity.from_id(key[1])
+            path = full_path(tree, entity)
+            writes = [_with_contents(write, contents.get((write.revision, path))) for write in own.get(key, ())]
+            state = whole.get(key)
+            start = state or ABSENT
+            end = self._end(key, seen, start, writes)
+            if _nothing_new(state, seen):
+                self.pending.pop(key, None)
+                continue
+            runs = runs_of_others(start, writes, end, seen.time_ms)
+            if runs and key in waiting:
+                continue
+            hidden = _hidden_keys(start, seen)
+            rows = (
+                row_of(name, path, run, seen.node, hidden if len(runs) == 1 and not writes else None) for run in runs
+            )
+            moves[key] = Move(key, state, end, tuple(row for row in rows if row is not None))
+        return moves
+
+    async def _confirmed(self, unexplained: dict[Key, Seen]) -> dict[Key, Seen]:
+        """Ask ZooKeeper about entities that this mirror has not: another's may have known better."""
+        slots = asyncio.Semaphore(_CONCURRENCY)
+
+        async def one(key: Key, seen: Seen) -> tuple[Key, Seen] | None:
+            tree, entity = Tree(key[0]), Entity.from_id(key[1])
+            if seen.node is not None:
+                return key, seen
+            if self._store.recording.unreadable(tree, entity):
+                self.pending.pop(key, None)
+                return None
+            async with slots:
+                absent = await self._store.recording.absent_at(tree, entity, time.monotonic() + _CALL_S)
+            if absent is None:
+                # It is there, and by now in the mirror.
+                self.pending[key] = replace(seen, node=self._store.get(tree, key[1]))
+                return None
+            self.pending[key] = Seen(None, absent[0], seen.old, absent[1])
+            return key, self.pending[key]
+
+        found = await asyncio.gather(*(one(key, seen) for key, seen in unexplained.items()))
+        return dict(each for each in found if each is not None)
+
+    async def move(self, moves: Sequence[Move]) -> set[Key]:
+        """Write moves, in pieces, and return what moved; where Postgres refuses one, the others are written."""
+        moved: set[Key] = set()
+        for piece in _pieces(moves):
+            parts = [piece]
+            while parts:
+                part = parts.pop()
+                try:
+                    moved |= await self._states.move(self._store.name, part)
+                except RefusedError as error:
+                    if len(part) > 1:
+                        middle = len(part) // 2
+                        parts += [part[middle:], part[:middle]]
+                        continue
+                    logger.error(  # noqa: TRY400 - the traceback would tell nothing more
+                        "Cluster %s: Postgres refused the state of %s: %s", self._store.name, part[0].key[1], error
+                    )
+                    self.refused.add(part[0].key)
+                    self.pending.pop(part[0].key, None)
+        return moved
+
+    def _end(self, key: Key, seen: Seen, start: Point, own: Sequence[OwnWrite]) -> Point:
+        if seen.node is None:
+            # With what tells changes made before it from those that create the node again.
+            made = [write.revision if write.version_read is None else write.czxid_read or 0 for write in own]
+            return replace(seen.shape, czxid=max(start.czxid, *(each for each in made if each <= seen.revision), 0))
+        return self.point(Tree(key[0]), seen.node)
+
+    def point(self, tree: Tree, node: Node) -> Point:
+        """Return a node as a state, with what the trail may have of its content."""
+        content = self._redact(tree, node)
+        return Point(present=True, czxid=node.czxid, version=node.version, mzxid=node.mzxid, content=content)
+
+
+def _nothing_new(state: Point | None, seen: Seen) -> bool:
+    """Say whether the trail explains what was seen, or something later."""
+    return (state or ABSENT).same(seen.shape) or (state is not None and seen.mzxid <= state.mzxid)
+
+
+def _only_a_parent(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
+    """Say whether a node came without content: mostly as the parent of another, by whoever made that."""
+    node = seen.node
+    return not start.present and not own and node is not None and not node.items and node.defect is None
+
+
+def _with_contents(write: OwnWrite, contents: tuple[Any, Any] | None) -> OwnWrite:
+    if contents is None:
+        return write
+    before, after = contents
+    return replace(write, before=before, after=after)
+
+
+def _hidden_keys(start: Point, seen: Seen) -> frozenset[str] | None:
+    """Return the keys whose values differ, secrets included, where what was there before is known in full."""
+    old, node = seen.old, seen.node
+    if old is None or node is None or (old.czxid, old.version) != (start.czxid, start.version):
+        return None
+    before, after = old.config, node.config
+    return frozenset(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def _tree_of(path: str) -> str:
+    within = path.startswith(f"{Tree.CLIENT_CONFIGS.value}/")
+    return Tree.CLIENT_CONFIGS.value if within else Tree.CONFIG.value
+
+
+def _pieces(moves: Iterable[Move]) -> Iterable[list[Move]]:
+    """Cut moves into pieces of one statement each."""
+    piece: list[Move] = []
+    size = 0
+    for move in moves:
+        length = sum(len(key) + len(value or "") + 8 for key, value in move.after.content.items()) + 200
+        length *= 1 + 3 * len(move.changes)
+        if piece and (len(piece) == _BATCH or size + length > _BATCH_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(move)
+        size += length
+    if piece:
+        yield piece

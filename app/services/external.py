@@ -1,0 +1,110 @@
+"""The row of a change that others made: its id, and what of a znode the trail may have."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from app.domain.entities import Entity
+from app.services.chain import changed_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.domain.facets import Facet, Tree
+    from app.services.chain import Content, Run
+
+    Redact = Callable[[Tree, Node], Content]
+
+_CACHED: Final = 10_000
+_LONGEST_KEY: Final = 1_000
+"""Characters; an index has no room for a key that is much longer."""
+
+
+def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:
+    """Return what tells a znode's config without secrets: values only of keys of a facet that has them as no secrets.
+
+    Args:
+        facets: By tree, the facets whose keys are in its nodes.
+    """
+    cache: dict[tuple[Tree, tuple[str, ...], str], bool] = {}
+
+    def shown(tree: Tree, entity_id: str, key: str) -> bool:
+        # It depends on the types of an entity, not on its names.
+        kind = (tree, tuple([part.partition("=")[0] for part in entity_id.split(",")]), key)
+        known = cache.get(kind)
+        if known is None:
+            if len(cache) >= _CACHED:
+                cache.clear()
+            known = cache[kind] = _shown(facets[tree], Entity.from_id(entity_id), key)
+        return known
+
+    def redact(tree: Tree, node: Node) -> Content:
+        return {
+            storable(key): value if shown(tree, node.id, key) and "\0" not in value else None
+            for key, value in zip(node.items[::2], node.items[1::2], strict=True)
+        }
+
+    return redact
+
+
+def _shown(facets: Sequence[Facet], entity: Entity, key: str) -> bool:
+    owners = [facet for facet in facets if facet.owns(entity, key)]
+    return bool(owners) and not any(facet.has_secrets and facet.is_secret(entity, key) for facet in owners)
+
+
+def storable(key: str) -> str:
+    """Return a key as Postgres can take it."""
+    return key.replace("\0", "�")
+
+
+def row_of(
+    cluster: str, path: str, run: Run, node: Node | None, differing: frozenset[str] | None
+) -> dict[str, Any] | None:
+    """Return the row of a run of others; None where it left the content as it was.
+
+    Args:
+        cluster: The cluster.
+        path: The full path of the znode.
+        run: What others wrote.
+        node: The znode as it is now.
+        differing: The keys that differ, secrets included, where that is known.
+    """
+    before, after = run.before, run.after
+    keys = changed_keys(before.content, after.content)
+    if differing is not None:
+        keys = sorted({*keys, *map(storable, differing)})
+    elif not keys and before.present and after.present:
+        # Whether what is not told was set to what it was can't be known: that it was written is told.
+        keys = sorted(key for key, value in after.content.items() if value is None or key in run.guessed)
+    defect = None if node is None or node.version != after.version or not after.present else node.defect
+    if not keys and defect is None:
+        return None
+    return {
+        "change_id": str(change_id(cluster, path, run)),
+        "path": path,
+        "revision": run.revision,
+        "time_ms": run.time_ms,
+        "writes": run.writes,
+        "version_read": before.version if before.present else None,
+        "czxid_read": before.czxid if before.present else None,
+        "versions": {path: after.version} if after.present else {},
+        "keys": [key for key in keys if len(key) <= _LONGEST_KEY],
+        "before": before.content,
+        "after": after.content,
+        "reason": None if defect is None else f"The znode {storable(defect)}",
+    }
+
+
+def change_id(cluster: str, path: str, run: Run) -> UUID:
+    """Return the id of a run: a UUIDv7 of ZooKeeper's time, and for the rest a hash of the state that it ends in.
+
+    In this way it takes its place among all changes, and whoever finds the run gives it the same.
+    """
+    end = run.after if run.after.present else run.before
+    state = f"{cluster}\n{path}\n{end.czxid}\n{end.version}\n{run.after.present}"
+    hashed = int.from_bytes(hashlib.sha256(state.encode()).digest()[:8])
+    # Within a millisecond, by zxid.
+    return UUID(int=run.listed_ms << 80 | 0x7 << 76 | (run.revision & 0xFFF) << 64 | 0b10 << 62 | hashed >> 2)

@@ -1,0 +1,253 @@
+"""The recorder: what others write (brokers, Kafka's tools, a person by hand) gets its row in the trail, once.
+
+Each process has one per cluster, and of those the leader's works. The mirror tells which entities were touched. About
+a second later, when the outcomes of changes of ours are written, each is compared with the last state that the trail
+explains (app/services/account.py).
+
+When a leader begins, and when the mirror was loaded again, all entities are compared: so what was written while no
+process ran is found as well. On first contact every entity's state is taken as it is.
+
+The watermark is the revision up to which everything is accounted for. It is raised after the states have moved: what a
+recorder leaves half done is looked at again, and a state that has moved explains itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree
+from app.services.account import Accounts
+from app.services.background import Background
+from app.services.recorded import Move, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.domain.changes import Node
+    from app.services.external import Redact
+    from app.services.recorded import EntityStates, RecordedStore, Watermark
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+OVERLOOKED_INTERVAL_S = 600.0
+"""Between two looks at all znodes, for writes that nobody was notified of."""
+_FIRST_LOOK_S: Final = 60.0
+_PAGE: Final = 500
+_HELD_BACK: Final = 20_000
+"""Entities found to differ in a comparison of all before those are worked off."""
+_HEARTBEAT_S: Final = 10.0
+_HEALTHY_S: Final = 60.0
+"""A watermark that was not written for this long has no recorder that comes after it."""
+
+
+class Recorder:
+    """Records one cluster.
+
+    Args:
+        store: The cluster, started.
+        states: The trail.
+        redact: From tree and node to what the trail may have of it.
+        deadline_ms: How long a request may take.
+    """
+
+    def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, deadline_ms: int) -> None:
+        self._store = store
+        self._states = states
+        self._accounts = Accounts(store, states, redact, margin_s=2 * deadline_ms / 1000 + 120)
+        self._background = Background(self._run, name=f"recorder-{store.name}")
+        self._looking = Background(self._look_forever, name=f"recorder-look-{store.name}")
+        self._troubled_since: float | None = None
+        self._leading = False
+        self._begin_term()
+
+    def _begin_term(self) -> None:
+        self._watermark: Watermark | None = None
+        self._written_at = float("-inf")
+        self._anew = False
+        self._target = 0
+        self._accounts.pending.clear()
+        self._accounts.refused.clear()
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        self._background.start()
+        self._looking.start()
+
+    async def stop(self) -> None:
+        """Stop. What was not recorded is another process's, or this one's after its next start."""
+        await self._looking.stop()
+        await self._background.stop()
+        self._step_down()
+
+    def warnings(self) -> list[str]:
+        """Return what an operator should know; only the leader knows anything."""
+        name, found = self._store.name, []
+        if self._troubled_since is not None and time.monotonic() - self._troubled_since > _HEALTHY_S:
+            found.append(
+                f"{name}: for {time.monotonic() - self._troubled_since:.0f} s changes made by others could not be"
+                " recorded; they will be"
+            )
+        if self._accounts.refused:
+            found.append(
+                f"{name}: Postgres refuses the states of {len(self._accounts.refused)} entities, and what others change"
+                f" there is not recorded: {min(self._accounts.refused)[1][:200]}"
+            )
+        return found
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            try:
+                await self.round()
+            except UnavailableError as error:
+                if self._troubled_since is None:
+                    logger.warning("Cluster %s: recording has to wait: %s", self._store.name, error.detail)
+                    self._troubled_since = time.monotonic()
+            except Exception:
+                logger.exception("Cluster %s: recording failed", self._store.name)
+                self._troubled_since = self._troubled_since or time.monotonic()
+            else:
+                self._troubled_since = None
+
+    async def round(self) -> bool:
+        """Account for what was touched before the last round, if this process leads; return whether it does.
+
+        Raises:
+            UnavailableError: A store is away. What is not accounted for is looked at again.
+        """
+        if not self._store.leadership.held:
+            self._step_down()
+            await self._stand_by()
+            return False
+        if not self._leading:
+            self._begin_term()
+            self._store.recording.begin()
+            self._leading = True
+        await self._work()
+        return True
+
+    def _step_down(self) -> None:
+        if self._leading:
+            self._store.recording.end()
+            self._leading = False
+
+    async def _stand_by(self) -> None:
+        """Keep this process's purge behind the watermark of whoever records."""
+        if time.monotonic() - self._written_at < _HEARTBEAT_S:
+            return
+        watermark = await self._states.watermark(self._store.name)
+        self._written_at = time.monotonic()
+        recorded = None if watermark is None or watermark.age_s > _HEALTHY_S else watermark.revision
+        self._store.recording.keep_notifications(recorded, _HEALTHY_S)
+
+    async def _work(self) -> None:
+        store = self._store.recording
+        watermark = self._watermark = self._watermark or await self._begin()
+        if watermark is None:
+            return
+        if self._anew:
+            await self._compare_all(watermark)
+        # What was touched by the round before this one: the outcomes of our own changes are written by now.
+        if await self._accounts.settle(watermark.revision) and self._target:
+            await self._advance(self._target, watermark)
+        touched = store.touched()
+        if touched is None:
+            return
+        self._anew = self._anew or touched.anew
+        self._target = touched.revision
+        for key, old in touched.old.items():
+            self._accounts.add(key, Seen(self._store.get(Tree(key[0]), key[1]), touched.revision, old))
+
+    async def _begin(self) -> Watermark | None:
+        name = self._store.name
+        watermark = await self._states.watermark(name)
+        freshness = self._store.freshness()
+        if watermark is None and freshness is not None:
+            watermark = await self._states.advance(name, freshness[0], complete=False)
+            logger.info("Cluster %s: first contact: its configs are taken as they are", name)
+        return watermark
+
+    async def _advance(self, revision: int, known: Watermark) -> None:
+        now, complete = time.monotonic(), not self._anew
+        if revision > known.revision or known.complete < complete or now - self._written_at > _HEARTBEAT_S:
+            self._watermark = await self._states.advance(self._store.name, revision, complete=complete)
+            self._written_at = now
+            self._store.recording.keep_notifications(self._watermark.revision, _HEALTHY_S)
+
+    # -- all entities
+
+    async def _compare_all(self, watermark: Watermark) -> None:
+        """Find the entities that are not as their states say, and take those that have none on first contact."""
+        store, accounts = self._store.recording, self._accounts
+        freshness = self._store.freshness()
+        if freshness is None:
+            return
+        revision, taken, began = freshness[0], 0, time.monotonic()
+        for tree in store.trees:
+            after = ""
+            while nodes := store.nodes(tree, after, _PAGE):
+                after = nodes[-1].id
+                taken += await self._compare_nodes(tree, nodes, revision, watermark)
+            after = ""
+            while ids := await self._states.present(self._store.name, tree.value, after, _PAGE):
+                after = ids[-1]
+                for entity_id in ids:
+                    if self._store.get(tree, entity_id) is None:
+                        accounts.pending.setdefault((tree.value, entity_id), Seen(None, revision))
+                await self._work_off(watermark)
+        self._anew = False
+        if taken:
+            logger.info(
+                "Cluster %s: the states of %d entities were taken as they are, in %.1f s",
+                *(self._store.name, taken, time.monotonic() - began),
+            )
+
+    async def _compare_nodes(self, tree: Tree, nodes: Sequence[Node], revision: int, watermark: Watermark) -> int:
+        """Compare some nodes; return how many were taken as they are."""
+        accounts = self._accounts
+        known = await self._states.known(self._store.name, [(tree.value, node.id) for node in nodes], whole=False)
+        baselines = []
+        for node in nodes:
+            key = (tree.value, node.id)
+            state, seen = known.get(key), Seen(node, revision)
+            if state is None and not watermark.complete and node.czxid <= watermark.revision:
+                baselines.append(Move(key, None, accounts.point(tree, node)))
+            elif state is None or not state.same(seen.shape):
+                accounts.pending.setdefault(key, seen)
+        if baselines:
+            accounts.check_leading()
+            await accounts.move(baselines)
+        await self._work_off(watermark)
+        return len(baselines)
+
+    async def _work_off(self, watermark: Watermark) -> None:
+        if len(self._accounts.pending) > _HELD_BACK:
+            await self._accounts.settle(watermark.revision)
+
+    # -- writes without a notification
+
+    async def _look_forever(self) -> None:
+        wait = min(_FIRST_LOOK_S, OVERLOOKED_INTERVAL_S)
+        while True:
+            await asyncio.sleep(wait * random.uniform(0.9, 1.1))  # noqa: S311 - no secret
+            wait = OVERLOOKED_INTERVAL_S
+            if not self._store.leadership.held:
+                continue
+            try:
+                written = await self._store.recording.notify_overlooked(lambda: self._store.leadership.held)
+            except UnavailableError as error:
+                logger.info("Cluster %s: the look at all znodes was interrupted: %s", self._store.name, error.detail)
+            except Exception:
+                logger.exception("Cluster %s: the look at all znodes failed", self._store.name)
+            else:
+                if written:
+                    logger.warning(
+                        "Cluster %s: %d znodes were written without a notification; it is written now",
+                        *(self._store.name, written),
+                    )

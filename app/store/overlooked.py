@@ -1,0 +1,211 @@
+"""Writes that nobody was notified of: found by a walk over all znodes, and notified.
+
+A write without a notification reaches no broker and no mirror. The walk compares the Stats of all znodes with the
+mirror. What differs and has done so for a minute gets the missing notification, which gives the write its place in the
+order; all else follows from that, here as in every other process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import NoNodeError, ZookeeperError
+
+from app.domain.entities import DEFAULT_NODE, EntityType
+from app.store import loader, znodes
+from app.store.session import answered, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.domain.facets import Tree
+    from app.store.follower import Follower
+    from app.store.guard import Guard
+    from app.store.mirror import Mirror
+    from app.store.session import Keeper, Session
+
+OVERLOOKED_AGE_S = 60.0
+"""How long a write may be without its notification: whoever made it may be about to write that."""
+_PLURALS: Final = {kind.value: kind.plural for kind in EntityType}
+_PAGE: Final = 200
+_PAUSE_S: Final = 0.1
+"""After each page: a look at a million znodes takes some ten minutes, and nobody waits for it."""
+_CALL_S: Final = 30.0
+_MOST: Final = 1_000
+"""Notifications written in one look."""
+
+
+class Overlooked:
+    """The walk over one cluster's znodes."""
+
+    def __init__(self, name: str, keeper: Keeper, follower: Follower, guard: Guard, *, notifications_max: int) -> None:
+        self._name = name
+        self._keeper = keeper
+        self._follower = follower
+        self._guard = guard
+        self._max = notifications_max
+        self._absent: dict[str, float] = {}
+
+    @property
+    def _mirror(self) -> Mirror:
+        if self._follower.mirror is None:
+            raise unavailable(f"Cluster {self._name}: its configs were not loaded from ZooKeeper yet")
+        return self._follower.mirror
+
+    async def notify(self, held: Callable[[], bool]) -> int:
+        """Look at all znodes, and write the notifications that are missing; return how many.
+
+        Args:
+            held: Whether this process still leads.
+
+        Raises:
+            UnavailableError: It does not, or ZooKeeper is away; what was written is.
+        """
+        suspects: dict[tuple[Tree, str], None] = {}
+        try:
+            for tree in self._mirror.trees:
+                await self._look(tree, suspects, held)
+        except ZookeeperError as error:
+            raise unavailable(f"Cluster {self._name}: ZooKeeper answered {type(error).__name__}") from None
+        overdue = await self._overdue(suspects) if suspects else []
+        paths = {path for _, path in suspects}
+        self._absent = {path: since for path, since in self._absent.items() if path in paths}
+        written = 0
+        for path in dict.fromkeys(path for _, path in overdue):
+            full = self._guard.brokers and self._follower.notifications >= self._max
+            if not held() or written == _MOST or full:
+                break
+            await self._notify(path)
+            written += 1
+        return written
+
+    async def _look(self, tree: Tree, suspects: dict[tuple[Tree, str], None], held: Callable[[], bool]) -> None:
+        """Compare a tree's Stats with the mirror's, in pages."""
+        walk = _Walk(tree, self._mirror, suspects)
+        for kind in znodes.CONFIG_TYPES:
+            walk.list(self._session(held), kind)
+        await walk.done()
+        after = ""
+        while nodes := self._mirror.trees[tree].page(after, _PAGE):
+            after = nodes[-1].id
+            for node in nodes:
+                walk.compare(self._session(held), node.id)
+            await walk.done()
+            await self._list_clients(walk, held)
+            await asyncio.sleep(_PAUSE_S)
+        await self._list_clients(walk, held)
+
+    async def _list_clients(self, walk: _Walk, held: Callable[[], bool]) -> None:
+        while walk.users:
+            for path in walk.users[:_PAGE]:
+                walk.list(self._session(held), f"{path}/clients")
+            del walk.users[:_PAGE]
+            await walk.done()
+
+    def _session(self, held: Callable[[], bool]) -> Session:
+        if not held():
+            raise unavailable(f"Cluster {self._name}: another process may lead now")
+        return self._keeper.current
+
+    async def _overdue(self, suspects: dict[tuple[Tree, str], None]) -> list[tuple[Tree, str]]:
+        """Return those that still differ from the mirror after it caught up, and have for long enough."""
+        await self._follower.catch_up(time.monotonic() + _CALL_S)
+        session = self._keeper.current
+        found: list[tuple[int, Tree, str]] = []
+        async with answered(self._name, time.monotonic() + _CALL_S):
+            now_ms = (await session.touch()).mtime
+        for tree, path in suspects:
+            full, entity_id = f"{tree.value}/{path}", znodes.entity_id(path)
+            if entity_id is None or full in self._mirror.forbidden:
+                continue
+            async with answered(self._name, time.monotonic() + _CALL_S):
+                stat = await session.exists(full)
+            if not _differs(self._mirror, tree, entity_id, stat):
+                continue
+            if stat is None:
+                since = self._absent.setdefault(path, time.monotonic())
+                if time.monotonic() - since >= OVERLOOKED_AGE_S:
+                    found.append((0, tree, path))
+            elif now_ms - stat.mtime >= OVERLOOKED_AGE_S * 1000:
+                found.append((stat.mzxid, tree, path))
+        return [(tree, path) for _, tree, path in sorted(found)]
+
+    async def _notify(self, path: str) -> None:
+        session = self._keeper.current
+        async with answered(self._name, time.monotonic() + _CALL_S):
+            results = await session.multi(
+                [
+                    ("set", znodes.writer_path(session.writer), b"", -1),
+                    ("sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(path)),
+                ]
+            )
+            for result in results:
+                if isinstance(result, NoNodeError):
+                    self._keeper.replace(session)
+                if isinstance(result, Exception):
+                    raise unavailable(f"Cluster {self._name}: ZooKeeper refused a notification")
+
+
+class _Walk:
+    """One look at one tree.
+
+    Attributes:
+        users: Paths of users that may have client-ids to be listed.
+    """
+
+    def __init__(self, tree: Tree, mirror: Mirror, suspects: dict[tuple[Tree, str], None]) -> None:
+        self.users: list[str] = []
+        self._tree = tree
+        self._mirror = mirror
+        self._suspects = suspects
+        self._window = loader.Window()
+
+    async def done(self) -> None:
+        """Wait for what was asked."""
+        await self._window.done()
+
+    def list(self, session: Session, parent: str) -> None:
+        """Look for children that the mirror has not."""
+
+        def take(value: Any) -> None:
+            for name in () if value is None or value is loader.FORBIDDEN else value[0]:
+                path = f"{parent}/{name}"
+                entity_id = znodes.entity_id(path)
+                if entity_id is not None and entity_id not in self._mirror.trees[self._tree].nodes:
+                    self._suspects[self._tree, path] = None
+                    if parent == "users":
+                        self.users.append(path)
+
+        self._window.add(session.children(f"{self._tree.value}/{parent}"), take)
+
+    def compare(self, session: Session, entity_id: str) -> None:
+        """Compare an entity that the mirror has."""
+        path = _path_of_id(entity_id)
+
+        def take(stat: Any) -> None:
+            if stat is loader.FORBIDDEN:
+                return
+            if _differs(self._mirror, self._tree, entity_id, stat):
+                self._suspects[self._tree, path] = None
+            if stat is not None and stat.numChildren and path.startswith("users/") and path.count("/") == 1:
+                self.users.append(path)
+
+        self._window.add(session.exists(f"{self._tree.value}/{path}"), take)
+
+
+def _differs(mirror: Mirror, tree: Tree, entity_id: str, stat: Any) -> bool:
+    node = mirror.trees[tree].nodes.get(entity_id)
+    if node is None:
+        return stat is not None
+    return stat is None or stat.mzxid > node.mzxid
+
+
+def _path_of_id(entity_id: str) -> str:
+    """Return the path of an id that is known to be canonical, without taking it apart any further."""
+    parts = []
+    for part in entity_id.split(","):
+        kind, separator, name = part.partition("=")
+        parts.append(f"{_PLURALS[kind]}/{name.replace('~', '%') if separator else DEFAULT_NODE}")
+    return "/".join(parts)

@@ -1,0 +1,107 @@
+"""What a cluster's store does for the recorder: tells what was touched in the mirror, and what is absent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kazoo.exceptions import NoNodeError
+
+from app.services.recorded import Touched
+from app.store import znodes
+from app.store.session import answered, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from app.domain.changes import Node
+    from app.domain.entities import Entity
+    from app.domain.facets import Tree
+    from app.store.follower import Follower
+    from app.store.mirror import Mirror
+    from app.store.overlooked import Overlooked
+    from app.store.purge import Purger
+    from app.store.session import Keeper
+
+
+class Recording:
+    """Implements :class:`app.services.recorded.Recording`."""
+
+    def __init__(self, name: str, keeper: Keeper, follower: Follower, purger: Purger, overlooked: Overlooked) -> None:
+        self._name = name
+        self._keeper = keeper
+        self._follower = follower
+        self._purger = purger
+        self._overlooked = overlooked
+        self._watched: Mirror | None = None
+
+    # -- what was touched
+
+    def begin(self) -> None:
+        """Take what is touched from now on; see the port."""
+        self.end()
+
+    def end(self) -> None:
+        """Take no more; see the port."""
+        if self._watched is not None:
+            for tree in self._watched.trees.values():
+                tree.touched = None
+        self._watched = None
+
+    def touched(self) -> Touched | None:
+        """Return what was touched since the last call; see the port."""
+        mirror = self._follower.mirror
+        if mirror is None:
+            return None
+        anew = mirror is not self._watched
+        found: dict[tuple[str, str], Node | None] = {}
+        for tree, copy in mirror.trees.items():
+            for entity_id, old in (copy.touched or {}).items():
+                found[tree.value, entity_id] = old
+            copy.touched = {}
+        self._watched = mirror
+        return Touched(self._follower.revision, anew, found)
+
+    @property
+    def trees(self) -> Sequence[Tree]:
+        """The trees of the mirror."""
+        return tuple(self._mirror.trees)
+
+    def nodes(self, tree: Tree, after: str, size: int) -> list[Node]:
+        """Return nodes of a tree in the order of their ids; see the port."""
+        return self._mirror.trees[tree].page(after, size)
+
+    def unreadable(self, tree: Tree, entity: Entity) -> bool:
+        """Say whether a node is there that this service may not read."""
+        return znodes.path_of(tree, entity) in self._mirror.forbidden
+
+    @property
+    def _mirror(self) -> Mirror:
+        if self._follower.mirror is None:
+            raise unavailable(f"Cluster {self._name}: its configs were not loaded from ZooKeeper yet")
+        return self._follower.mirror
+
+    async def absent_at(self, tree: Tree, entity: Entity, deadline: float) -> tuple[int, int] | None:
+        """Return when ZooKeeper has no node for an entity; see the port."""
+        session = self._keeper.current
+        async with answered(self._name, deadline):
+            touched = session.touch()
+
+            def taken(value: Any, error: Exception | None) -> None:
+                if error is None or isinstance(error, NoNodeError):
+                    self._follower.take(session, tree, entity.path, value)
+
+            reply = session.get(znodes.path_of(tree, entity)).then(taken)
+            stat = await touched
+            try:
+                await reply
+            except NoNodeError:
+                return stat.mzxid, stat.mtime
+            return None
+
+    def keep_notifications(self, above: int | None, seconds: float) -> None:
+        """Have the purge keep notifications; see the port."""
+        self._purger.keep(above, seconds)
+
+    async def notify_overlooked(self, held: Callable[[], bool]) -> int:
+        """Write the notifications that are missing; see the port."""
+        return await self._overlooked.notify(held)

@@ -1,0 +1,148 @@
+"""The recorder in services as they run: what others write appears in the audit API, whoever leads and whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE
+from app.domain.entities import Entity
+from tests.support.service import Service
+from tests.support.stepping import CONSTANTS_VARIABLE
+from tests.support.stores import kafka_writes
+
+pytestmark = pytest.mark.long
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+    from tests.support.servers import Database
+
+QUICK = {
+    "app.services.reconcile.INTERVAL_S": 0.2,
+    "app.services.record.INTERVAL_S": 0.2,
+    "app.services.record.OVERLOOKED_INTERVAL_S": 0.5,
+    "app.store.overlooked.OVERLOOKED_AGE_S": 0.5,
+}
+LEADER = "/confplane/leader"
+
+
+@pytest.fixture
+def migrated(database: Database) -> Database:
+    upgrade(database.owner_dsn, SERVICE)
+    return database
+
+
+@pytest.fixture
+def services(tmp_path: Path, chroot: str, migrated: Database) -> tuple[Service, Service]:
+    def service() -> Service:
+        return Service(
+            tmp_path,
+            connect=chroot,
+            dsn=migrated.service_dsn,
+            cluster={"record_external_changes": True},
+            settings={CONSTANTS_VARIABLE: json.dumps(QUICK)},
+            module="tests.support.stepping",
+        )
+
+    return service(), service()
+
+
+def rate(value: int) -> bytes:
+    return f'{{"version":1,"config":{{"producer_byte_rate":"{value}"}}}}'.encode()
+
+
+async def external(client: ConfplaneClient, **filters: str) -> list[dict[str, Any]]:
+    return [item async for item in client.items("audit", **filters) if item["kind"] == "external"]
+
+
+async def recorded(client: ConfplaneClient, entity: str, number: int) -> list[dict[str, Any]]:
+    """Wait for so many external changes of an entity."""
+    deadline = time.monotonic() + 120
+    while len(found := await external(client, entity=entity)) < number:
+        assert time.monotonic() < deadline, found
+    return found
+
+
+async def settled(client: ConfplaneClient, zk: KazooClient) -> None:
+    """Wait until an entity written now is recorded, so that all before it is."""
+
+    written: set[str] = set()
+
+    async def told() -> bool:
+        found = await external(client, entity="user=last")
+        return any(item["entities"][0]["after"]["producer_byte_rate"] in written for item in found)
+
+    deadline = time.monotonic() + 120
+    while not await told():
+        # Again and again: what is there at first contact is taken as it is.
+        value = time.time_ns()
+        written.add(str(value))
+        kafka_writes(zk, "users/last", rate(value))
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+
+
+async def test_changes_of_others_appear_in_the_trail_of_both(
+    services: tuple[Service, Service], raw_zk: KazooClient
+) -> None:
+    with services[0] as one, services[1] as two:
+        async with one.client() as first, two.client() as second:
+            await settled(first, raw_zk)
+            await first.put("client-quotas", Entity.of(user="alice"), {"producer_byte_rate": 1})
+            kafka_writes(raw_zk, "users/alice", rate(2))
+            await second.put("client-quotas", Entity.of(user="alice"), {"producer_byte_rate": 3})
+            await settled(second, raw_zk)
+            changes = [item async for item in second.items("audit", entity="user=alice")]
+            told = [(item["kind"], item["writes"], item["entities"][0]["versionRead"]) for item in changes]
+            # Newest first; two processes with one clock made ours.
+            assert told == [("change", None, 1), ("external", 1, 0), ("change", None, None)]
+            [change] = [item for item in changes if item["kind"] == "external"]
+            assert change["principal"] == "External:unknown"
+            assert change["outcome"] == "committed"
+            assert change["entities"][0]["facet"] == "node"
+            assert change["entities"][0]["before"] == {"producer_byte_rate": "1"}
+            assert change["entities"][0]["after"] == {"producer_byte_rate": "2"}
+            assert (await first.request("GET", f"audit/{change['changeId']}")).body == change
+            # Without a notification, it takes the look at all znodes.
+            raw_zk.set("/config/users/alice", rate(4))
+            found = await recorded(first, "user=alice", 2)
+            assert found[0]["entities"][0]["after"] == {"producer_byte_rate": "4"}
+
+
+async def test_a_leader_killed_amid_changes_of_others(services: tuple[Service, Service], raw_zk: KazooClient) -> None:
+    one, two = services
+    one.start()
+    try:
+        async with one.client() as client:
+            await settled(client, raw_zk)
+        with two:
+            for number in range(300):
+                kafka_writes(raw_zk, f"users/u{number % 60}", rate(number + 1))
+                if number == 200:
+                    one.stop(kill=True)
+            async with two.client() as client:
+                await settled(client, raw_zk)
+                found = await external(client)
+    finally:
+        one.__exit__()
+    versions: dict[str, list[tuple[int, int]]] = {}
+    for change in found:
+        [entity] = change["entities"]
+        versions.setdefault(entity["id"], []).append((entity["version"], change["writes"]))
+    for number in range(60):
+        runs = sorted(versions[f"user=u{number}"])
+        # Each run ends where its length says, counted from the end of the one before it.
+        reached = -1
+        for version, writes in runs:
+            assert version == reached + writes
+            reached = version
+        assert reached == 4

@@ -1,0 +1,511 @@
+"""The recorder on real ZooKeeper and Postgres: what others write is in the trail once, with before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import kazoo.exceptions
+import pytest
+import pytest_asyncio
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE
+from app.domain.changes import Op
+from app.domain.entities import Entity
+from app.domain.errors import UnavailableError
+from app.domain.facets import FacetName, Tree
+from app.services import record
+from app.services.clusters import Caller
+from app.services.compact import CompactService
+from app.services.ports import AuditQuery
+from app.store import overlooked
+from tests.audit.rows import count
+from tests.support import servers
+from tests.support.recording import Replica, assert_chains, everything, shown, states
+from tests.support.stores import ALICE, BILLING, kafka_writes, notify, soon
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.devstack.postgres import Postgres
+
+RATE = "producer_byte_rate"
+
+
+def data(**config: str) -> bytes:
+    pairs = ",".join(f'"{key}":"{value}"' for key, value in config.items())
+    return f'{{"version":1,"config":{{{pairs}}}}}'.encode()
+
+
+def rate(value: int) -> bytes:
+    return data(producer_byte_rate=str(value))
+
+
+class Stage:
+    """Replicas on one chroot and one database."""
+
+    def __init__(self, chroot: str, database: servers.Database, zk: KazooClient, directory: Path) -> None:
+        self.chroot = chroot
+        self.database = database
+        self.zk = zk
+        self._directory = directory
+        self.replicas: list[Replica] = []
+
+    async def replica(self, *, leads: bool = True, **cluster: Any) -> Replica:
+        self.replicas.append(await Replica(self.chroot, self.database, self._directory, **cluster).start(leads=leads))
+        return self.replicas[-1]
+
+    async def close(self) -> None:
+        while self.replicas:
+            await self.replicas.pop().stop()
+
+
+@pytest_asyncio.fixture
+async def stage(chroot: str, postgres: Postgres, raw_zk: KazooClient, tmp_path: Path) -> AsyncIterator[Stage]:
+    database = servers.make_database(postgres)
+    upgrade(database.owner_dsn, SERVICE)
+    stage = Stage(chroot, database, raw_zk, tmp_path)
+    yield stage
+    await stage.close()
+
+
+async def test_what_was_there_at_first_contact_is_a_state_and_no_change(stage: Stage) -> None:
+    for number in range(30):
+        kafka_writes(stage.zk, f"users/u{number}", rate(number))
+    one = await stage.replica()
+    await one.record()
+    assert await one.trail() == []
+    known = states(stage.database.owner_dsn)
+    assert len(known) == 30
+    stat = stage.zk.exists("/config/users/u7")
+    assert known["user=u7"] == (True, stat.czxid, 0, {RATE: "7"})
+
+
+async def test_a_write_of_kafkas_tools_is_recorded_once_with_before_and_after(stage: Stage) -> None:
+    kafka_writes(stage.zk, "users/alice", rate(1))
+    one, two = await stage.replica(), await stage.replica()
+    await one.record()
+    await two.record()
+    kafka_writes(stage.zk, "users/alice", data(producer_byte_rate="2", acks="all"))
+    stat = stage.zk.exists("/config/users/alice")
+    await asyncio.gather(one.record(), two.record())
+    await asyncio.gather(two.record(), one.record())
+    [record] = await one.trail()
+    assert shown(record) == (0, 1, 1, {RATE: "1"}, {RATE: "2", "acks": "all"})
+    assert record.kind == "external"
+    assert record.intent.principal == "External:unknown"
+    assert record.intent.entities[0].keys == ("acks", RATE)
+    assert record.outcome is not None
+    assert (record.outcome.revision, record.outcome.time_ms) == (stat.mzxid, stat.mtime)
+    assert int(record.created_at.timestamp() * 1000) == stat.mtime
+    for filters in ({"entity_id": "user=alice"}, {"key": "acks"}, {"principal": "External:unknown"}):
+        assert await one.trail(**filters) == [record]
+    assert await one.audit.get("default", record.intent.change_id) == record
+
+
+async def test_a_created_entity_is_recorded_and_a_parent_without_content_is_not(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    kafka_writes(stage.zk, "users/alice/clients/billing", rate(5))
+    await one.record()
+    [record] = await one.trail()
+    assert record.intent.entities[0].entity_id == BILLING.id
+    assert shown(record) == (None, 0, 1, {}, {RATE: "5"})
+    await one.alter(Entity.of(user="olga", client_id="x"), producer_byte_rate=1)
+    await one.record()
+    assert len(await one.external()) == 1
+
+
+async def test_runs_between_our_own_changes_are_told_apart(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    await one.alter(ALICE, producer_byte_rate=1)
+    for value in (2, 3, 4):
+        kafka_writes(stage.zk, "users/alice", data(producer_byte_rate=str(value), acks="1"))
+    await one.store.catch_up(soon(60))
+    await one.alter(ALICE, consumer_byte_rate=9)
+    await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
+    for value in (5, 6):
+        stage.zk.set("/config/users/alice", data(producer_byte_rate=str(value)))
+    notify(stage.zk, "users/alice")
+    await one.record()
+    first, second = await one.external()
+    assert shown(first) == (0, 3, 3, {RATE: "1"}, {RATE: "4", "acks": "1"})
+    assert shown(second) == (
+        5, 7, 2, {RATE: "4", "acks": "all", "consumer_byte_rate": "9"}, {RATE: "6"}
+    )  # fmt: skip
+    assert_chains(await one.trail())
+
+
+async def test_what_was_written_while_no_process_ran_is_recorded_once_in_order(stage: Stage) -> None:
+    kafka_writes(stage.zk, "users/gone", rate(1))
+    kafka_writes(stage.zk, "users/again", rate(1))
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    await stage.close()
+    kafka_writes(stage.zk, "users/zoe", rate(3))
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    stage.zk.delete("/config/users/gone")
+    stage.zk.delete("/config/users/again")
+    kafka_writes(stage.zk, "users/again", rate(2))
+    kafka_writes(stage.zk, "users/bob", rate(4))
+    for name in stage.zk.get_children("/config/changes"):
+        stage.zk.delete(f"/config/changes/{name}")
+    two = await stage.replica()
+    await two.record()
+    await two.record()
+    found = {record.intent.entities[0].entity_id: shown(record) for record in await two.external()}
+    assert found == {
+        "user=zoe": (None, 0, 1, {}, {RATE: "3"}),
+        "user=alice": (0, 1, 1, {RATE: "1"}, {RATE: "2"}),
+        "user=gone": (0, None, 1, {RATE: "1"}, {}),
+        "user=again": (0, 0, 2, {RATE: "1"}, {RATE: "2"}),
+        "user=bob": (None, 0, 1, {}, {RATE: "4"}),
+    }
+    records, _ = await two.audit.search(AuditQuery("default"))
+    newest_first = [record.intent.entities[0].entity_id for record in records if record.kind == "external"]
+    written = ["user=zoe", "user=alice", "user=again", "user=bob"]
+    assert [each for each in reversed(newest_first) if each != "user=gone"] == written
+
+
+async def test_deleted_and_created_again_under_our_eyes(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    stage.zk.delete("/config/users/alice")
+    notify(stage.zk, "users/alice")
+    await one.record()
+    kafka_writes(stage.zk, "users/alice", rate(7))
+    await one.record()
+    await one.alter(ALICE, producer_byte_rate=8)
+    await one.record()
+    gone, back = await one.external()
+    assert shown(gone) == (0, None, 1, {RATE: "1"}, {})
+    assert shown(back) == (None, 0, 1, {}, {RATE: "7"})
+    assert len(await one.trail()) == 4
+    # Twice the same: a state that is gone is not taken for the one before it.
+    stage.zk.delete("/config/users/alice")
+    notify(stage.zk, "users/alice")
+    await one.record()
+    assert len(await one.external()) == 3
+
+
+async def test_equal_content_moves_the_state_and_makes_no_row(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    kafka_writes(stage.zk, "users/alice", rate(1))
+    await one.record()
+    assert await one.external() == []
+    assert states(stage.database.owner_dsn)["user=alice"][2] == 1
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    await one.record()
+    assert [shown(record) for record in await one.external()] == [(1, 2, 1, {RATE: "1"}, {RATE: "2"})]
+
+
+async def test_secrets_are_told_of_and_never_told(stage: Stage) -> None:
+    scram = "salt=MHRhbnQ=,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=8192"
+    kafka_writes(stage.zk, "users/alice", data(**{"SCRAM-SHA-256": "salt=first-secret", RATE: "1"}))
+    kafka_writes(stage.zk, "brokers/0", data(**{"ssl.key.password": "first-password", "background.threads": "4"}))
+    one = await stage.replica()
+    await one.record()
+    kafka_writes(stage.zk, "users/alice", data(**{"SCRAM-SHA-256": scram, RATE: "1"}))
+    kafka_writes(stage.zk, "brokers/0", data(**{"ssl.key.password": "other-password", "background.threads": "5"}))
+    kafka_writes(stage.zk, "users/bob", data(**{"SCRAM-SHA-512": "salt=bobs-secret", "my.own": "private-thing"}))
+    await one.record()
+    found = {record.intent.entities[0].entity_id: record for record in await one.external()}
+    assert shown(found["user=alice"])[3:] == ({"SCRAM-SHA-256": None, RATE: "1"}, {"SCRAM-SHA-256": None, RATE: "1"})
+    assert found["user=alice"].intent.entities[0].keys == ("SCRAM-SHA-256",)
+    assert shown(found["broker=0"])[3:] == (
+        {"ssl.key.password": None, "background.threads": "4"},
+        {"ssl.key.password": None, "background.threads": "5"},
+    )
+    assert found["broker=0"].intent.entities[0].keys == ("background.threads", "ssl.key.password")
+    assert shown(found["user=bob"])[3:] == ({}, {"SCRAM-SHA-512": None, "my.own": None})
+    # A secret that may have been set anew while nobody looked is told of as well.
+    await stage.close()
+    kafka_writes(stage.zk, "users/bob", data(**{"SCRAM-SHA-512": "salt=later-secret", "my.own": "private-thing"}))
+    two = await stage.replica()
+    await two.record()
+    later = (await two.external())[-1].intent.entities[0]
+    assert (later.entity_id, later.keys) == ("user=bob", ("SCRAM-SHA-512", "my.own"))
+    text = everything(stage.database.owner_dsn)
+    for secret in ("secret", "-password", "private-thing", "c3RvcmVk"):
+        assert secret not in text
+
+
+async def test_an_entity_with_an_open_change_of_ours_waits_until_it_is_settled(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    conclude = one.audit.conclude
+
+    async def lost(_outcomes: Any) -> bool:
+        return False
+
+    cast("Any", one.audit).conclude = lost
+    await one.alter(ALICE, producer_byte_rate=2)
+    kafka_writes(stage.zk, "users/alice", rate(3))
+    kafka_writes(stage.zk, "users/bob", rate(3))
+    await one.store.catch_up(soon(60))
+    for _ in range(3):
+        await one.round()
+    assert [record.intent.entities[0].entity_id for record in await one.external()] == ["user=bob"]
+    cast("Any", one.audit).conclude = conclude
+    one.reconciler._old_s = 0
+    await one.reconciler.round()
+    await one.record()
+    assert [shown(record)[:3] for record in await one.external(entity_id="user=alice")] == [(1, 2, 1)]
+    assert_chains(await one.trail())
+
+
+async def test_a_recorder_that_ends_amid_its_work_is_followed_by_one_that_finds_each_change_once(
+    stage: Stage,
+) -> None:
+    one = await stage.replica()
+    await one.record()
+    for number in range(40):
+        kafka_writes(stage.zk, f"users/u{number}", rate(number + 1))
+    await one.store.catch_up(soon(60))
+    await one.round()
+    move, moved = one.states.move, 0
+
+    async def half(cluster: str, moves: Any) -> Any:
+        """Postgres takes it, and the process ends before it knows."""
+        nonlocal moved
+        await move(cluster, moves[:20])
+        moved += 1
+        raise KeyError
+
+    cast("Any", one.states).move = half
+    with pytest.raises(KeyError):
+        await one.recorder.round()
+    assert moved == 1
+    assert count(stage.database.owner_dsn, "outcomes") == 20
+    two = await stage.replica()
+    cast("Any", one.states).move = move
+    await asyncio.gather(two.record(), one.record())
+    assert len({record.intent.entities[0].entity_id for record in await two.external()}) == 40
+    assert count(stage.database.owner_dsn, "outcomes") == 40
+
+
+async def test_a_content_that_postgres_can_not_take_as_it_is(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    kafka_writes(stage.zk, "users/nul", b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"\\u0000"}}')
+    kafka_writes(stage.zk, "users/long", data(**{secrets.token_hex(2500): "1", RATE: "2"}))
+    kafka_writes(stage.zk, "users/broken", b"no json")
+    kafka_writes(stage.zk, "users/fine", rate(1))
+    await one.record()
+    found = {record.intent.entities[0].entity_id: record for record in await one.external()}
+    assert set(found) == {"user=nul", "user=long", "user=broken", "user=fine"}
+    # A name that is too long for an index: it can't be recorded, which is told, and the others are.
+    long = secrets.token_hex(4500)
+    kafka_writes(stage.zk, f"users/{long}", rate(1))
+    kafka_writes(stage.zk, "users/other", rate(1))
+    assert one.recorder.warnings() == []
+    await one.record()
+    assert set(states(stage.database.owner_dsn)) == {*found, "user=other"}
+    [warning] = one.recorder.warnings()
+    assert "Postgres refuses the states of 1 entities" in warning
+    assert found["user=broken"].intent.reason == "The znode does not hold JSON"
+    assert shown(found["user=nul"])[4] == {"a�b": None, RATE: None}
+
+
+async def test_a_write_without_a_notification_is_found_and_notified(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka_writes(stage.zk, "users/alice", rate(1))
+    kafka_writes(stage.zk, "users/alice/clients/billing", rate(1))
+    kafka_writes(stage.zk, "users/gone", rate(1))
+    one, two = await stage.replica(), await stage.replica()
+    await one.record()
+    stage.zk.set("/config/users/alice", rate(2))
+    stage.zk.create("/config/users/alice/clients/new", rate(3))
+    stage.zk.create("/config/users/other/clients/deep", rate(4), makepath=True)
+    stage.zk.delete("/config/users/gone")
+    before = set(stage.zk.get_children("/config/changes"))
+    # Whoever wrote it has a minute to write the notification as well.
+    assert await one.store.recording.notify_overlooked(lambda: True) == 0
+    await one.record()
+    assert await one.external() == []
+    monkeypatch.setattr(overlooked, "OVERLOOKED_AGE_S", 0.0)
+    # The parent that came with one of them is a node of its own.
+    assert await one.store.recording.notify_overlooked(lambda: True) == 5
+    assert len(set(stage.zk.get_children("/config/changes")) - before) == 5
+    await one.record()
+    found = {record.intent.entities[0].entity_id: shown(record) for record in await one.external()}
+    assert found == {
+        "user=alice": (0, 1, 1, {RATE: "1"}, {RATE: "2"}),
+        "user=alice,client-id=new": (None, 0, 1, {}, {RATE: "3"}),
+        "user=other,client-id=deep": (None, 0, 1, {}, {RATE: "4"}),
+        "user=gone": (0, None, 1, {RATE: "1"}, {}),
+    }
+    # Other processes know by now, and there is nothing more to be found.
+    await two.store.catch_up(soon(60))
+    assert two.store.get(Tree.CONFIG, "user=gone") is None
+    assert await one.store.recording.notify_overlooked(lambda: True) == 0
+    with pytest.raises(UnavailableError):
+        await one.store.recording.notify_overlooked(lambda: False)
+
+
+async def test_an_entity_that_only_another_mirror_knows_is_not_taken_for_deleted(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    stage.zk.create("/config/users/late", rate(1))
+    two = await stage.replica()
+    await two.record()
+    assert [shown(record)[4] for record in await two.external()] == [{RATE: "1"}]
+    one.recorder._step_down()
+    assert one.store.get(Tree.CONFIG, "user=late") is None
+    await one.record()
+    assert len(await one.external()) == 1
+    assert states(stage.database.owner_dsn)["user=late"][0] is True
+
+
+async def test_a_mirror_that_was_loaded_again_is_compared_with_the_states(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    one.store._follower._reload = True
+    await one.record()
+    await one.record()
+    assert [shown(record) for record in await one.external()] == [(0, 1, 1, {RATE: "1"}, {RATE: "2"})]
+
+
+@pytest.mark.long
+async def test_our_own_changes_and_those_of_others_at_once_are_each_accounted_for_once(stage: Stage) -> None:
+    """The trail folds up to what ZooKeeper has: no version is missing, none is in it twice, whoever records."""
+    replicas = [await stage.replica() for _ in range(2)]
+    entities = [Entity.of(user=f"u{number}", client_id="x") for number in range(6)]
+    ended = asyncio.Event()
+    # No value twice: a run of others that ends with what was there makes no row.
+    values = itertools.count(1)
+
+    async def ours(replica: Replica, seed: int) -> None:
+        dice = random.Random(seed)  # noqa: S311 - a test's
+        for _ in range(60):
+            entity = dice.choice(entities)
+            if dice.random() < 0.5:
+                await replica.alter(entity, producer_byte_rate=next(values))
+            else:
+                await replica.alter(entity, FacetName.CLIENT_CONFIGS, acks=dice.choice(["0", "1", "all"]))
+
+    def theirs(seed: int) -> None:
+        dice = random.Random(seed)  # noqa: S311 - a test's
+        for _ in range(60):
+            entity = dice.choice(entities)
+            value = str(next(values))
+            with contextlib.suppress(kazoo.exceptions.NodeExistsError):  # created by us this moment
+                kafka_writes(stage.zk, entity.path, data(producer_byte_rate=value, acks="1"))
+            time.sleep(dice.random() / 50)
+
+    async def record(replica: Replica) -> None:
+        while not ended.is_set():
+            await replica.round()
+            await asyncio.sleep(0.02)
+
+    recording = [asyncio.create_task(record(replica)) for replica in replicas]
+    await asyncio.gather(
+        *(ours(replica, number) for number, replica in enumerate(replicas * 3)), asyncio.to_thread(theirs, 99)
+    )
+    ended.set()
+    await asyncio.gather(*recording)
+    await replicas[0].record()
+    trail = await replicas[0].trail()
+    ends = assert_chains(trail)
+    for entity in entities:
+        stat = stage.zk.exists(f"/config/{entity.path}")
+        if stat is not None:
+            assert ends[f"/config/{entity.path}"] == stat.version
+    assert len([record for record in trail if record.kind == "external"]) > 5
+
+
+async def test_the_recorder_gets_over_a_database_that_is_away(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    one = await stage.replica()
+    await one.record()
+    known, answers = one.states.known, iter([UnavailableError("away"), ValueError("odd")])
+
+    async def ailing(*given: Any, **more: Any) -> Any:
+        for error in answers:
+            raise error
+        return await known(*given, **more)
+
+    cast("Any", one.states).known = ailing
+    record.INTERVAL_S, interval = 0.05, record.INTERVAL_S
+    try:
+        one.recorder.start()
+        kafka_writes(stage.zk, "users/alice", rate(2))
+        deadline = soon(60)
+        while not await one.external():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+    finally:
+        record.INTERVAL_S = interval
+    assert "recording has to wait: away" in caplog.text
+    assert "recording failed" in caplog.text
+
+
+async def test_who_does_not_lead_records_nothing_and_keeps_behind_who_does(stage: Stage) -> None:
+    leader, other = await stage.replica(), await stage.replica(leads=False)
+    watermark = await leader.record()
+    assert not await other.recorder.round()
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    await other.store.catch_up(soon(60))
+    await other.recorder.round()
+    assert await other.external() == []
+    kept = other.store._purger._kept
+    assert kept is not None
+    assert kept[0] == watermark
+
+
+async def test_what_compaction_removes_is_ours(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    pair = Entity.of(user="olga", client_id="x")
+    await one.alter(pair, producer_byte_rate=1)
+    await one.record()
+    await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, remove=True),))
+    service = CompactService(one.audit, one.store)
+    caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+    run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
+    assert [result is not None and result.error is None async for result in run] == [True]
+    assert stage.zk.exists("/config/users/olga") is None
+    await one.alter(pair, producer_byte_rate=2)
+    await one.record()
+    assert await one.external() == []
+    kafka_writes(stage.zk, pair.path, rate(3))
+    await one.record()
+    assert [shown(record) for record in await one.external()] == [(0, 1, 1, {RATE: "2"}, {RATE: "3"})]
+
+
+async def test_the_separate_tree_of_client_configs_is_recorded_as_well(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await stage.replica(client_configs_layout="separate")
+    await one.record()
+    await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
+    await one.alter(ALICE, producer_byte_rate=1)
+    path = "/confplane/client-configs/users/alice"
+    stage.zk.set(path, data(acks="0", producer_byte_rate="7"))
+    notify(stage.zk, "users/alice")
+    await one.record()
+    [record] = await one.external()
+    assert record.intent.entities[0].path == path
+    # A quota has no business there: its value is that of an unknown key.
+    assert shown(record) == (0, 1, 1, {"acks": "all"}, {"acks": "0", RATE: None})
+    monkeypatch.setattr(overlooked, "OVERLOOKED_AGE_S", 0.0)
+    stage.zk.set(path, data(acks="1"))
+    assert await one.store.recording.notify_overlooked(lambda: True) == 1
+    await one.record()
+    assert len(await one.external()) == 2

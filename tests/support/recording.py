@@ -1,0 +1,165 @@
+"""Processes that record what others write, a round at a time, and what stands in the trail afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, cast
+
+from app import wiring
+from app.audit import PostgresEntityStates, PostgresOpenChanges
+from app.domain.changes import Op
+from app.domain.errors import UnavailableError
+from app.domain.facets import FacetName
+from app.services.clusters import Caller
+from app.services.edits import Edit
+from app.services.ports import AuditQuery
+from app.services.reconcile import Reconciler
+from app.services.record import Recorder
+from app.settings import Settings
+from tests.audit.rows import fetch
+from tests.support.stores import soon, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.domain.entities import Entity
+    from app.services.edits import EditResult
+    from app.services.ports import AuditRecord
+    from tests.support import servers
+
+DEADLINE_MS = 10_000
+
+
+class Leads:
+    """A process that believes that it leads, whatever others believe."""
+
+    held = True
+
+    async def seek(self, _deadline: float) -> bool:
+        return True
+
+
+class Replica:
+    """What one process has that matters here: stores, the trail, a reconciler, a recorder."""
+
+    def __init__(self, chroot: str, database: servers.Database, directory: Path, **cluster: Any) -> None:
+        settings = Settings.model_validate(
+            {
+                "clusters": {"default": {"zookeeper": chroot, "session_timeout_ms": 20_000, **cluster}},
+                "postgres": {"dsn": database.service_dsn},
+                "admin_token_file": directory / "token",
+            }
+        )
+        self.parts = wiring.build(settings)
+        self.store = self.parts.stores["default"]
+        self.audit = self.parts.audit
+        self.states = PostgresEntityStates(self.parts.database)
+        self.recorder = Recorder(
+            self.store, self.states, wiring.recorded(settings.clusters["default"]), deadline_ms=DEADLINE_MS
+        )
+        self.reconciler = Reconciler(
+            self.store, self.audit, PostgresOpenChanges(self.parts.database), deadline_ms=DEADLINE_MS
+        )
+        self._stack = AsyncExitStack()
+
+    async def start(self, *, leads: bool = True) -> Replica:
+        await self._stack.enter_async_context(self.parts.running())
+        await self.store.wait_for(0, soon(60))
+        await until(lambda: self.store._guard.known and self.store.status().stale_ms is None)
+        if leads:
+            cast("Any", self.store).leadership = Leads()
+        return self
+
+    async def stop(self) -> None:
+        await self.recorder.stop()
+        await self._stack.aclose()
+
+    async def round(self) -> None:
+        """One round, once the stores answer."""
+        deadline = soon(60)
+        while True:
+            try:
+                await self.recorder.round()
+            except UnavailableError:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    async def record(self) -> int:
+        """Rounds until all that ZooKeeper had at the call is accounted for; return the watermark then."""
+        revision = await self.store.catch_up(soon(60))
+        deadline = soon(60)
+        while True:
+            await self.round()
+            watermark = await self.states.watermark("default")
+            if watermark is not None and watermark.complete and watermark.revision >= revision:
+                return watermark.revision
+            assert time.monotonic() < deadline, (watermark, revision, self.recorder._accounts.pending)
+
+    async def alter(self, entity: Entity, facet: FacetName = FacetName.CLIENT_QUOTAS, **values: Any) -> EditResult:
+        """One change of ours; keys with ``_`` for ``.`` in client configs."""
+        ops = tuple(Op(key, value) for key, value in values.items())
+        return (await self.edit(entity, facet, ops))[0]
+
+    async def edit(self, entity: Entity, facet: FacetName, ops: tuple[Any, ...]) -> list[EditResult]:
+        collection = self.parts.clusters.get("default").collections[facet]
+        caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+        return await self.parts.alter.alter(collection, [Edit(entity, ops)], caller)
+
+    async def trail(self, **filters: Any) -> list[AuditRecord]:
+        """The trail, oldest first by revision."""
+        records, _ = await self.audit.search(AuditQuery("default", page_size=1000, **filters))
+        return sorted(records, key=lambda record: (record.outcome.revision or 0) if record.outcome else 0)
+
+    async def external(self, **filters: Any) -> list[AuditRecord]:
+        return [record for record in await self.trail(**filters) if record.kind == "external"]
+
+
+def states(dsn: str) -> dict[str, tuple[Any, ...]]:
+    """Entity id -> present, czxid, version, content, as accounted for."""
+    rows = fetch(dsn, "SELECT entity_id, present, czxid, version, content FROM entity_states")
+    return {row[0]: row[1:] for row in rows}
+
+
+def everything(dsn: str) -> str:
+    """All text that the tables of the trail hold."""
+    tables = ("intents", "intent_entities", "change_keys", "outcomes", "entity_states", "watermarks")
+    return "".join(str(fetch(dsn, f"SELECT * FROM {table}")) for table in tables)  # noqa: S608 - literals
+
+
+def shown(record: AuditRecord) -> tuple[Any, ...]:
+    """What a test looks at: versions, writes, before, after."""
+    [entity] = record.intent.entities
+    assert record.outcome is not None
+    return (
+        entity.version_read,
+        record.outcome.versions.get(entity.path),
+        record.writes,
+        entity.before,
+        entity.after,
+    )
+
+
+def assert_chains(records: list[AuditRecord]) -> dict[str, int]:
+    """Every version of each entity is accounted for exactly once, and each change begins where the last one ended.
+
+    Returns the versions that the paths have at the end.
+    """
+    at: dict[str, tuple[int, dict[str, str | None]]] = {}
+    for record in records:
+        if record.outcome is None or not record.outcome.committed:
+            continue
+        for entity in record.intent.entities:
+            version, after = at.get(entity.path, (-1, {}))
+            read = -1 if entity.version_read is None else entity.version_read
+            assert read == version, (entity.path, read, version, record)
+            reached = record.outcome.versions[entity.path]
+            assert reached - version == (record.writes or 1), (entity.path, reached, version)
+            for key, value in entity.before.items():
+                # Of another facet's keys a change of ours tells only that they are there.
+                assert value is None or after.get(key, value) in {value, None}, (entity.path, key, record)
+            at[entity.path] = (reached, entity.after)
+    return {path: version for path, (version, _) in at.items()}

@@ -15,12 +15,12 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import time
 from typing import TYPE_CHECKING, Self
 
 import psutil
 
+from app.devstack.cancellation import Cancellation
 from app.devstack.errors import DevStackError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Server:
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
-        self.cancelled = threading.Event()
+        self.cancelled = Cancellation()
         """Set by others to make a start that is under way fail."""
 
     # -- what the kinds of server say

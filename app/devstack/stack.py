@@ -17,12 +17,12 @@ import fcntl
 import json
 import os
 import secrets
-import threading
 from typing import TYPE_CHECKING, Self
 
 import psutil
 import yaml
 
+from app.devstack.cancellation import Cancellation
 from app.devstack.errors import DevStackError
 from app.devstack.postgres import OWNER, SERVICE, Postgres
 from app.devstack.service import Service
@@ -63,7 +63,7 @@ class Stack:
         self.service = Service(self.data_dir / "service", port=http_port or None, settings_file=self.settings_file)
         self._servers: tuple[Server, ...] = (self.zookeeper, self.postgres, self.service)
         self._lock: int | None = None
-        self._cancelled = threading.Event()
+        self._cancelled = Cancellation()
         for server in self._servers:
             server.cancelled = self._cancelled
 

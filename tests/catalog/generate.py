@@ -15,32 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, Final
+
+from tests.catalog.kafka_jars import class_path, run
 
 KAFKA_VERSION: Final = "3.9.1"
 CATALOG: Final = Path(__file__).parents[2] / "app" / "domain" / "catalog"
 ENTITIES: Final = ("topic", "broker", "producer", "consumer")
 
 _TIMEOUT_S: Final = 600
-_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>confplane</groupId>
-  <artifactId>catalog</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{version}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
 _VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _NUMBER: Final = r"-?[0-9]+(?:\.[0-9]+)?"
 _RANGE: Final = re.compile(rf"\[(?:({_NUMBER}),)?\.\.\.(?:,({_NUMBER}))?\](?: or ({_NUMBER}))?")
@@ -60,10 +45,6 @@ _NAMED_RULES: Final[dict[str, dict[str, Any] | None]] = {
 }
 
 
-class ToolError(Exception):
-    """A tool is missing or failed; the message says which and how."""
-
-
 def file_of(entity: str, version: str = KAFKA_VERSION) -> Path:
     """Return where the definitions for an entity are kept."""
     return CATALOG / f"{entity}-{version.rpartition('.')[0]}.json"
@@ -78,20 +59,9 @@ def generate(version: str = KAFKA_VERSION) -> dict[str, str]:
     """
     if not _VERSION.fullmatch(version):
         raise ValueError(f"{version!r} is not a version of Kafka, such as {KAFKA_VERSION}")
-    with tempfile.TemporaryDirectory() as folder:
-        pom = Path(folder, "pom.xml")
-        pom.write_text(_POM.format(version=version))
-        class_path = Path(folder, "class-path")
-        _run(
-            "mvn",
-            "--quiet",
-            "--batch-mode",
-            f"--file={pom}",
-            "dependency:build-classpath",
-            f"-Dmdep.outputFile={class_path}",
-        )
-        source = Path(__file__).with_name("Dump.java")
-        lines = _run("java", "-cp", class_path.read_text().strip(), str(source)).splitlines()
+    source = Path(__file__).with_name("Dump.java")
+    jars = class_path("kafka_2.13", version, timeout_s=_TIMEOUT_S)
+    lines = run("java", "-cp", jars, str(source), timeout_s=_TIMEOUT_S).splitlines()
     if lines[0] != version:
         raise ValueError(f"Kafka {lines[0]} was run instead of {version}")
     rows = [line.split("\t") for line in lines[1:]]
@@ -156,19 +126,6 @@ def _rule(name: str, validator: str) -> dict[str, Any] | None:
         # Kafka keeps these in a hash set: sorted, they do not depend on its order. They are compared in upper case.
         return {"oneOf": sorted(map(str.upper, values)), "ignoreCase": True} if match[1] else {"oneOf": values}
     raise ValueError(f"The validator of {name} is of a new form: {validator}")
-
-
-def _run(*command: str) -> str:
-    program = shutil.which(command[0])
-    if program is None:
-        raise ToolError(f"{command[0]} is not on the path")
-    try:
-        done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise ToolError(f"{command[0]} did not end within {_TIMEOUT_S} s") from None
-    if done.returncode:
-        raise ToolError(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
-    return done.stdout
 
 
 def main() -> None:

@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from tests.catalog.generate import ENTITIES, ToolError, file_of, generate
+from tests.catalog.generate import ENTITIES, file_of, generate
+from tests.catalog.kafka_jars import ToolError
 
 
 @pytest.mark.interop

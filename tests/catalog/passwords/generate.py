@@ -11,8 +11,6 @@ are random, so each run makes other values; what must agree is what :func:`lasti
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
 import tempfile
 from base64 import b64decode, b64encode
@@ -21,28 +19,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Literal
 
+from tests.catalog import kafka_jars
+from tests.catalog.kafka_jars import ToolError
+
 KAFKA_VERSION: Final = "3.9.1"
 FIXTURE: Final = Path(__file__).with_name("kafka-3.9.json")
 
 _TIMEOUT_S: Final = 300
-_POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>confplane</groupId>
-  <artifactId>passwords</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka-server-common</artifactId>
-      <version>{KAFKA_VERSION}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
-
-
-class ToolError(Exception):
-    """A tool is missing or failed; the message says which and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +111,9 @@ def run(what: Literal["encode", "decode"], values: list[tuple[Encoder, str]]) ->
         file = Path(folder, "orders")
         file.write_text("\n".join(orders))
         source = Path(__file__).with_name("Passwords.java")
-        version, *answers = _run("java", "-cp", _class_path(), str(source), str(file)).splitlines()
+        version, *answers = kafka_jars.run(
+            "java", "-cp", _class_path(), str(source), str(file), timeout_s=_TIMEOUT_S
+        ).splitlines()
     if version != KAFKA_VERSION or len(answers) != len(orders):
         raise ToolError(f"Kafka {version} gave {len(answers)} answers to {len(orders)} orders")
     return [
@@ -150,29 +135,11 @@ def write(samples: list[Sample]) -> None:
 
 @cache
 def _class_path() -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        pom, output = Path(folder, "pom.xml"), Path(folder, "class-path")
-        pom.write_text(_POM)
-        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={output}"]
-        _run("mvn", "--quiet", "--batch-mode", f"--file={pom}", *goal)
-        return output.read_text().strip()
+    return kafka_jars.class_path("kafka-server-common", KAFKA_VERSION, timeout_s=_TIMEOUT_S)
 
 
 def _base64(text: str) -> str:
     return b64encode(text.encode()).decode()
-
-
-def _run(*command: str) -> str:
-    program = shutil.which(command[0])
-    if program is None:
-        raise ToolError(f"{command[0]} is not on the path")
-    try:
-        done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise ToolError(f"{command[0]} did not end within {_TIMEOUT_S} s") from None
-    if done.returncode:
-        raise ToolError(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
-    return done.stdout
 
 
 def main() -> None:

@@ -10,12 +10,12 @@ import pytest
 from app.crypto.ciphers import HASHES, SCHEMES
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from app.domain.errors import UndecodablePasswordError
+from tests.catalog.kafka_jars import ToolError
 from tests.catalog.passwords.generate import (
     ENCODERS,
     PASSWORDS,
     Encoder,
     Sample,
-    ToolError,
     generate,
     lasting,
     read,

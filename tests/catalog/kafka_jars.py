@@ -1,0 +1,60 @@
+"""Runs Java on Kafka's own classes: Maven fetches an artifact and what it stands on."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>confplane</groupId>
+  <artifactId>kafka-jars</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+class ToolError(Exception):
+    """Maven or Java is missing or fails; the message says which, and how."""
+
+
+def class_path(artifact: str, version: str, *, timeout_s: float) -> str:
+    """Return the class path of one of Kafka's artifacts.
+
+    Raises:
+        ToolError: Maven is missing or fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        pom, output = Path(folder, "pom.xml"), Path(folder, "class-path")
+        pom.write_text(_POM.format(artifact=artifact, version=version))
+        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={output}"]
+        run("mvn", "--quiet", "--batch-mode", f"--file={pom}", *goal, timeout_s=timeout_s)
+        return output.read_text().strip()
+
+
+def run(*command: str, timeout_s: float) -> str:
+    """Run a program and return what it prints.
+
+    Raises:
+        ToolError: It is missing, fails, or does not end in time.
+    """
+    program = shutil.which(command[0])
+    if program is None:
+        raise ToolError(f"{command[0]} is not on the path")
+    try:
+        done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"{command[0]} did not end within {timeout_s} s") from None
+    if done.returncode:
+        raise ToolError(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout

@@ -18,6 +18,6 @@ compile() {
 }
 
 # The project's own requirements first; what builds it must agree with them.
-compile "$@" --extra dev-stack --extra test pyproject.toml -o .ci/requirements.lock
+compile "$@" --extra dev-stack --extra spark --extra test pyproject.toml -o .ci/requirements.lock
 compile "$@" --constraint .ci/requirements.lock .ci/build.in -o .ci/build.lock
 echo "Locked $(grep -c '==' .ci/requirements.lock) requirements and $(grep -c '==' .ci/build.lock) build tools"

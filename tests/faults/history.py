@@ -131,6 +131,11 @@ class Call:
     answered 404 with an entity that has nothing: ``{}``."""
 
     @property
+    def request_id(self) -> str:
+        """What the call sends as ``X-Request-Id``: the intents of its changes have it."""
+        return f"call-{self.id}"
+
+    @property
     def acknowledged(self) -> bool:
         """Whether something of it was answered as done."""
         return self.status is not None and self.status < 300

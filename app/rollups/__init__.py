@@ -1,0 +1,1 @@
+"""Cluster-wide rollups on Spark: sources, jobs, sinks. What imports pyspark, pyarrow, ADBC or Altair is here only."""

@@ -1,0 +1,62 @@
+"""What a job is: a pure function of frames, with what its callers need to know of it.
+
+Each module of :mod:`app.rollups.jobs` ends with ``JOB = Job(...)``. A transform takes its frames and options by name,
+reads nothing else, and starts no Spark action; the runner reads the frames, publishes what it returns, and counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+OPTIONS: Final = frozenset({"as_of", "capacity", "horizon"})
+"""What a transform may ask for by naming it in ``Job.options``.
+
+``as_of``
+    ``datetime``, aware: the moment that the run tells of; nothing that was recorded after it is in the frames.
+``capacity``
+    ``Mapping[str, float]``: quota key -> what the cluster can bear in all, in the quota's unit; empty when not given.
+``horizon``
+    ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
+    outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One rollup.
+
+    Attributes:
+        name: As in the command and in the URL.
+        inputs: Frame -> the columns that the transform reads of it; it is given these and no others. Frames are
+            ``changes``, ``registration_events``, ``registrations`` and ``znodes`` (app/rollups/schemas.py).
+        output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
+            columns whose names end in ``revision``) as decimal strings.
+        key: Columns that together tell rows apart, in the order in which rows are listed. None of them is ever null.
+        transform: ``transform(changes=..., znodes=..., as_of=...)``: the frames of ``inputs`` and the ``options`` by
+            name; returns rows of the schema ``output`` in any order.
+        incremental: The transform also takes ``previous`` and ``since``. On a run from the beginning both are None.
+            Else ``previous`` has the rows of the run to build on (schema ``output``), ``registration_events`` only
+            what came after that run, and ``changes`` exactly those whose ``created_at`` is not before ``since``: a
+            UTC midnight, so early that every change which is new, or has an outcome now and had none, is among them.
+            The rows returned are all rows, those kept of ``previous`` included.
+        options: Names out of :data:`OPTIONS`.
+    """
+
+    name: str
+    inputs: Mapping[str, tuple[str, ...]]
+    output: StructType
+    key: tuple[str, ...]
+    transform: Callable[..., DataFrame] = field(repr=False)
+    incremental: bool = False
+    options: frozenset[str] = frozenset()
+
+    def __call__(self, **given: Any) -> DataFrame:
+        """Return the rows, their columns in the order of the schema."""
+        return self.transform(**given).select(*self.output.names)

@@ -1,0 +1,45 @@
+"""The registrations that stand, out of the events in which they were recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SOFTWARE: Final = ("entity_id", "software_name", "software_version", "supported_configs")
+_START: Final = -1
+"""Below every id of an event: what an earlier run found is older than any of them."""
+
+
+def current(events: DataFrame, previous: DataFrame | None = None) -> DataFrame:
+    """Return what is registered, one row per entity, software, version and set of supported configs.
+
+    Args:
+        events: Rows of ``REGISTRATION_EVENTS``.
+        previous: What stood before the first of them, of the schema ``REGISTRATIONS``; None for nothing.
+
+    Returns:
+        Rows of ``REGISTRATIONS``.
+
+    Costs one shuffle of the seen events by entity; clearings are few, and joined by broadcast.
+    """
+    seen = events.where("event = 'seen'").select(
+        "id", *_SOFTWARE, F.col("seen_at").alias("first_seen"), F.col("seen_at").alias("last_seen")
+    )
+    if previous is not None:
+        known = previous.select(F.lit(_START).cast("bigint").alias("id"), *_SOFTWARE, "first_seen", "last_seen")
+        seen = seen.unionByName(known)
+    cleared = events.where("event = 'cleared'")
+    of_entity = cleared.where("entity_id IS NOT NULL").groupBy("entity_id").agg(F.max("id").alias("entity_cleared"))
+    of_all = cleared.where("entity_id IS NULL").agg(F.coalesce(F.max("id"), F.lit(_START - 1)).alias("all_cleared"))
+    return (
+        seen.join(F.broadcast(of_entity), "entity_id", "left")
+        .crossJoin(F.broadcast(of_all))
+        .where("id > coalesce(entity_cleared, all_cleared) AND id > all_cleared")
+        .groupBy(*_SOFTWARE)
+        .agg(F.min("first_seen").alias("first_seen"), F.max("last_seen").alias("last_seen"))
+        .select(*_SOFTWARE, "first_seen", "last_seen")
+    )

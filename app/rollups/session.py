@@ -1,0 +1,65 @@
+"""The Spark session of a run: what it needs to be told whatever it runs on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ALWAYS: Final = {
+    # Times are compared with Postgres's and shown in UTC.
+    "spark.sql.session.timeZone": "UTC",
+    # Off by default; without it sources would read every row and leave the filtering to Spark.
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # A laptop's frames are small, and each task costs some milliseconds.
+    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 1)),
+}
+
+
+def session(
+    master: str | None = None, *, name: str = "confplane-rollups", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return the Spark session of this process, started when there is none.
+
+    Args:
+        master: A Spark master's URL; None for what spark-submit was told, or else ``local[*]``.
+        name: Shown by the cluster.
+        settings: Spark settings that win over those made here.
+
+    Raises:
+        RuntimeError: There is no Java.
+    """
+    use_this_python()
+    submitted = "SPARK_ENV_LOADED" in os.environ
+    if master is None and not submitted:
+        master = "local[*]"
+    builder = SparkSession.Builder().appName(name)
+    given = dict(_ALWAYS)
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            given |= _LOCAL
+    for key, value in {**given, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def use_this_python() -> None:
+    """Have Spark's Python workers run this interpreter and this code; what the environment says already wins."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    root = str(Path(__file__).parents[2])
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *paths])

@@ -1,0 +1,34 @@
+"""One Spark session for all tests of the rollups: starting one takes seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.rollups.session import session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with two cores. Never stop it in a test."""
+    directory = tmp_path_factory.mktemp("spark")
+    spark = session(
+        "local[2]",
+        name="tests",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.local.dir": str(directory / "scratch"),
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
+            "spark.driver.memory": "1g",
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    yield spark
+    spark.stop()

@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-OPTIONS: Final = frozenset({"as_of", "capacity", "horizon"})
+OPTIONS: Final = frozenset({"as_of", "capacity", "floor", "horizon", "watermark"})
 """What a transform may ask for by naming it in ``Job.options``.
 
 ``as_of``
     ``datetime``, aware: the moment that the run tells of; nothing that was recorded after it is in the frames.
 ``capacity``
     ``Mapping[str, float]``: quota key -> what the cluster can bear in all, in the quota's unit; empty when not given.
+``floor``
+    ``int``: a zxid, taken before the first znode was read. What committed up to it is in every znode as read.
 ``horizon``
     ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``.
+``watermark``
+    ``int`` or None: the revision up to which the recorder has accounted for all that others wrote, once it has a state
+    of every entity (``watermarks``, where ``complete``); None where it never ran or is not that far.
 """
 
 
@@ -35,7 +40,7 @@ class Job:
     Attributes:
         name: As in the command and in the URL.
         inputs: Frame -> the columns that the transform reads of it; it is given these and no others. Frames are
-            ``changes``, ``registration_events``, ``registrations`` and ``znodes`` (app/rollups/schemas.py).
+            ``changes``, ``registration_events``, ``registrations``, ``states`` and ``znodes`` (app/rollups/schemas.py).
         output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
             columns whose names end in ``revision``) as decimal strings.
         key: Columns that together tell rows apart, in the order in which rows are listed. None of them is ever null.
@@ -46,6 +51,7 @@ class Job:
             what came after that run, and ``changes`` exactly those whose ``created_at`` is not before ``since``: a
             UTC midnight, so early that every change which is new, or has an outcome now and had none, is among them.
             The rows returned are all rows, those kept of ``previous`` included.
+        lookback_days: Of an incremental one: ``changes`` begins that many days before ``since``.
         options: Names out of :data:`OPTIONS`.
     """
 
@@ -55,6 +61,7 @@ class Job:
     key: tuple[str, ...]
     transform: Callable[..., DataFrame] = field(repr=False)
     incremental: bool = False
+    lookback_days: int = 0
     options: frozenset[str] = frozenset()
 
     def __call__(self, **given: Any) -> DataFrame:

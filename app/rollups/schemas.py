@@ -156,3 +156,18 @@ ZNODES: Final = StructType(
 ``forbidden``    this service may not read it; all but path is unknown (empty, -1, or the epoch)
 ================ ======================================================================================================
 """
+
+STATES: Final = StructType(
+    [
+        _required("tree", StringType()),
+        _required("entity_id", StringType()),
+        _required("present", BooleanType()),
+        _required("czxid", LongType()),
+        _required("version", IntegerType()),
+        _required("mzxid", LongType()),
+        _required("content", CONFIG),
+    ]
+)
+"""One row per entity that the recorder has a state of (``entity_states``): the last one that the trail explains. Empty
+where the recorder never ran. Columns as of ``entity_states``; of an absent entity ``mzxid`` is a revision at which it
+was absent. Null values of ``content``: secrets, and keys of no facet."""

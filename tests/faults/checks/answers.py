@@ -1,0 +1,210 @@
+"""What clients were answered about their writes, held against the trail and against what really happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.faults.checks.facts import told
+from tests.faults.checks.timeline import latest_before, plain, shown
+from tests.faults.history import Kind, Mode, PartResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.checks.facts import Change, Facts
+    from tests.faults.checks.timeline import Shown, Timeline
+    from tests.faults.history import Call, Part
+
+LOST: Final = "an acknowledged change is lost"
+OTHER_REVISION: Final = "a change was answered with another revision"
+OTHER_EFFECT: Final = "a change has another effect than was asked for"
+NOT_SO: Final = "a write was answered as done though the entity was not as asked"
+NOT_APPLIED: Final = "a change was answered as not applied and is"
+TWICE: Final = "a call was applied twice"
+IN_PARTS: Final = "an atomic call was not applied as one"
+LOST_UPDATE: Final = "a conditional write was applied on another state"
+TWO_CONTENTS: Final = "one ETag stands for two contents"
+OUTSIDE_LOST: Final = "a confirmed write of others is not there"
+
+
+def check(facts: Facts) -> None:
+    """Check each write by itself."""
+    tags = _Tags(facts)
+    for call in facts.writes:
+        changes = [change for change in facts.changes_of(call) if change.committed]
+        _once(facts, call, changes)
+        _effects(facts, call, changes, tags)
+        _told(facts, call, changes)
+        if call.atomic:
+            _whole(facts, call, changes)
+    for call in facts.run.calls:
+        if call.kind is Kind.OUTSIDE and call.acknowledged and call.revision is not None:
+            for part in call.parts:
+                timeline = facts.log.of_path(part.path)
+                if timeline.index_of(call.revision) is None:
+                    facts.add(OUTSIDE_LOST, part.path, told(call), *map(str, timeline.states[-3:]))
+
+
+def _once(facts: Facts, call: Call, changes: list[Change]) -> None:
+    """Check that of each part one change was applied at most: a lost reply is not followed by another try."""
+    seen: dict[str, Change] = {}
+    for change in changes:
+        for entity in change.entities:
+            other = seen.setdefault(entity.path, change)
+            if other is not change:
+                facts.add(TWICE, entity.path, told(call), *other.lines(), *change.lines())
+
+
+def _effects(facts: Facts, call: Call, changes: list[Change], tags: _Tags) -> None:
+    """Check what the call's changes did, however it was answered: what it asked for, on a state that it allowed."""
+    for change in changes:
+        for part in call.parts:
+            timeline = facts.log.of_path(part.path)
+            index = timeline.index_of(change.revision) if change.entity(part.path) else None
+            if index is None:
+                continue
+            before, after = timeline.shown(part.facet, index - 1), timeline.shown(part.facet, index)
+            states = (str(timeline.states[index - 1]), str(timeline.states[index]))
+            if not _as_asked(part, before, after):
+                facts.add(OTHER_EFFECT, f"change {change.id} of {part.path}", told(call), *states)
+            if not _allowed(part, before, tags):
+                facts.add(LOST_UPDATE, f"change {change.id} of {part.path}", told(call), *states)
+
+
+def _as_asked(part: Part, before: Shown, after: Shown) -> bool:
+    given = {key: plain(value) for key, value in part.set.items()}
+    if part.mode is Mode.ALTER:
+        wanted = {key: value for key, value in before if key not in part.remove} | given
+    else:
+        wanted = {} if part.mode is Mode.DELETE else given
+    return dict(after) == wanted
+
+
+def _allowed(part: Part, before: Shown, tags: _Tags) -> bool:
+    """Say whether the state before a write was one on which it was to be applied."""
+    if part.if_none_match or part.mode is Mode.CREATE:
+        return not before
+    if part.if_match is None:
+        return True
+    if part.if_match == "*":
+        return bool(before)
+    return tags.stands_for(part, before)
+
+
+class _Tags:
+    """What ETags stand for, by the answers that had them."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._contents: dict[tuple[str, str], Shown] = {}
+        for call in facts.run.calls:
+            if call.etag is None or call.content is None or len(call.parts) != 1 or not call.acknowledged:
+                continue
+            [part] = call.parts
+            content = shown(part.facet, part.path, call.content)
+            known = self._contents.setdefault((part.facet, call.etag), content)
+            if known != content:
+                facts.add(TWO_CONTENTS, f"{call.etag} of {part.facet}", told(call), str(known))
+
+    def stands_for(self, part: Part, content: Shown) -> bool:
+        """Say whether a part's ETag stands for a content, for all that is known."""
+        return self._contents.get((part.facet, part.if_match or ""), content) == content
+
+
+def _told(facts: Facts, call: Call, changes: list[Change]) -> None:
+    """Check what the call was answered."""
+    if call.acknowledged:
+        for part, result in _results(call):
+            if result.error_code == 0:
+                _acknowledged(facts, call, part, result)
+    # With a key, an answer may tell of another call's change; app/services/idempotency.py settles what is its own.
+    for change in changes:
+        for part, answer in _failures(call):
+            if change.entity(part.path) is not None:
+                facts.add(NOT_APPLIED, f"change {change.id} of {part.path}: {answer}", told(call), *change.lines())
+
+
+def _results(call: Call) -> Iterator[tuple[Part, PartResult]]:
+    """Yield what was answered about each part of an acknowledged call."""
+    if call.results:
+        yield from zip(call.parts, call.results, strict=True)
+    else:
+        for part in call.parts:
+            yield part, PartResult(change_id=call.change_id)
+
+
+def _failures(call: Call) -> Iterator[tuple[Part, str]]:
+    """Yield the parts that were answered as not applied."""
+    if call.status is None:
+        return
+    if call.results:
+        for part, result in zip(call.parts, call.results, strict=True):
+            if result.error_code != 0 and result.outcome != "unknown":
+                yield part, f"{result.error_name}, {result.outcome}"
+    elif not call.acknowledged and not call.unknown:
+        for part in call.parts:
+            yield part, f"{call.status}, {call.outcome}"
+
+
+def _acknowledged(facts: Facts, call: Call, part: Part, result: PartResult) -> None:
+    if result.change_id is None:
+        _no_effect(facts, call, part)
+        return
+    change = facts.changes.get(result.change_id)
+    if change is None or not change.committed:
+        facts.add(LOST, f"change {result.change_id} of {part.path}", told(call), *(change.lines() if change else ()))
+        return
+    entity = change.entity(part.path)
+    if entity is None:
+        facts.add(LOST, f"change {change.id} has nothing of {part.path}", told(call), *change.lines())
+        return
+    # The answer's own revision is the mirror's, which may be further.
+    if result.revision is not None:
+        wrong = result.revision != change.revision
+    else:
+        wrong = call.revision is not None and call.revision < change.revision
+    if wrong:
+        facts.add(OTHER_REVISION, f"change {change.id} of {part.path}", told(call), *change.lines())
+
+
+def _no_effect(facts: Facts, call: Call, part: Part) -> None:
+    """Check a write that was answered as done without a change: at some moment of the call it was as asked."""
+    if call.end is None or call.replayed or call.resend_of is not None:
+        return  # it may tell of the moment of an earlier call
+    timeline = facts.log.of_path(part.path)
+    since, until = facts.known_by(call.start), facts.not_before(call.end)
+    if not any(_was_so(part, timeline, index) for index in _within(timeline, since, until)):
+        states = [str(timeline.states[index]) for index in _within(timeline, since, until)]
+        facts.add(NOT_SO, f"{part.path} between {since} and {until}", told(call), *states)
+
+
+def _within(timeline: Timeline, since: int, until: int) -> range:
+    """Return the indices of the states that stood at some moment between two zxids."""
+    last = latest_before(timeline, range(len(timeline.states)), until)
+    return range(timeline.index_at(since), (0 if last is None else last) + 1)
+
+
+def _was_so(part: Part, timeline: Timeline, index: int) -> bool:
+    content = dict(timeline.shown(part.facet, index))
+    given = {key: plain(value) for key, value in part.set.items()}
+    if part.mode is Mode.ALTER:
+        return given.items() <= content.items() and not content.keys() & set(part.remove)
+    return content == ({} if part.mode is Mode.DELETE else given)
+
+
+def _whole(facts: Facts, call: Call, changes: list[Change]) -> None:
+    """Check that an atomic call is one change with one revision, and that all of its parts hold at it."""
+    ids = {change.id for change in changes} | {
+        result.change_id for result in call.results if result.error_code == 0 and result.change_id is not None
+    }
+    failed = [result for result in call.results if result.error_code != 0]
+    revisions = {result.revision for result in call.results if result.change_id is not None}
+    if len(ids) > 1 or len(revisions) > 1 or (failed and len(failed) < len(call.results)):
+        lines = [line for change in changes for line in change.lines()]
+        facts.add(IN_PARTS, f"changes {sorted(ids)}, revisions {sorted(map(str, revisions))}", told(call), *lines)
+        return
+    for change in changes:
+        for part in call.parts:
+            timeline = facts.log.of_path(part.path)
+            if part.path not in facts.blamed and not _was_so(part, timeline, timeline.index_at(change.revision)):
+                state = timeline.states[timeline.index_at(change.revision)]
+                facts.add(IN_PARTS, f"change {change.id} without {part.path}", told(call), *change.lines(), str(state))

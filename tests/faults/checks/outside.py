@@ -1,0 +1,128 @@
+"""Changes of others: each is in the trail once, from the state before it to the state that it left.
+
+An external row tells of a run of writes: it covers the states from the one behind what it read to the one that it names.
+A run that left the content as it was needs no row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from app.domain.entities import Entity
+from tests.faults.checks.timeline import Timeline, shown
+
+if TYPE_CHECKING:
+    from tests.faults.checks.facts import Change, Facts
+
+NO_TRAIL: Final = "a change of others has no trail"
+TWICE: Final = "a change of others is in the trail twice"
+OURS: Final = "a change of ours is in the trail as one of others"
+NEVER_WAS: Final = "the trail has a change of others that never was"
+OTHER_CONTENT: Final = "the trail tells another content of others"
+OTHER_STATE: Final = "the recorder accounted for another state than is stored"
+
+
+def check(facts: Facts) -> None:
+    """Check the external rows, where the run recorded."""
+    if not facts.recording:
+        return
+    rows: dict[str, list[Change]] = defaultdict(list)
+    for change in facts.changes.values():
+        if change.external and change.committed:
+            for entity in change.entities:
+                rows[entity.path].append(change)
+    for path in facts.log.timelines.keys() | rows.keys():
+        if path not in facts.blamed:
+            _path(facts, facts.log.of_path(path), sorted(rows[path], key=lambda row: row.revision))
+    _states(facts)
+
+
+def _path(facts: Facts, timeline: Timeline, rows: list[Change]) -> None:
+    path = timeline.path
+    theirs = [index for index, state in enumerate(timeline.states) if index and facts.outside(path, state)]
+    covered: dict[int, Change] = {}
+    free = set(theirs)
+    for row in rows:
+        span = _span(timeline, row, free)
+        if span is None:
+            facts.add(NEVER_WAS, f"change {row.id} of {path}", *row.lines(), *map(str, timeline.states))
+            return
+        for index in span:
+            other = covered.setdefault(index, row)
+            if other is not row:
+                lines = (*other.lines(), *row.lines(), str(timeline.states[index]))
+                facts.add(TWICE, f"{path}: changes {other.id} and {row.id}", *lines)
+                return
+            if not facts.outside(path, timeline.states[index]):
+                facts.add(OURS, f"change {row.id} of {path}", *row.lines(), str(timeline.states[index]))
+                return
+        free -= set(span)
+        if len(theirs) == len(timeline.states) - 1:
+            _compare(facts, timeline, row, span)
+    _uncovered(facts, timeline, sorted(free))
+
+
+def _span(timeline: Timeline, row: Change, free: set[int]) -> range | None:
+    """Return the indices of the states that a row tells of; None where there are no such states."""
+    entity = row.entity(timeline.path)
+    assert entity is not None
+    assert row.outcome is not None
+    version = row.outcome.versions.get(timeline.path)
+    last = next(
+        (index for index in range(timeline.index_at(row.revision), 0, -1) if timeline.states[index].version == version),
+        None,
+    )
+    if last is None:
+        return None
+    if entity.version_read is not None:
+        read = (entity.czxid_read, entity.version_read)
+        for index in range(last - 1, -1, -1):
+            state = timeline.states[index]
+            if state.present and (state.czxid, state.version) == read:
+                return range(index + 1, last + 1)
+        return None
+    # It read an absence: the one that the unbroken run of others begins with.
+    first = last
+    while first - 1 in free and first - 1 > 0:
+        first -= 1
+    for index in range(first - 1, last):
+        if not timeline.states[index].present:
+            return range(index + 1, last + 1)
+    return None
+
+
+def _compare(facts: Facts, timeline: Timeline, row: Change, span: range) -> None:
+    """Hold a row's contents against the states. Only where no change of ours is near, which may lend it values."""
+    entity = row.entity(timeline.path)
+    assert entity is not None
+    told = ((entity.before, timeline.states[span[0] - 1]), (entity.after, timeline.states[span[-1]]))
+    for content, state in told:
+        known = {key: value for key, value in content.items() if value is not None}
+        config = state.config or {}
+        found = {key: value for key, value in config.items() if key in known}
+        if content.keys() != config.keys() or found != known:
+            facts.add(OTHER_CONTENT, f"change {row.id} of {timeline.path}", *row.lines(), str(state))
+            return
+
+
+def _uncovered(facts: Facts, timeline: Timeline, left: list[int]) -> None:
+    """Find runs of others that no row tells of though they changed something."""
+    path = timeline.path
+    for _, run in groupby(enumerate(left), key=lambda item: item[1] - item[0]):
+        span = [index for _, index in run if timeline.zxids[index] > facts.run.baseline_zxid]
+        if not span:
+            continue
+        before, after = timeline.states[span[0] - 1], timeline.states[span[-1]]
+        if shown("node", path, before.config) != shown("node", path, after.config):
+            facts.add(NO_TRAIL, path, str(before), *(str(timeline.states[index]) for index in span))
+
+
+def _states(facts: Facts) -> None:
+    for row in facts.run.states:
+        path = f"{row.tree}/{Entity.from_id(row.entity_id).path}"
+        node = facts.run.znodes.get(path)
+        stored = None if node is None else (node.czxid, node.version)
+        if stored != ((row.czxid, row.version) if row.present else None) and path not in facts.blamed:
+            facts.add(OTHER_STATE, path, f"accounted for: {row}", f"stored: {node}")

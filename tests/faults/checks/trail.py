@@ -1,0 +1,153 @@
+"""Trail and ZooKeeper: each version has its one change, and each change its versions.
+
+Each state in ZooKeeper's log is claimed by one committed change with its revision, version and content, and what is
+stored is what the log ends in. So the trail, folded up, is what is stored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from tests.faults.checks.timeline import ancestors, is_entity, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.faults.checks.facts import Change, Facts
+    from tests.faults.checks.timeline import State, Timeline
+    from tests.faults.history import TrailEntity
+
+UNSETTLED: Final = "an intent has no outcome"
+NO_INTENT: Final = "an outcome has no intent"
+NEVER_WAS: Final = "the trail has a change that never was"
+IN_PART: Final = "a batch was applied in part"
+TWO_CLAIM: Final = "two changes of the trail claim one transaction"
+NO_TRAIL: Final = "a version has no trail"
+REJECTED_APPLIED: Final = "a change was applied that the trail has as rejected"
+OTHER_VERSION: Final = "the trail tells another version"
+OTHER_CONTENT: Final = "the trail tells another content"
+UNSEEN: Final = "a write was made on a state that it had not read"
+NOT_INCREASING: Final = "versions do not grow with revisions"
+NOT_AS_LOGGED: Final = "what is stored is not what ZooKeeper's log ends in"
+
+
+def check(facts: Facts) -> None:
+    """Hold the trail against ZooKeeper's log, and both against what is stored."""
+    for path, before, state in facts.log.gaps:
+        facts.add(NOT_INCREASING, path, str(before), str(state), path=path)
+    _outcomes(facts)
+    claimed = _claims(facts)
+    _unexplained(facts, claimed)
+    _stored(facts)
+
+
+def _outcomes(facts: Facts) -> None:
+    for change in facts.changes.values():
+        if change.outcome is None:
+            facts.add(UNSETTLED, f"change {change.id}", *change.lines())
+        elif all(intent.attempt != change.outcome.attempt for intent in change.intents):
+            facts.add(NO_INTENT, f"change {change.id}, attempt {change.outcome.attempt}", *change.lines())
+
+
+def _claims(facts: Facts) -> set[tuple[int, str]]:
+    """Look for what each committed change of ours claims; return the states that are claimed, as zxid and path."""
+    claimed: set[tuple[int, str]] = set()
+    for revision, changes in sorted(facts.at_revision.items()):
+        if len(changes) > 1:
+            lines = [line for change in changes for line in change.lines()]
+            facts.add(TWO_CLAIM, f"{revision}: changes {', '.join(change.id for change in changes)}", *lines)
+            claimed |= {(revision, entity.path) for change in changes for entity in change.entities}
+            continue
+        [change] = changes
+        entities = [entity for entity in change.entities if is_entity(entity.path)]
+        there = [facts.log.of_path(entity.path).index_of(revision) for entity in entities]
+        for entity, index in zip(entities, there, strict=True):
+            timeline = facts.log.of_path(entity.path)
+            if index is None:
+                rule = IN_PART if any(each is not None for each in there) else NEVER_WAS
+                what = f"change {change.id} of {entity.path}"
+                facts.add(rule, what, *change.lines(), *_around(timeline, revision), path=entity.path)
+            else:
+                claimed.add((revision, entity.path))
+                _compare(facts, change, entity, timeline, index)
+    return claimed
+
+
+def _compare(facts: Facts, change: Change, entity: TrailEntity, timeline: Timeline, index: int) -> None:
+    """Hold what a change claims of one state against that state and the one before it."""
+    before, state = timeline.states[index - 1], timeline.states[index]
+    evidence = (*change.lines(), str(before), str(state))
+    assert change.outcome is not None
+    if change.outcome.versions.get(entity.path) != state.version:
+        facts.add(OTHER_VERSION, f"change {change.id} of {entity.path}", *evidence, path=entity.path)
+    read = (entity.version_read, entity.czxid_read if entity.version_read is not None else None)
+    found = (before.version, before.czxid if before.present else None)
+    if read != found:
+        facts.add(UNSEEN, f"change {change.id} of {entity.path}", *evidence, path=entity.path)
+    elif not _tells(entity.before, before):
+        facts.add(OTHER_CONTENT, f"before change {change.id} of {entity.path}", *evidence, path=entity.path)
+    if not _tells(entity.after, state):
+        facts.add(OTHER_CONTENT, f"after change {change.id} of {entity.path}", *evidence, path=entity.path)
+
+
+def _tells(content: Mapping[str, str | None], state: State) -> bool:
+    """Say whether a content of the trail is that of a state, for all that it tells."""
+    config = state.config or {}
+    if content.keys() != config.keys():
+        return False
+    return all(value is None or plain(value) == plain(config[key]) for key, value in content.items())
+
+
+def _unexplained(facts: Facts, claimed: set[tuple[int, str]]) -> None:
+    """Find what no committed change claims, and what nobody outside was told to write either."""
+    parents = {
+        (revision, entity.path)
+        for revision, changes in facts.at_revision.items()
+        for change in changes
+        for entity in change.entities
+    }
+    created = {(revision, parent) for revision, path in parents for parent in ancestors(path)}
+    rejected: dict[str, list[Change]] = defaultdict(list)
+    for change in facts.changes.values():
+        if change.outcome is not None and not change.committed:
+            for path in {entity.path for intent in change.intents for entity in intent.entities}:
+                rejected[path].append(change)
+    for path, timeline in facts.log.timelines.items():
+        for index, state in enumerate(timeline.states[1:], 1):
+            if state.zxid <= facts.run.baseline_zxid or (state.zxid, path) in claimed or facts.outside(path, state):
+                continue
+            if (state.zxid, path) in created and state.version == 0 and not state.config:
+                continue
+            before = timeline.states[index - 1]
+            culprit = next((change for change in rejected[path] if _meant(change, path, before, state)), None)
+            if culprit is not None:
+                what = f"change {culprit.id} of {path}"
+                facts.add(REJECTED_APPLIED, what, *culprit.lines(), str(before), str(state), path=path)
+            elif path not in facts.blamed:
+                facts.add(NO_TRAIL, path, *_around(timeline, state.zxid), path=path)
+
+
+def _meant(change: Change, path: str, before: State, state: State) -> bool:
+    """Say whether a change meant to make this state of the one before it."""
+    return any(
+        entity.path == path and entity.version_read == before.version and _tells(entity.after, state)
+        for intent in change.intents
+        for entity in intent.entities
+    )
+
+
+def _around(timeline: Timeline, zxid: int) -> list[str]:
+    index = timeline.index_at(zxid)
+    return [str(state) for state in timeline.states[max(0, index - 1) : index + 3]]
+
+
+def _stored(facts: Facts) -> None:
+    """Hold the znodes against the log: if these differ, the log was not read whole."""
+    nodes = {path: node for path, node in facts.run.znodes.items() if is_entity(path)}
+    for path in nodes.keys() | facts.log.timelines.keys():
+        last, node = facts.log.of_path(path).states[-1], nodes.get(path)
+        found = None if node is None else (node.version, node.czxid, node.mzxid, node.data)
+        logged = (last.version, last.czxid, last.zxid, last.data) if last.present else None
+        if found != logged:
+            facts.add(NOT_AS_LOGGED, path, f"stored: {node}", f"log: {last}", path=path)

@@ -1,0 +1,263 @@
+"""A world in which every promise holds: it makes runs for the tests of the checker, without any service.
+
+Each method does one thing as Confplane, ZooKeeper and Postgres would, and notes it in the history, the log and the trail.
+A test makes a small run and breaks it in one place.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.domain.entities import Entity
+from app.services.etags import etag_of
+from tests.faults.history import (
+    Call,
+    EntityState,
+    Kind,
+    Mirror,
+    Mode,
+    NodeEvent,
+    Part,
+    PartResult,
+    Run,
+    TrailEntity,
+    TrailIntent,
+    TrailOutcome,
+    Znode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.faults.history import Violation
+
+OURS = 0x1000
+THEIRS = 0x2000
+ALICE = "user=alice"
+BOB = "user=bob"
+KEY = "producer_byte_rate"
+
+
+def part(entity: str = ALICE, value: float | None = None, *, facet: str = "client-quotas", **more: Any) -> Part:
+    """Put one value; or what ``more`` says."""
+    given = {} if value is None else {"set": {KEY: value}}
+    return Part(facet, entity, f"/config/{Entity.from_id(entity).path}", **{"mode": Mode.REPLACE, **given, **more})
+
+
+class World:
+    """What happened so far. Time goes on by a second with everything that begins or ends."""
+
+    def __init__(self, *, recording: bool = True) -> None:
+        self.calls: list[Call] = []
+        self.intents: list[TrailIntent] = []
+        self.outcomes: list[TrailOutcome] = []
+        self.states: dict[str, EntityState] = {}
+        self.events: list[NodeEvent] = []
+        self.nodes: dict[str, Znode] = {}
+        self._recording = recording
+        self._now = 0.0
+        self._zxid = 100
+        self._keys: dict[str, Call] = {}
+        self._event("/confplane/writers/one", 0, "", OURS)
+        self._baseline = self._zxid
+
+    # -- ZooKeeper
+
+    def _tick(self) -> float:
+        self._now += 1.0
+        return self._now
+
+    def _event(self, path: str, version: int | None, data: str | None, session: int) -> None:
+        self.events.append(NodeEvent(self._zxid, int(self._now * 1000), session, path, version, data))
+
+    def _set(self, path: str, config: dict[str, str], session: int) -> None:
+        node = self.nodes.get(path)
+        data = json.dumps({"version": 1, "config": config})
+        version = 0 if node is None else node.version + 1
+        self.nodes[path] = Znode(data, self._zxid if node is None else node.czxid, self._zxid, version)
+        self._event(path, version, data, session)
+
+    def config(self, path: str) -> dict[str, str]:
+        """What a znode holds."""
+        node = self.nodes.get(path)
+        found: dict[str, str] = {} if node is None or not node.data else json.loads(node.data)["config"]
+        return found
+
+    # -- Confplane
+
+    def call(self, *parts: Part, process: int | None = 0, kind: Kind = Kind.WRITE, **more: Any) -> Call:
+        """Begin a call."""
+        made = Call(
+            len(self.calls), 0, process, kind, "PUT", "/client-quotas", self._tick(), parts, **{"atomic": False, **more}
+        )
+        self.calls.append(made)
+        return made
+
+    def write(self, *parts: Part, answered: bool = True, applied: bool = True, **more: Any) -> Call:
+        """One call whose parts are applied, each as a change, or all as one; answered or cut off."""
+        made = self.call(*parts, **more)
+        groups = [parts] if made.atomic else [(each,) for each in parts]
+        results = [self._change(made, group, applied=applied) for group in groups]
+        if answered and applied:
+            self._answer(made, [result for group in results for result in group])
+        elif answered:
+            made.end, made.status, made.outcome = self._tick(), 503, "not_applied"
+        else:
+            made.end, made.failure = self._tick(), "ReadError"
+        return made
+
+    def _answer(self, call: Call, results: Sequence[PartResult]) -> None:
+        call.end, call.status, call.revision = self._tick(), 200, self._zxid
+        if len(results) > 1:
+            call.results = tuple(results)
+            return
+        [only], [result] = call.parts, results
+        call.change_id = result.change_id
+        call.content = self._shown(only)
+        call.etag = etag_of(call.content)
+        if call.key is not None:
+            self._keys.setdefault(call.key, call)
+
+    def repeat(self, call: Call, **more: Any) -> Call:
+        """Send a call again, whose answer was stored."""
+        made = self.call(*call.parts, key=call.key, resend_of=call.id, **more)
+        first = self._keys[str(call.key)]
+        made.end, made.status, made.revision, made.replayed = self._tick(), first.status, self._zxid, True
+        made.change_id, made.content, made.etag, made.results = (
+            first.change_id,
+            first.content,
+            first.etag,
+            first.results,
+        )
+        return made
+
+    def _change(self, call: Call, parts: Sequence[Part], *, applied: bool) -> list[PartResult]:
+        planned = [(each, self.config(each.path), self._after(each)) for each in parts]
+        changed = [item for item in planned if item[1] != item[2]]
+        if not changed:
+            return [PartResult(changed=False) for _ in parts]
+        change_id = f"change-{len(self.intents)}"
+        entities = []
+        for each, before, after in changed:
+            node = self.nodes.get(each.path)
+            entities.append(_row(each, node, before, after))
+        self.intents.append(
+            TrailIntent(change_id, 1, "change", None, "one", "", call.request_id, None, "", tuple(entities))
+        )
+        if not applied:
+            self.outcomes.append(TrailOutcome(change_id, 1, False, None, {}, 13, "aborted", ""))  # noqa: FBT003
+            return []
+        self._zxid += 1
+        for each, _, after in changed:
+            self._parents(each.path)
+            self._set(each.path, after, OURS)
+            self._account(each.path)
+        versions = {each.path: self.nodes[each.path].version for each, _, _ in changed}
+        self.outcomes.append(TrailOutcome(change_id, 1, True, self._zxid, versions, None, None, ""))  # noqa: FBT003
+        told = {each.path for each, _, _ in changed}
+        return [
+            PartResult(change_id=change_id, revision=self._zxid, changed=True)
+            if each.path in told
+            else PartResult(changed=False)
+            for each in parts
+        ]
+
+    def _parents(self, path: str) -> None:
+        parent = path.rpartition("/clients/")[0]
+        if path.startswith("/config/users/") and parent and parent not in self.nodes:
+            self.nodes[parent] = Znode("", self._zxid, self._zxid, 0)
+            self._event(parent, 0, "", OURS)
+            self._account(parent)
+
+    def _after(self, each: Part) -> dict[str, str]:
+        held = self.config(each.path)
+        given = {key: str(value) for key, value in each.set.items()}
+        if each.mode is Mode.ALTER:
+            return {key: value for key, value in held.items() if key not in each.remove} | given
+        return given
+
+    def _shown(self, each: Part) -> dict[str, Any]:
+        return {key: float(value) for key, value in self.config(each.path).items()}
+
+    def read(self, entity: str = ALICE, *, min_revision: int | None = None, strong: bool = False) -> Call:
+        """A GET of what there is."""
+        asked = part(entity)
+        made = self.call(asked, kind=Kind.READ, min_revision=min_revision, strong=strong)
+        made.end, made.revision, made.content = self._tick(), self._zxid, self._shown(asked)
+        made.status = 200 if made.content else 404
+        made.etag = etag_of(made.content)
+        return made
+
+    # -- others
+
+    def outside(self, entity: str = ALICE, value: int = 0, *, recorded: bool = True) -> Call:
+        """A write of others, and its row."""
+        asked = part(entity, value, facet="node", mode=Mode.NODE)
+        made = self.call(asked, process=None, kind=Kind.OUTSIDE)
+        before, node = self.config(asked.path), self.nodes.get(asked.path)
+        self._zxid += 1
+        self._set(asked.path, {KEY: str(value)}, THEIRS)
+        made.end, made.status, made.revision = self._tick(), 200, self._zxid
+        if self._recording and recorded:
+            self._record(asked, before, node)
+            self._account(asked.path)
+        return made
+
+    def _record(self, asked: Part, before: dict[str, str], node: Znode | None) -> None:
+        after = self.config(asked.path)
+        if before == after:
+            return
+        change_id = f"external-{len(self.intents)}"
+        entity = _row(asked, node, before, after)
+        self.intents.append(TrailIntent(change_id, 1, "external", 1, "", "", "", None, "", (entity,)))
+        versions = {asked.path: self.nodes[asked.path].version}
+        self.outcomes.append(TrailOutcome(change_id, 1, True, self._zxid, versions, None, None, ""))  # noqa: FBT003
+
+    def _account(self, path: str) -> None:
+        node = self.nodes[path]
+        entity = Entity.from_path(path.removeprefix("/config/")).id
+        self.states[path] = EntityState(
+            "/config",
+            entity,
+            True,  # noqa: FBT003 - as its fields
+            node.czxid,
+            node.version,
+            node.mzxid,
+            self.config(path),
+        )
+
+    # -- the end
+
+    def run(self, **more: Any) -> Run:
+        """All of it, as it would be collected."""
+        quotas = {
+            Entity.from_path(path.removeprefix("/config/")).id: self.config(path)
+            for path in self.nodes
+            if self.config(path)
+        }
+        made = Run(
+            seed=0,
+            quiet_s=1.0,
+            calls=sorted(self.calls, key=lambda call: call.start),
+            intents=self.intents,
+            outcomes=self.outcomes,
+            states=list(self.states.values()) if self._recording else [],
+            watermark=self._zxid if self._recording else None,
+            events=self.events,
+            znodes=dict(self.nodes),
+            mirrors=[Mirror(0, self._zxid, {"client-quotas": dict(quotas)}, ())],
+            baseline_zxid=self._baseline,
+        )
+        return replace(made, **more)
+
+
+def _row(asked: Part, node: Znode | None, before: dict[str, str], after: dict[str, str]) -> TrailEntity:
+    version, czxid = (None, None) if node is None else (node.version, node.czxid)
+    return TrailEntity(asked.entity, asked.facet, asked.path, version, czxid, (KEY,), (), {**before}, {**after})
+
+
+def rules(violations: Sequence[Violation]) -> set[str]:
+    """The rules that were broken."""
+    return {violation.rule for violation in violations}

@@ -19,6 +19,7 @@ class Proxy:
         swallowing: True loses what clients send into ``swallowed``. Cut the connections before it is False again.
         swallowed: What was lost so.
         accepting: False closes new connections at once.
+        delay_s: Added to each piece on its way, in both directions.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -28,6 +29,7 @@ class Proxy:
         self.swallowing = False
         self.swallowed = b""
         self.accepting = True
+        self.delay_s = 0.0
         self._target = (host, port)
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,6 +67,8 @@ class Proxy:
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65_536):
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
                 if gate is not None:
                     await gate.wait()
                 elif self.swallowing:

@@ -19,7 +19,7 @@ from app.client import ConfplaneClient
 from app.devstack.process import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,9 +36,11 @@ class Service:
         cluster: dict[str, Any] | None = None,
         settings: dict[str, str] | None = None,
         module: str = "app",
+        command: Sequence[str] | None = None,
+        port: int | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
+        self.port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = secrets.token_hex(24)
         self.log = directory / f"service-{self.port}.log"
@@ -53,7 +55,7 @@ class Service:
             "CONFPLANE_ADMIN_TOKEN_FILE": str(token_file),
             **(settings or {}),
         }
-        self._module = module
+        self._command = [sys.executable, "-m", module, "serve"] if command is None else list(command)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -61,12 +63,15 @@ class Service:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self, *, wait_ready: bool = True) -> None:
         """Start, and wait until it is ready."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module, "serve"], cwd=ROOT, env=self._environment, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen(self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
         if wait_ready:
             self.wait_ready()
 

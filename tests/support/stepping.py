@@ -1,8 +1,14 @@
-"""``confplane serve`` with seams: it stops or dies at a named step of one write, and its waits can be shortened.
+"""``confplane serve`` with seams: it stops or dies at a named step of the protocol, and its waits can be shortened.
 
 ``CONFPLANE_TEST_STEP=<step>:<signal>`` has the process send itself that signal at the step of the first write whose
 ``reason`` is :data:`REASON`. Steps: ``intent`` (it is durable, nothing was sent to ZooKeeper) and ``transaction`` (it is
-applied, no outcome was written). ``CONFPLANE_TEST_CONSTANTS`` is a JSON object of ``module.NAME`` -> value.
+applied, no outcome was written).
+
+``CONFPLANE_TEST_STEP_FILE`` names a file that need not be there. When somebody puts ``<step>:<signal>`` into it, the
+process takes it away and sends itself that signal the next time it comes to the step, whatever it is doing there.
+There are more steps so: those of :data:`STEPS`.
+
+``CONFPLANE_TEST_CONSTANTS`` is a JSON object of ``module.NAME`` -> value.
 
 The service itself has no such seams: this program puts them on before it starts.
 """
@@ -13,21 +19,37 @@ import importlib
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from app.audit import PostgresAuditLog
+from app.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKeys
 from app.cli.commands import main
 from app.store import ZooKeeperStore
+from app.store.markers import Markers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
     from app.services.ports import Claim, CommitResult, Intent, Transaction
 
 STEP_VARIABLE = "CONFPLANE_TEST_STEP"
+STEP_FILE_VARIABLE = "CONFPLANE_TEST_STEP_FILE"
 CONSTANTS_VARIABLE = "CONFPLANE_TEST_CONSTANTS"
 REASON = "step"
+
+STEPS: Final = {
+    "begin": "the change is planned, its intent was not sent to Postgres",
+    "intent": "the intent is durable, nothing was sent to ZooKeeper",
+    "transaction": "ZooKeeper answered the transaction, no outcome was sent to Postgres",
+    "outcome": "the outcome is durable, nobody was answered",
+    "answer": "the answer of an Idempotency-Key is stored, nobody was answered",
+    "take-over": "an Idempotency-Key was taken over, nothing was done under it",
+    "tombstone": "a change was settled by its marker, no outcome was sent to Postgres",
+    "sweep": "markers are about to be dropped",
+    "record": "the recorder is about to move states",
+    "recorded": "the recorder moved states, its watermark was not raised",
+}
 
 _intend = PostgresAuditLog.intend
 _commit = ZooKeeperStore.commit
@@ -66,7 +88,49 @@ class Seams:
         classes[0].intend, classes[1].commit = intend, commit
 
 
-if __name__ == "__main__":
+class Steps:
+    """The calls before or after which the process stops when a file says so."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def at(self, step: str) -> None:
+        """Do what the file says, if it says something of this step."""
+        try:
+            wanted, _, name = self._file.read_text().partition(":")
+            if wanted != step:
+                return
+            # Whoever put it there may take it back at the same moment: one of the two finds it gone.
+            self._file.rename(self._file.with_suffix(".taken"))
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.Signals[name])
+
+    def put_on(self) -> None:
+        """Wrap the calls."""
+        self._wrap(PostgresAuditLog, "intend", before="begin", after="intent")
+        self._wrap(ZooKeeperStore, "commit", after="transaction")
+        self._wrap(PostgresAuditLog, "conclude", after="outcome")
+        self._wrap(PostgresRequestKeys, "store", after="answer")
+        self._wrap(PostgresRequestKeys, "take_over", after="take-over")
+        self._wrap(Markers, "settle", after="tombstone")
+        self._wrap(Markers, "drop", before="sweep")
+        self._wrap(PostgresEntityStates, "move", before="record", after="recorded")
+
+    def _wrap(self, owner: Any, name: str, *, before: str = "", after: str = "") -> None:
+        call: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+        async def wrapped(*args: Any, **named: Any) -> Any:
+            self.at(before)
+            result = await call(*args, **named)
+            self.at(after)
+            return result
+
+        setattr(owner, name, wrapped)
+
+
+def put_on() -> None:
+    """Put on what the environment asks for."""
     for name, value in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
         module, _, constant = name.rpartition(".")
         getattr(importlib.import_module(module), constant)  # it must be one that is there
@@ -74,4 +138,10 @@ if __name__ == "__main__":
     if STEP_VARIABLE in os.environ:
         wanted, _, what = os.environ[STEP_VARIABLE].partition(":")
         Seams(wanted, signal.Signals[what]).put_on()
+    if STEP_FILE_VARIABLE in os.environ:
+        Steps(Path(os.environ[STEP_FILE_VARIABLE])).put_on()
+
+
+if __name__ == "__main__":
+    put_on()
     main()

@@ -1,0 +1,142 @@
+"""Three ZooKeeper servers that elect a leader, each of which can be killed, paused and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from app.devstack import zookeeper
+from app.devstack.errors import DevStackError
+from app.devstack.process import port_is_free
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SIZE = 3
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def stable_ports(count: int) -> list[int]:
+    """Return free ports that the system gives to nobody who does not ask for them by number.
+
+    What is killed and started again finds its port free: no outgoing connection has taken it meanwhile.
+    """
+    lowest = 32_768
+    with contextlib.suppress(OSError, ValueError):
+        lowest = int(_EPHEMERAL_PORTS.read_text().split()[0])
+    found: list[int] = []
+    # No seed: runs at the same time must not ask for the same ones.
+    chooser = random.SystemRandom()
+    while len(found) < count:
+        port = chooser.randrange(max(10_000, lowest - 16_000), lowest)
+        if port not in found and port_is_free(port):
+            found.append(port)
+    return found
+
+
+class Member(zookeeper.ZooKeeper):
+    """One server of the ensemble. Once started its process runs; whether it serves is the ensemble's to say."""
+
+    stop_seconds = 20.0
+
+    def __init__(self, data_dir: Path, number: int, ports: Sequence[tuple[int, int, int]]) -> None:
+        super().__init__(data_dir, port=ports[number - 1][0], max_heap="160m", durable=False)
+        self._number = number
+        self._ports = ports
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        data = self.data_dir / "data"
+        data.mkdir(exist_ok=True)
+        (data / "myid").write_text(f"{self._number}\n")
+        peers = "".join(
+            f"server.{number}=127.0.0.1:{peer}:{election}\n"
+            for number, (_, peer, election) in enumerate(self._ports, start=1)
+        )
+        with self._config.open("a", encoding="utf-8") as file:
+            # A run reads the transaction logs afterwards, so that none of them may be purged: the last value counts.
+            file.write(f"initLimit=40\nsyncLimit=8\nautopurge.purgeInterval=0\nsnapCount=2000000\n{peers}")
+
+    def _command(self) -> list[str]:
+        # The heap of a young JVM is small enough for three of them; the rest is as in the dev stack.
+        command = [_MAIN if part == zookeeper._MAIN else part for part in super()._command()]
+        return [command[0], "-XX:TieredStopAtLevel=1", "-Dzookeeper.snapCount=2000000", *command[1:]]
+
+    def _answers(self) -> bool:
+        return True
+
+    @property
+    def mode(self) -> str | None:
+        """``leader`` or ``follower`` while it serves, else None."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.settimeout(1)
+                connection.sendall(b"srvr")
+                answer = b""
+                while chunk := connection.recv(4096):
+                    answer += chunk
+        except OSError:
+            return None
+        found = [line for line in answer.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
+        return found[0].removeprefix("Mode: ") if found else None
+
+    @property
+    def log_dir(self) -> Path:
+        """Where its transaction logs are."""
+        return self.data_dir / "data" / "version-2"
+
+
+class Ensemble:
+    """Three servers on 127.0.0.1, of which any two serve."""
+
+    def __init__(self, directory: Path) -> None:
+        ports = stable_ports(3 * SIZE)
+        triples = [(ports[3 * index], ports[3 * index + 1], ports[3 * index + 2]) for index in range(SIZE)]
+        self.members = [Member(directory / f"zookeeper-{number}", number, triples) for number in range(1, SIZE + 1)]
+
+    @property
+    def hosts(self) -> str:
+        """``host:port`` of each, with commas."""
+        return ",".join(member.hosts for member in self.members)
+
+    def leader(self) -> int | None:
+        """Return the index of the server that leads, None while none does or can say so."""
+        return next((index for index, member in enumerate(self.members) if member.mode == "leader"), None)
+
+    def start(self, seconds: float = 120.0) -> None:
+        """Start those that do not run and wait until all serve.
+
+        Raises:
+            DevStackError: They don't in time.
+        """
+        for member in self.members:
+            member.start()
+        deadline = time.monotonic() + seconds
+        while not all(member.mode for member in self.members):
+            for member in self.members:
+                member.check()
+            if time.monotonic() > deadline:
+                raise DevStackError(f"the ZooKeeper ensemble did not form within {seconds:g} s")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End all."""
+        with contextlib.ExitStack() as rest:
+            for member in self.members:
+                rest.callback(member.kill)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,104 @@
+"""The report of a run, and of several runs together."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.faults.history import Run
+
+
+@dataclass
+class Report:
+    """What a run did and found; ``python -m tests.faults`` writes it as ``report.json``."""
+
+    seeds: list[int]
+    rounds: int = 0
+    """Faults that struck."""
+    missed: int = 0
+    """Faults that found nothing to strike; no rounds."""
+    faults: dict[str, int] = field(default_factory=dict)
+    """Rounds by kind of fault."""
+    calls: int = 0
+    """Requests and outside writes."""
+    writes: int = 0
+    """Requests that meant to change something, sends of the same one counted once each."""
+    acknowledged: int = 0
+    """Of the writes: answered as done, in part at least."""
+    unknown: int = 0
+    """Of the writes: their client could not know whether they were applied."""
+    changes: int = 0
+    """Changes of Confplane in the trail that were committed."""
+    rejected: int = 0
+    """Changes in the trail that were not."""
+    settled: int = 0
+    """Of the rejected: closed by a tombstone, because nobody knew how they ended."""
+    external: int = 0
+    """Changes of others in the trail."""
+    seconds: float = 0.0
+    """From the first fault to the end of the last."""
+    quiet_s: list[float] = field(default_factory=list)
+    """For each seed, from the end of the last fault until nothing was left to be done."""
+    violations: list[str] = field(default_factory=list)
+
+    def count_run(self, run: Run) -> None:
+        """Count what a run left in the trail."""
+        kinds = {intent.change_id: intent.kind for intent in run.intents}
+        ended = Counter(
+            "external" if kinds.get(outcome.change_id) == "external" else "changes"
+            for outcome in run.outcomes
+            if outcome.committed
+        )
+        self.changes, self.external = ended["changes"], ended["external"]
+        self.rejected = sum(not outcome.committed for outcome in run.outcomes)
+        self.settled = sum((outcome.error or "").startswith("Settled as aborted") for outcome in run.outcomes)
+        if run.quiet_s is not None:
+            self.quiet_s = [round(run.quiet_s, 1)]
+
+    def save(self, path: Path) -> None:
+        """Write it."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        """Return it as lines for a person."""
+        seeds = ", ".join(map(str, self.seeds))
+        lines = [
+            f"seed {seeds}: {self.rounds} rounds in {self.seconds:.0f} s, {self.missed} missed",
+            f"{self.calls} calls, {self.writes} writes, {self.acknowledged} acknowledged, {self.unknown} unknown",
+            f"{self.changes} changes, {self.external} of others, {self.rejected} rejected",
+            f"{self.settled} of the rejected were settled by a tombstone",
+            f"quiet after {', '.join(f'{seconds:g} s' for seconds in self.quiet_s) or 'never'}",
+            *(f"  {count:4} {kind}" for kind, count in sorted(self.faults.items())),
+            f"{len(self.violations)} violations",
+            *(f"  {violation}" for violation in self.violations[:50]),
+        ]
+        return "\n".join(lines)
+
+
+def load_report(path: Path) -> Report:
+    """Read a report."""
+    return Report(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def merged(reports: Iterable[Report]) -> Report:
+    """Return several reports as one.
+
+    Raises:
+        ValueError: A seed is in two of them.
+    """
+    whole = Report(seeds=[])
+    faults: Counter[str] = Counter()
+    for report in reports:
+        if set(report.seeds) & set(whole.seeds):
+            raise ValueError(f"seed {', '.join(map(str, report.seeds))} is in two reports")
+        faults.update(report.faults)
+        for name in (item.name for item in fields(Report) if item.name != "faults"):
+            setattr(whole, name, getattr(whole, name) + getattr(report, name))
+    whole.faults = dict(sorted(faults.items()))
+    return whole

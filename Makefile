@@ -3,12 +3,13 @@ PORT ?= 8080
 DATA_DIR ?= .confplane
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+FAULTS_ARGS ?=
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench lint format lock openapi clean
+.PHONY: help install run test test-long bench faults lint format lock openapi clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -16,6 +17,7 @@ help: ## Print this list
 	@echo "  make run PORT=8081 DATA_DIR=/tmp/other     another port, another directory for the data"
 	@echo "  make test PYTEST_ARGS='-k quotas -x'       some of the tests"
 	@echo "  make bench BENCH_ARGS='reads --rounds 9'   some of the figures"
+	@echo "  make faults FAULTS_ARGS='--seed 7 --rounds 50'   which faults, and how many; --help tells more"
 
 install: ## Check the machine, make .venv and install into it what the lock names
 	@sh .ci/install.sh
@@ -31,6 +33,9 @@ test-long: install ## Run the tests of full size, minutes each
 
 bench: install ## Print the figures of performance, each beside its reference
 	@$(PYTHON) -m tests.bench $(BENCH_ARGS)
+
+faults: install ## Kill, pause and cut off whatever writes are made of, and check what is left
+	@$(PYTHON) -m tests.faults $(FAULTS_ARGS)
 
 lint: install ## Run the linters and the type checker
 	@$(PYTHON) -m ruff check .

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tests.faults.checker import check
 
+from tests.faults.checker import check
 from tests.faults.history import load_run
 from tests.faults.report import Report, load_report, merged
 from tests.faults.suite import Plan, run

@@ -26,7 +26,7 @@ _RECORD = struct.Struct(">qi")
 _TXN_HEADER = struct.Struct(">qiqqi")
 _CREATE, _DELETE, _SET, _CHECK, _MULTI, _CREATE2 = 1, 2, 5, 13, 14, 15
 _CREATE_CONTAINER, _DELETE_CONTAINER, _CREATE_TTL = 19, 20, 21
-_CLOSE = -11
+_ERROR, _CLOSE = -1, -11
 _CREATES = {_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL}
 _DELETES = {_DELETE, _DELETE_CONTAINER}
 
@@ -128,8 +128,10 @@ def _written(operation: int, jute: _Jute) -> tuple[str, int | None, str | None]:
 def _operations(kind: int, jute: _Jute) -> Iterator[tuple[int, _Jute]]:
     """Give the writes of one transaction, each with its bytes."""
     if kind == _MULTI:
-        for _ in range(jute.int()):
-            part = jute.int()
-            yield from _operations(part, _Jute(jute.buffer() or b""))
+        parts = [(jute.int(), jute.buffer() or b"") for _ in range(jute.int())]
+        # One that was refused is logged too, with those of its parts that came before the one that was to blame.
+        if not any(part == _ERROR for part, _ in parts):
+            for part, data in parts:
+                yield from _operations(part, _Jute(data))
     elif kind in _CREATES | _DELETES | {_SET}:
         yield kind, jute

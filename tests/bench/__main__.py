@@ -14,11 +14,12 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.bench import alters, describe, latency, mirror, reads
+from tests.bench import alters, describe, kafka, latency, mirror, picture, reads
 from tests.bench.rounds import progress, table
 from tests.bench.stage import staged
+from tests.support import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tests.bench.stage import Stage
 
 _SMALL = 10_000
+_KAFKA = "kafka"
 
 
 def main() -> None:
@@ -36,8 +38,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement of a rate (3)")
     parser.add_argument("--entities", type=int, default=100_000, help="entities of the large cluster (100000)")
     parser.add_argument("--changes", type=int, default=200, help="changes a round whose latency is measured (200)")
+    parser.add_argument("--bulk", type=int, default=1000, help="entities of one large alter (1000)")
     parser.add_argument("--output", type=Path, help="a file that the result is written to besides")
-    parser.add_argument("only", nargs="*", help="some of: reads alters load memory describe latency")
+    parser.add_argument("--picture", type=Path, help="a PNG of the figures beside Kafka's")
+    parser.add_argument("only", nargs="*", help="some of: reads alters load memory describe latency kafka")
     options = parser.parse_args()
     rounds: int = options.rounds
     measures: dict[str, Callable[[Stage], Iterator[Figure]]] = {
@@ -48,15 +52,17 @@ def main() -> None:
         "describe": lambda stage: _describe(stage, rounds, options.entities),
         "latency": lambda stage: latency.measure(stage, rounds=rounds, changes=options.changes),
     }
-    unknown = set(options.only) - measures.keys()
+    measures |= _side_by_side(options)
+    unknown = set(options.only) - measures.keys() - {_KAFKA}
     if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(measures)}")
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {_KAFKA}, {', '.join(measures)}")
+    wanted = [name for name in measures if not options.only or {name, name.partition("-")[0]} & set(options.only)]
     begun = time.monotonic()
     figures: list[Figure] = []
     # A node takes some 600 bytes of ZooKeeper's heap.
     heap = f"{1 + options.entities * 4 // 1_000_000}g"
     with tempfile.TemporaryDirectory(prefix="confplane-bench-") as directory, staged(Path(directory), heap) as stage:
-        for name in options.only or measures:
+        for name in wanted:
             progress.print(f"{name} ({time.monotonic() - begun:.0f} s since the start)")
             figures += measures[name](stage)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
@@ -64,6 +70,34 @@ def main() -> None:
     sys.stdout.write(result)
     if options.output is not None:
         options.output.write_text(result)
+    beside_kafka = [figure for figure in figures if figure.reference_name == kafka.REFERENCE]
+    if options.picture is not None and beside_kafka:
+        picture.draw(beside_kafka, options.picture)
+
+
+def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[Stage], Iterator[Figure]]]:
+    """Return what is measured beside a Kafka broker, each with its name; ``kafka`` stands for all of it."""
+    rounds: int = options.rounds
+    sizes = sorted({min(_SMALL, options.entities), options.entities})
+
+    def measured(measure: Callable[..., Iterator[Figure]], **sized: Any) -> Callable[[Stage], Iterator[Figure]]:
+        def run(stage: Stage) -> Iterator[Figure]:
+            try:
+                class_path = tools.kafka_class_path().read_text()
+            except tools.ToolMissingError as missing:
+                progress.print(f"  skipped: {missing}")
+                return
+            yield from measure(stage, class_path, rounds=rounds, **sized)
+
+        return run
+
+    return {
+        f"{_KAFKA}-one": measured(kafka.one, seconds=options.seconds),
+        f"{_KAFKA}-many": measured(kafka.many, entities=options.bulk),
+        f"{_KAFKA}-seen": measured(kafka.seen, changes=options.changes),
+        **{f"{_KAFKA}-all-{size}": measured(kafka.everything, entities=size) for size in sizes},
+        f"{_KAFKA}-start": measured(kafka.start, entities=options.entities),
+    }
 
 
 def _describe(stage: Stage, rounds: int, entities: int) -> Iterator[Figure]:

@@ -40,7 +40,7 @@ class Stage:
     directory: Path
     zookeeper: ZooKeeper
     postgres: Postgres
-    _filled: dict[int, str] = field(default_factory=dict)
+    _filled: dict[tuple[int, str], str] = field(default_factory=dict)
 
     def chroot(self) -> str:
         """Make a chroot and return its connect string."""
@@ -65,14 +65,14 @@ class Stage:
         upgrade(database.owner_dsn, SERVICE)
         return database.service_dsn
 
-    def filled(self, entities: int) -> str:
+    def filled(self, entities: int, whose: str = "Confplane's") -> str:
         """Return the connect string of a chroot that holds so many ``<user, client-id>`` entities with two quotas."""
-        if entities not in self._filled:
-            connect = self.chroot()
+        made = self._filled.get((entities, whose))
+        if made is None:
+            made = self._filled[entities, whose] = self.chroot()
             with progress.status(f"  creating {entities:,} entities in ZooKeeper"):
-                _fill(connect, entities)
-            self._filled[entities] = connect
-        return self._filled[entities]
+                _fill(made, entities)
+        return made
 
 
 def paths_of(entities: int) -> Iterator[str]:
@@ -133,8 +133,8 @@ def probe(module: str, **fields: Any) -> Any:
     return json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
 
 
-def loaded(load: Load, expected: str, server: int) -> tuple[float, float]:
-    """Run the load generator; return replies a second, and the server's CPU time for one in microseconds.
+def loaded(load: Load, expected: str, server: int) -> tuple[float, float, float]:
+    """Run the load generator; return replies a second, the server's CPU time for one in µs, the median latency in ms.
 
     Every reply must have the expected status.
     """
@@ -144,7 +144,7 @@ def loaded(load: Load, expected: str, server: int) -> tuple[float, float]:
     spent = sum(process.cpu_times()[:2]) - before
     if set(result.statuses) != {expected}:
         raise AssertionError(f"{load.method} {load.path} was answered {result.statuses}, not {expected}")
-    return result.rate, spent / result.all_replies * 1e6
+    return result.rate, spent / result.all_replies * 1e6, result.p50_ms
 
 
 @contextmanager

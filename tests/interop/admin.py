@@ -1,4 +1,4 @@
-"""Kafka's own tools, in one long-lived process that the tests talk to."""
+"""Kafka's own tools, in one long-lived process that tests and benches talk to."""
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ _START_S = 180.0
 _ANSWER_S = 300.0
 
 
-class Admin:
-    """Kafka's AdminClient for one broker; see ``Admin.java``. An error that Kafka answers is a result with its code.
+class JavaCalls:
+    """A Java program that answers calls, a line of JSON each; it runs from its source, on Kafka's class path.
 
     Args:
-        directory: Where it logs.
+        source: The program.
+        log: A file for what it says besides.
         class_path: Of Kafka, as Java takes it.
-        bootstrap: The broker's address.
+        bootstrap: The broker's address, the program's one argument.
+        options: Of the JVM.
     """
 
-    def __init__(self, directory: Path, *, class_path: str, bootstrap: str) -> None:
-        self._log = directory / "admin.log"
+    def __init__(
+        self, source: Path, log: Path, *, class_path: str, bootstrap: str, options: Sequence[str] = ()
+    ) -> None:
+        self._log = log
         self._command = [
-            str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
-            "-Djava.net.preferIPv4Stack=true", "-cp", class_path, str(_SOURCE), bootstrap,
+            str(find_java()), *options, "-Dfile.encoding=UTF-8", "-Djava.net.preferIPv4Stack=true",
+            "-cp", class_path, str(source), bootstrap,
         ]  # fmt: skip
         self._answers: queue.Queue[str | None] = queue.Queue()
 
@@ -75,27 +79,40 @@ class Admin:
             self._answers.put(line)
         self._answers.put(None)
 
-    def _call(self, call: str, **arguments: Any) -> Any:
+    def call(self, call: str, *, answer_s: float = _ANSWER_S, **arguments: Any) -> Any:
+        """Make a call and return its result; one at a time."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"call": call, "arguments": arguments}) + "\n")
         self._process.stdin.flush()
         try:
-            line = self._answers.get(timeout=_ANSWER_S)
+            line = self._answers.get(timeout=answer_s)
         except queue.Empty:
-            raise AssertionError(
-                f"{call}: no answer in {_ANSWER_S} s. The end of its log:\n{tail(self._log)}"
-            ) from None
+            raise AssertionError(f"{call}: no answer in {answer_s} s. The end of its log:\n{tail(self._log)}") from None
         if line is None:
             raise AssertionError(f"{call}: the process ended. The end of its log:\n{tail(self._log)}")
         answer = json.loads(line)
         assert "fault" not in answer, f"{call}: {answer['fault']}"
         return answer["result"]
 
+
+class Admin(JavaCalls):
+    """Kafka's AdminClient for one broker; see ``Admin.java``. An error that Kafka answers is a result with its code.
+
+    Args:
+        directory: Where it logs.
+        class_path: Of Kafka, as Java takes it.
+        bootstrap: The broker's address.
+    """
+
+    def __init__(self, directory: Path, *, class_path: str, bootstrap: str) -> None:
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        super().__init__(_SOURCE, directory / "admin.log", class_path=class_path, bootstrap=bootstrap, options=options)
+
     # ------------------------------------------------------------ quotas
 
     def describe_quotas(self, components: Sequence[Mapping[str, Any]] = (), *, strict: bool = False) -> Any:
         """``{"code", "name", "message", "entries": [{"entity": {type: name or None}, "quotas": {key: value}}]}``."""
-        return self._call("describeQuotas", components=list(components), strict=strict)
+        return self.call("describeQuotas", components=list(components), strict=strict)
 
     def alter_quotas(
         self,
@@ -104,20 +121,20 @@ class Admin:
     ) -> Any:
         """Each entry is an entity and its ops, key and value or None to remove; an outcome for each."""
         listed = [{"entity": dict(entity), "ops": [list(op) for op in ops]} for entity, ops in entries]
-        return self._call("alterQuotas", entries=listed, validateOnly=validate_only)
+        return self.call("alterQuotas", entries=listed, validateOnly=validate_only)
 
     # ------------------------------------------------------------ configs
 
     def describe_configs(self, kind: str, name: str) -> dict[str, Any]:
         """All configs of a ``TOPIC`` or ``BROKER``: name to value, source, type, readOnly, sensitive, synonyms."""
-        (answer,) = self._call("describeConfigs", resources=[[kind, name]])
+        (answer,) = self.call("describeConfigs", resources=[[kind, name]])
         assert answer["code"] == 0, answer
         configs: dict[str, Any] = answer["configs"]
         return configs
 
     def describe_configs_error(self, kind: str, name: str) -> int:
         """The error code of a describe."""
-        (answer,) = self._call("describeConfigs", resources=[[kind, name]])
+        (answer,) = self.call("describeConfigs", resources=[[kind, name]])
         return int(answer["code"])
 
     def alter_configs(
@@ -125,12 +142,12 @@ class Admin:
     ) -> Any:
         """Ops are ``(key, "SET" and so on, value)``; the outcome."""
         listed = [{"resource": [kind, name], "ops": [list(op) for op in ops]}]
-        (answer,) = self._call("alterConfigs", resources=listed, validateOnly=validate_only)
+        (answer,) = self.call("alterConfigs", resources=listed, validateOnly=validate_only)
         return answer
 
     def create_topics(self, *names: str) -> None:
         """Create topics of one partition and wait until the broker knows them."""
-        answer = self._call("createTopics", names=list(names))
+        answer = self.call("createTopics", names=list(names))
         assert answer["code"] == 0, answer
         deadline = time.monotonic() + 120
         for name in names:
@@ -140,26 +157,26 @@ class Admin:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; the broker does it soon after."""
-        answer = self._call("deleteTopics", name=name)
+        answer = self.call("deleteTopics", name=name)
         assert answer["code"] == 0, answer
 
     def config_command(self, *arguments: str) -> tuple[int, str]:
         """Run what ``kafka-configs.sh`` runs; its exit status and what it printed."""
-        answer = self._call("configCommand", arguments=list(arguments))
+        answer = self.call("configCommand", arguments=list(arguments))
         return answer["status"], answer["output"]
 
     # ------------------------------------------------------------ credentials
 
     def set_scram(self, user: str, password: str | None, mechanism: str = "SCRAM-SHA-256") -> None:
         """Set a user's password, or delete it."""
-        answer = self._call("alterScram", user=user, mechanism=mechanism, password=password)
+        answer = self.call("alterScram", user=user, mechanism=mechanism, password=password)
         assert answer["code"] == 0, answer
 
     def scram(self) -> dict[str, list[str]]:
         """Users and the mechanisms that they have credentials for."""
-        found: dict[str, list[str]] = self._call("describeScram")
+        found: dict[str, list[str]] = self.call("describeScram")
         return found
 
     def login(self, bootstrap: str, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
         """Log in and ask for the brokers; the outcome."""
-        return self._call("login", bootstrap=bootstrap, user=user, password=password, mechanism=mechanism)
+        return self.call("login", bootstrap=bootstrap, user=user, password=password, mechanism=mechanism)

@@ -43,9 +43,12 @@ class Broker(Server):
     # A slow machine with two cores may need minutes for what takes four seconds elsewhere.
     start_seconds = 180.0
     stop_seconds = 30.0
+    java_options: Sequence[str] = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    """Of a JVM that starts soon and takes little."""
 
-    def __init__(self, data_dir: Path, *, class_path: str, connect: str) -> None:
+    def __init__(self, data_dir: Path, *, class_path: str, connect: str, broker_id: int = BROKER_ID) -> None:
         super().__init__(data_dir)
+        self.broker_id = broker_id
         self._class_path = class_path
         self._connect = connect
         self._said_before = ""
@@ -65,7 +68,7 @@ class Broker(Server):
         client = KazooClient(hosts=self._connect)
         client.start(timeout=60)
         try:
-            registration: dict[str, Any] = json.loads(client.get(f"/brokers/ids/{BROKER_ID}")[0])
+            registration: dict[str, Any] = json.loads(client.get(f"/brokers/ids/{self.broker_id}")[0])
         finally:
             client.stop()
             client.close()
@@ -96,13 +99,16 @@ class Broker(Server):
 
     def _prepare(self) -> None:
         self._said_before += self._said_now()  # the next start puts it away
+        (self.data_dir / "log4j.properties").write_text(_LOG4J)
+        self.properties_file.write_text(self._properties())
+
+    def _properties(self) -> str:
+        """Return its ``server.properties``."""
         keystore = self.data_dir / "first.p12"
         if not keystore.exists():
             make_keystore(keystore, password=STORE_PASSWORD)
-        (self.data_dir / "log4j.properties").write_text(_LOG4J)
-        self.properties_file.write_text(
-            f"""\
-broker.id={BROKER_ID}
+        return f"""\
+broker.id={self.broker_id}
 zookeeper.connect={self._connect}
 zookeeper.session.timeout.ms=60000
 zookeeper.connection.timeout.ms=120000
@@ -141,14 +147,11 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 controlled.shutdown.enable=false
 """
-        )
 
     def _command(self) -> Sequence[str]:
         return [
             str(find_java()),
-            "-Xmx512m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *self.java_options,
             "-XX:+ExitOnOutOfMemoryError",
             "-Dfile.encoding=UTF-8",
             "-Djava.net.preferIPv4Stack=true",
@@ -163,7 +166,7 @@ controlled.shutdown.enable=false
         return java_environment()
 
     def _answers(self) -> bool:
-        return f"[KafkaServer id={BROKER_ID}] started" in self._said_now()
+        return f"[KafkaServer id={self.broker_id}] started" in self._said_now()
 
 
 def java_environment() -> dict[str, str]:

@@ -1,0 +1,332 @@
+"""Side by side with a Kafka broker: its Admin API, by its own AdminClient, on the same ZooKeeper.
+
+Each side has a chroot of its own, so that neither has to follow the other's changes. Confplane's alters include the
+trail in Postgres, which Kafka has not.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import statistics
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import orjson
+
+from tests.bench.broker import JUTE_MAXBUFFER, BenchBroker, Peer
+from tests.bench.load import Load
+from tests.bench.rounds import Figure, alternate, column, progress
+from tests.bench.stage import loaded
+from tests.support import tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.bench.rounds import Sample
+    from tests.bench.stage import Stage
+    from tests.support.service import Service
+
+_FACET = "/v1/clusters/default/client-quotas"
+_USER = '{"entityType":"user","entityName":"bench-{entity}"}'
+_ALTER = '{"entries":[{"entity":[' + _USER + '],"ops":[{"key":"producer_byte_rate","value":{value}}]}]}'
+_DESCRIBE = '{"components":[{"entityType":"user","matchType":"exact","match":"bench-{entity}"}],"strict":true}'
+_ENTITIES = 1024
+_PER_ROUND = 100_000_000
+_FIRST = 1_000_000_000
+_PAUSE_S = 0.02
+_POLL_S = 0.0002
+_WARM_UP = 5
+"""Large alters before they are measured: by then the broker's JVM has compiled what they run."""
+_IDLE_S = 2.0
+"""After which a connection is not used again; the server closes it after five."""
+REFERENCE = f"Kafka {tools.KAFKA_VERSION}"
+"""What these figures stand beside."""
+
+
+class _Caller:
+    """Who calls a service; a connection that the service closed meanwhile is opened again."""
+
+    def __init__(self, service: Service) -> None:
+        self._port = service.port
+        self._headers = {"Authorization": f"Bearer {service.token}", "Content-Type": "application/json"}
+        self._connection: http.client.HTTPConnection | None = None
+        self._used = 0.0
+
+    def __call__(self, method: str, path: str, body: str | None = None) -> bytes:
+        if self._connection is None or time.monotonic() - self._used > _IDLE_S:
+            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=600)
+            self._connection.connect()
+        self._connection.request(method, path, body, self._headers)
+        reply = self._connection.getresponse()
+        answer = reply.read()
+        self._used = time.monotonic()
+        if reply.status != http.client.OK:
+            raise AssertionError(f"{method} {path} was answered {reply.status}: {answer[:1000]!r}")
+        return answer
+
+    def describe_all(self) -> tuple[float, int]:
+        """Describe all entities and read the answer's JSON; the seconds, and how many there were."""
+        begun = time.perf_counter()
+        entries = orjson.loads(self("POST", f"{_FACET}:describe", '{"components":[]}'))["entries"]
+        return time.perf_counter() - begun, len(entries)
+
+    def alter_many(self, entities: int, value: int) -> float:
+        """Alter entities in one request and read the answer's JSON; the seconds."""
+        entries = [
+            {
+                "entity": [{"entityType": "user", "entityName": f"bench-{number:06d}"}],
+                "ops": [{"key": "producer_byte_rate", "value": value}],
+            }
+            for number in range(entities)
+        ]
+        begun = time.perf_counter()
+        answer = orjson.loads(self("POST", f"{_FACET}:alter", json.dumps({"entries": entries})))
+        if answer["failed"] or any(entry["changeId"] is None for entry in answer["entries"]):
+            raise AssertionError(f"not all of {entities} entities were altered")
+        return time.perf_counter() - begun
+
+
+# ---------------------------------------------------------------- one entity, and many in one request
+
+
+def one(stage: Stage, class_path: str, *, rounds: int, seconds: float) -> Iterator[Figure]:
+    """Yield the figures of describes and alters of one entity."""
+    connect = stage.chroot()
+    directory = stage.directory / "kafka-one"
+    with (
+        stage.service() as service,
+        Peer(directory, class_path=class_path, connect=connect) as peer,
+    ):
+        headers = {"Authorization": f"Bearer {service.token}"}
+        bodies = {"describe": _DESCRIBE, "alter": _ALTER}
+
+        def ours(what: str, connections: int, number: int, length: float = seconds) -> Sample:
+            load = Load(
+                service.port,
+                f"{_FACET}:{what}",
+                method="POST",
+                headers=headers,
+                body=bodies[what],
+                connections=connections,
+                entities=_ENTITIES,
+                first_value=_FIRST + number * _PER_ROUND,
+                warm_up_s=min(1.0, length),
+                seconds=length,
+            )
+            return loaded(load, "200", service.pid)
+
+        def theirs(what: str, connections: int, number: int, length: float = seconds) -> Sample:
+            try:
+                return peer.rate(
+                    what,
+                    connections=connections,
+                    entities=_ENTITIES,
+                    first_value=_FIRST + number * _PER_ROUND,
+                    warm_up_s=min(1.0, length),
+                    seconds=length,
+                )
+            finally:
+                if what == "alter":
+                    peer.forget_changes()
+
+        caller = _Caller(service)
+        with progress.status("  creating entities, warming up"):
+            # The entities are created; then the JVM compiles what it will run.
+            caller.alter_many(_ENTITIES, _FIRST)
+            peer.alter_many(_ENTITIES, _FIRST)
+            for what in ("describe", "alter"):
+                for connections in (1, 64):
+                    ours(what, connections, 1)
+                    theirs(what, connections, 1, length=max(seconds, 5.0))
+            peer.forget_changes()
+        number = 2
+        for what, goal in (("describe", "2.00"), ("alter", "information")):
+            for connections in (1, 64):
+                kept = number
+                confplane, kafka = alternate(
+                    f"{what} of one entity, {connections} at a time, a second: Confplane | Kafka",
+                    rounds,
+                    lambda each: ours(what, connections, kept + each),  # noqa: B023 - called in this round
+                    lambda each: theirs(what, connections, kept + each),  # noqa: B023
+                )
+                number += rounds
+                yield from _rates(what, connections, confplane, kafka, goal)
+
+
+def many(stage: Stage, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
+    """Yield the figure of an alter of many entities in one request."""
+    directory = stage.directory / "kafka-many"
+    with (
+        stage.service() as service,
+        Peer(directory, class_path=class_path, connect=stage.chroot()) as peer,
+    ):
+        caller = _Caller(service)
+
+        def ours(number: int) -> Sample:
+            return (caller.alter_many(entities, _FIRST + number),)
+
+        def theirs(number: int) -> Sample:
+            seconds = peer.alter_many(entities, _FIRST + number)
+            peer.forget_changes()
+            return (seconds,)
+
+        with progress.status("  creating entities, warming up"):
+            for number in range(-_WARM_UP, 0):
+                ours(number)
+                theirs(number)
+        confplane, kafka = alternate(
+            f"alter of {entities:,} entities in one request, s: Confplane | Kafka", rounds, ours, theirs, decimals=2
+        )
+    yield Figure(
+        f"Alter of {entities:,} entities in one request",
+        "s", column(confplane), REFERENCE, column(kafka), "3.00", decimals=2, less_is_better=True,
+    )  # fmt: skip
+
+
+def _rates(what: str, connections: int, confplane: list[Sample], kafka: list[Sample], goal: str) -> Iterator[Figure]:
+    name = f"{what.capitalize()} of one entity"
+    if connections == 1:
+        yield Figure(
+            f"{name}, alone: median",
+            "ms", column(confplane, 2), REFERENCE, column(kafka, 2), goal, decimals=2, less_is_better=True,
+        )  # fmt: skip
+    else:
+        yield Figure(f"{name}, {connections} at a time", "/s", column(confplane), REFERENCE, column(kafka), goal)
+        yield Figure(
+            f"{name}, {connections} at a time: CPU time of the server",
+            "µs", column(confplane, 1), REFERENCE, column(kafka, 1), less_is_better=True,
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------- seen by the other readers
+
+
+def seen(stage: Stage, class_path: str, *, rounds: int, changes: int) -> Iterator[Figure]:
+    """Yield how soon a change is seen by another service, and by the brokers, which say so in their logs."""
+    connect, dsn = stage.chroot(), stage.database()
+    with (
+        stage.service(connect, dsn) as first,
+        stage.service(connect, dsn) as second,
+        Peer(stage.directory / "kafka-seen", class_path=class_path, connect=stage.chroot(), brokers=2) as peer,
+    ):
+        writer, reader = _Caller(first), _Caller(second)
+        body = '{"quotas":{"producer_byte_rate":%d}}'
+        path = f"{_FACET}/user=bench-000000"
+
+        def ours(number: int) -> Sample:
+            def see(value: int) -> float:
+                wanted = f":{value}}}".encode()
+                while wanted not in reader("GET", path):
+                    time.sleep(_POLL_S)
+                return time.perf_counter()
+
+            def write(value: int) -> None:
+                writer("PUT", path, body % value)
+
+            writer("PUT", path, body % (number * changes))
+            return _latency(write, see, range(number * changes + 1, (number + 1) * changes))
+
+        def theirs(number: int) -> Sample:
+            def see(value: int) -> float:
+                said = rb"entityPath: users/bench-000000 with config: \w+\(producer_byte_rate -> %d\)" % value
+                return max(broker.wait_until_it_says(re.compile(said)) for broker in peer.brokers)
+
+            def write(value: int) -> None:
+                peer.alter_many(1, value)
+
+            found = _latency(write, see, range(number * changes + 1, (number + 1) * changes))
+            peer.forget_changes()
+            return found
+
+        for side in (ours, theirs):
+            side(0)
+        confplane, kafka = alternate(
+            "a change seen by all other readers, median ms: Confplane | Kafka", rounds, ours, theirs, decimals=2
+        )
+    for index, name in enumerate(("median", "99th percentile")):
+        yield Figure(
+            f"Change seen by the other readers, {name}",
+            "ms", column(confplane, index), REFERENCE, column(kafka, index), decimals=2, less_is_better=True,
+        )  # fmt: skip
+
+
+def _latency(write: Callable[[int], None], see: Callable[[int], float], values: range) -> Sample:
+    """Make changes one by one; the time from sending each until it was seen: median and 99th percentile in ms."""
+    took: list[float] = []
+    for value in values:
+        seen: list[float] = []
+        watcher = threading.Thread(target=lambda value=value, seen=seen: seen.append(see(value)))
+        watcher.start()
+        time.sleep(_PAUSE_S)
+        begun = time.perf_counter()
+        write(value)
+        watcher.join()
+        took.append(seen[0] - begun)
+    took.sort()
+    return statistics.median(took) * 1000, took[len(took) * 99 // 100] * 1000
+
+
+# ---------------------------------------------------------------- all entities
+
+
+def everything(stage: Stage, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
+    """Yield the figure of a describe of all entities."""
+    with (
+        stage.service(stage.filled(entities)) as service,
+        Peer(
+            stage.directory / f"kafka-{entities}", class_path=class_path, connect=stage.filled(entities, "Kafka's")
+        ) as peer,
+    ):
+        caller = _Caller(service)
+
+        def sides(side: _Caller | Peer) -> Sample:
+            seconds, found = side.describe_all()
+            if found != entities:
+                raise AssertionError(f"{found} entities were described, not {entities}")
+            return (seconds,)
+
+        first = sides(caller), sides(peer)
+        confplane, kafka = alternate(
+            f"describe of {entities:,} entities, s: Confplane | Kafka",
+            rounds,
+            lambda _: sides(caller),
+            lambda _: sides(peer),
+            decimals=2,
+        )
+    yield Figure(
+        f"Describe of all {entities:,} entities, the first since the start",
+        "s", first[0], REFERENCE, first[1], decimals=2, less_is_better=True,
+    )  # fmt: skip
+    yield Figure(
+        f"Describe of all {entities:,} entities",
+        "s", column(confplane), REFERENCE, column(kafka), "20.00" if entities >= 100_000 else "information",
+        decimals=2, less_is_better=True,
+    )  # fmt: skip
+
+
+def start(stage: Stage, class_path: str, *, rounds: int, entities: int) -> Iterator[Figure]:
+    """Yield the figure of a start."""
+    dsn = stage.database()
+
+    def ours(_: int) -> Sample:
+        begun = time.perf_counter()
+        with stage.service(stage.filled(entities), dsn):
+            return (time.perf_counter() - begun,)
+
+    def theirs(number: int) -> Sample:
+        directory = stage.directory / f"kafka-start-{number}"
+        broker = BenchBroker(directory, class_path=class_path, connect=stage.filled(entities, "Kafka's"))
+        begun = time.perf_counter()
+        with broker:
+            return (time.perf_counter() - begun,)
+
+    confplane, kafka = alternate(
+        f"start with {entities:,} entities, s: Confplane | Kafka", rounds, ours, theirs, decimals=2
+    )
+    yield Figure(
+        f"Start with {entities:,} entities until ready (Kafka's jute.maxbuffer {JUTE_MAXBUFFER // 2**20} MiB)",
+        "s", column(confplane), REFERENCE, column(kafka), decimals=2, less_is_better=True,
+    )  # fmt: skip

@@ -30,7 +30,7 @@ _PAGE: Final = 1_000
 
 async def collect(topology: Topology, history: Path, *, seed: int, quiet_s: float | None, baseline_zxid: int) -> Run:
     """Collect it."""
-    trail = await asyncio.to_thread(_trail, topology.service_dsn)
+    trail = await asyncio.to_thread(read_trail, topology.service_dsn)
     return Run(
         seed=seed,
         quiet_s=quiet_s,
@@ -64,7 +64,8 @@ def connect(dsn: str) -> psycopg.Connection[dict[str, Any]]:
     return psycopg.connect(dsn, autocommit=True, row_factory=dict_row, connect_timeout=10)
 
 
-def _trail(dsn: str) -> dict[str, Any]:
+def read_trail(dsn: str) -> dict[str, Any]:
+    """Read the tables, as members of a :class:`Run`."""
     with connect(dsn) as connection:
         entities: dict[tuple[str, int], list[TrailEntity]] = {}
         for row in connection.execute("SELECT * FROM intent_entities ORDER BY change_id, attempt, position"):

@@ -58,8 +58,8 @@ class _Jute:
         return (self.buffer() or b"").decode("utf-8", "replace")
 
 
-def read_events(log_dirs: Sequence[Path]) -> list[NodeEvent]:
-    """Return what was committed, given the log directories of all servers of an ensemble that is quiet."""
+def read_events(log_dirs: Sequence[Path], *, chroot: str = "") -> list[NodeEvent]:
+    """Return what was committed below a chroot, given the log directories of all servers of an ensemble that is quiet."""
     # A zxid is given once: its upper half counts the leaders.
     records: dict[int, bytes] = {}
     servers: Counter[int] = Counter()
@@ -67,7 +67,8 @@ def read_events(log_dirs: Sequence[Path]) -> list[NodeEvent]:
         own = dict(_logged(directory))
         records |= own
         servers.update(own.keys())
-    return list(_events(records[zxid] for zxid in sorted(records) if 2 * servers[zxid] > len(log_dirs)))
+    committed = (records[zxid] for zxid in sorted(records) if 2 * servers[zxid] > len(log_dirs))
+    return list(_events(committed, chroot))
 
 
 def _logged(directory: Path) -> Iterator[tuple[int, bytes]]:
@@ -88,7 +89,8 @@ def _logged(directory: Path) -> Iterator[tuple[int, bytes]]:
             yield _TXN_HEADER.unpack_from(record)[2], record
 
 
-def _events(records: Iterable[bytes]) -> Iterator[NodeEvent]:
+def _events(records: Iterable[bytes], chroot: str) -> Iterator[NodeEvent]:
+    kept = (f"{chroot}/config", f"{chroot}/confplane")
     owners: dict[str, int] = {}
     """The sessions of the ephemeral nodes that are there."""
     for record in records:
@@ -97,17 +99,17 @@ def _events(records: Iterable[bytes]) -> Iterator[NodeEvent]:
             # Newer servers list the nodes in the transaction; which they are is known without.
             for path in [path for path, owner in owners.items() if owner == session]:
                 del owners[path]
-                yield NodeEvent(zxid, time_ms, 0, path, None, None)
+                yield NodeEvent(zxid, time_ms, 0, path.removeprefix(chroot), None, None)
             continue
         for operation, jute in _operations(kind, _Jute(record[_TXN_HEADER.size :])):
             path, version, data = _written(operation, jute)
-            if not path.startswith(("/config", "/confplane")):
+            if not path.startswith(kept):
                 continue
             if operation in _DELETES:
                 owners.pop(path, None)
             elif operation in {_CREATE, _CREATE2} and jute.bool():
                 owners[path] = session
-            yield NodeEvent(zxid, time_ms, session, path, version, data)
+            yield NodeEvent(zxid, time_ms, session, path.removeprefix(chroot), version, data)
 
 
 def _written(operation: int, jute: _Jute) -> tuple[str, int | None, str | None]:

@@ -1,0 +1,174 @@
+"""Confplane with one part of its write protocol left out or put in the wrong place: what the fault suite has to notice.
+
+``python -m tests.faults.mutants serve`` runs ``tests.support.stepping`` with the mutant that ``CONFPLANE_TEST_MUTANT``
+names. Nothing in the service knows of it: the parts are replaced here, before it starts.
+
+``CONFPLANE_TEST_STALL`` names a file. At the intent of the first write whose reason is ``REASON`` the event loop stands
+still until that file is there and ZooKeeper has given the process's client a new session, which kazoo takes by itself on
+a thread of its own. This stands for whatever keeps a loop from running: a long collection of garbage, a call that blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import KazooState
+
+from app.audit import PostgresAuditLog
+from app.services.ports import Marker, Outcome, full_path
+from app.store import ZooKeeperStore, markers, transactions, znodes
+from tests.support.stepping import REASON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from app.services.ports import Claim, CommitResult, Intent, Transaction
+    from app.store.session import Session
+
+VARIABLE: Final = "CONFPLANE_TEST_MUTANT"
+STALL_VARIABLE: Final = "CONFPLANE_TEST_STALL"
+
+_plan = transactions.plan
+
+
+def without_version_check() -> None:
+    """A config node is set in whatever version it is."""
+
+    def plan(transaction: Transaction, **more: Any) -> transactions.Plan:
+        made = _plan(transaction, **more)
+        for index in made.sets:
+            kind, path, data, *_ = made.operations[index]
+            if kind == "set":
+                made.operations[index] = ("set", path, data, -1)
+        return made
+
+    _replace(transactions, "plan", plan)
+
+
+def outcome_before_commit() -> None:
+    """The outcome is written as it will be, so that the transaction need not be waited for, and then it is submitted."""
+    commit, logs = ZooKeeperStore.commit, list[PostgresAuditLog]()
+    intend = PostgresAuditLog.intend
+
+    async def intend_and_note(log: PostgresAuditLog, intents: Sequence[Intent], claim: Claim | None = None) -> None:
+        logs[:] = [log]
+        await intend(log, intents, claim)
+
+    async def conclude_and_commit(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
+        stat = await store._keeper.current.touch()
+        outcome = Outcome(
+            transaction.change_id,
+            transaction.attempt,
+            store.name,
+            committed=True,
+            revision=stat.mzxid + 1,
+            time_ms=stat.mtime,
+            versions={
+                full_path(write.tree, write.entity): 0 if write.expected is None else write.expected + 1
+                for write in transaction.writes
+            },
+        )
+        await logs[0].conclude([outcome])
+        return await commit(store, transaction, deadline)
+
+    _replace(PostgresAuditLog, "intend", intend_and_note)
+    _replace(ZooKeeperStore, "commit", conclude_and_commit)
+
+
+def without_marker() -> None:
+    """A transaction leaves nothing that proves it."""
+    _leave_out("marker")
+
+
+def settled_by_reading() -> None:
+    """A settler looks whether there is a marker, and takes its absence for the end."""
+
+    async def settle(_self: markers.Markers, session: Session, change_id: UUID) -> Marker | None:
+        await session.touch()
+        try:
+            data, stat = await session.get(znodes.marker_path(change_id))
+        except NoNodeError:
+            return Marker(change_id, committed=False)
+        return markers.decode(change_id, data, stat.czxid, stat.ctime)
+
+    _replace(markers.Markers, "_settle", settle)
+
+
+def without_writer_node() -> None:
+    """A transaction takes its revision and time from a node that is always there, whoever's session it is under."""
+
+    def plan(transaction: Transaction, **more: Any) -> transactions.Plan:
+        made = _plan(transaction, **more)
+        made.operations[0] = ("set", znodes.COMMITS, b"", -1)
+        return made
+
+    _replace(transactions, "plan", plan)
+
+
+MUTANTS: Final[dict[str, Callable[[], None]]] = {
+    "no-version-check": without_version_check,
+    "outcome-before-commit": outcome_before_commit,
+    "no-marker": without_marker,
+    "settled-by-reading": settled_by_reading,
+    "no-writer-node": without_writer_node,
+}
+
+
+def _leave_out(role: str) -> None:
+    def plan(transaction: Transaction, **more: Any) -> transactions.Plan:
+        made = _plan(transaction, **more)
+        index = made.roles.index(role)
+        del made.operations[index], made.roles[index]
+        return made
+
+    _replace(transactions, "plan", plan)
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    getattr(owner, name)  # it must be one that is there
+    setattr(owner, name, value)
+
+
+def stall(until: Path) -> None:
+    """Have the loop stand still at an intent; a file beside the one that is waited for tells that it does."""
+    intend, start = PostgresAuditLog.intend, ZooKeeperStore.start
+    stores: list[ZooKeeperStore] = []
+
+    async def start_and_note(store: ZooKeeperStore) -> None:
+        stores.append(store)
+        await start(store)
+
+    async def intend_and_stall(log: PostgresAuditLog, intents: Sequence[Intent], claim: Claim | None = None) -> None:
+        await intend(log, intents, claim)
+        if any(intent.reason == REASON for intent in intents) and not stalled(until).exists():
+            client = stores[0]._keeper.current._client
+            before = client.client_id
+            stalled(until).touch()
+            _wait(lambda: until.exists() and client.client_id != before and client.state == KazooState.CONNECTED)
+
+    _replace(ZooKeeperStore, "start", start_and_note)
+    _replace(PostgresAuditLog, "intend", intend_and_stall)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.02)
+
+
+def stalled(until: Path) -> Path:
+    """Where it is told that the loop stands still."""
+    return until.with_suffix(".reached")
+
+
+if __name__ == "__main__":
+    if VARIABLE in os.environ:
+        MUTANTS[os.environ[VARIABLE]]()
+    if STALL_VARIABLE in os.environ:
+        stall(Path(os.environ[STALL_VARIABLE]))
+    runpy.run_module("tests.support.stepping", run_name="__main__")

@@ -1,0 +1,178 @@
+"""Small scenes: a few services on one ZooKeeper, faults set up on purpose, and all of it collected for the checker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE
+from tests.faults import mutants
+from tests.faults.collect import read_trail, walk
+from tests.faults.history import Call, Kind, Mode, Part, Run
+from tests.faults.operations import Operations
+from tests.faults.txnlog import read_events
+from tests.support import servers
+from tests.support.service import Service
+from tests.support.stepping import CONSTANTS_VARIABLE, REASON
+from tests.support.stores import kafka_writes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.support.proxy import Proxy
+    from tests.support.servers import Database
+
+NODE = "/config/users/alice"
+COMMITS = "/confplane/commits"
+PATH = "/v1/clusters/default/client-quotas/user=alice"
+PATIENT_MS = 300_000
+"""A deadline that no request comes near."""
+LONG_SESSION_MS = 60_000
+"""The longest that the server grants: no pause of a scene ends it."""
+_QUICK = {
+    "app.services.reconcile.INTERVAL_S": 0.2,
+    "app.services.reconcile.SWEEP_AGE_S": 1.0,
+    "app.services.reconcile._SLACK_S": 1.0,
+}
+
+_NEVER = {"app.services.reconcile.INTERVAL_S": 3600.0}
+
+
+class Scene:
+    """Services on a chroot and a database of their own, and the history of the calls to them."""
+
+    def __init__(self, directory: Path, zookeeper: ZooKeeper, database: Database, connect: str, zk: Any) -> None:
+        self.directory = directory
+        self.server = zookeeper
+        self.zk = zk
+        """A plain client, rooted where the services are."""
+        self._chroot = "/" + connect.partition("/")[2]
+        self._database = database
+        self._operations = Operations()
+        self._calls: list[Call] = []
+
+    @asynccontextmanager
+    async def service(
+        self,
+        mutant: str | None = None,
+        *,
+        through: Proxy | None = None,
+        session_timeout_ms: int = LONG_SESSION_MS,
+        deadline_ms: int = PATIENT_MS,
+        leads: bool = True,
+        settings: dict[str, str] | None = None,
+    ) -> AsyncIterator[Service]:
+        """Run one, as it is or as a mutant of it. Wait until it is ready before it is used."""
+        host = self.server.hosts if through is None else f"127.0.0.1:{through.port}"
+        service = Service(
+            self.directory,
+            connect=f"{host}{self._chroot}",
+            dsn=self._database.service_dsn,
+            cluster={"session_timeout_ms": session_timeout_ms},
+            settings={
+                CONSTANTS_VARIABLE: json.dumps(_QUICK if leads else _NEVER),
+                "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
+                **({} if mutant is None else {mutants.VARIABLE: mutant}),
+                **(settings or {}),
+            },
+            module="tests.faults.mutants",
+        )
+        try:
+            service.start(wait_ready=False)
+            yield service
+        finally:
+            await asyncio.to_thread(service.__exit__)
+
+    # -- calls
+
+    def _call(self, process: int | None, kind: Kind, method: str, path: str, part: Part) -> Call:
+        made = Call(len(self._calls), 0, process, kind, method, path, time.monotonic(), (part,))
+        self._calls.append(made)
+        return made
+
+    async def put(self, service: Service, value: int, *, step: bool = False) -> Call:
+        """Set alice's rate; ``step`` is the write at which the services stop where they are told to."""
+        part = Part("client-quotas", "user=alice", NODE, Mode.REPLACE, {"producer_byte_rate": value})
+        query = f"?view=full&reason={REASON}" if step else "?view=full"
+        call = self._call(0, Kind.WRITE, "PUT", PATH + query, part)
+        headers = {"Authorization": f"Bearer {service.token}", "X-Request-Id": call.request_id}
+        async with httpx.AsyncClient(base_url=service.url, headers=headers, timeout=600, trust_env=False) as http:
+            try:
+                answer = await http.put(call.path, json={"quotas": part.set})
+                self._operations.answered(call, answer.status_code, dict(answer.headers), answer.content)
+            except httpx.TransportError as error:
+                call.failure = type(error).__name__
+        call.end = time.monotonic()
+        return call
+
+    def write_outside(self, value: int, *, notified: bool) -> None:
+        """Set alice's node as another tool would; not notified, no mirror hears of it for minutes."""
+        part = Part("node", "user=alice", NODE, Mode.NODE, {"producer_byte_rate": value})
+        call = self._call(None, Kind.OUTSIDE, "", "", part)
+        data = b'{"version":1,"config":{"producer_byte_rate":"%d"}}' % value
+        if notified:
+            kafka_writes(self.zk, "users/alice", data)
+            call.revision = self.zk.exists(NODE).mzxid
+        else:
+            call.revision = self.zk.set(NODE, data).mzxid
+        call.end, call.status = time.monotonic(), 200
+
+    # -- waiting, and the end
+
+    async def settled(self, number: int) -> None:
+        """Wait until the trail has so many changes, each with its outcome."""
+        await until(lambda: self._ended() == (number, number))
+
+    def _ended(self) -> tuple[int, int]:
+        found = read_trail(self._database.service_dsn)
+        return len({intent.change_id for intent in found["intents"]}), len(found["outcomes"])
+
+    def collected(self) -> Run:
+        """All that is known, for the checker."""
+        return Run(
+            seed=0,
+            quiet_s=0.0,
+            calls=self._calls,
+            **read_trail(self._database.service_dsn),
+            events=read_events([self.server.data_dir / "data" / "version-2"], chroot=self._chroot),
+            znodes=walk(self.zk),
+            mirrors=[],
+            baseline_zxid=0,
+        )
+
+
+@contextmanager
+def scene(directory: Path, zookeeper: ZooKeeper, database: Database) -> Iterator[Scene]:
+    """Set up a scene on servers that are there."""
+    upgrade(database.owner_dsn, SERVICE)
+    connect = servers.make_chroot(zookeeper.hosts)
+    for zk in servers.raw_client(connect):
+        yield Scene(directory, zookeeper, database, connect, zk)
+
+
+async def ready(*services: Service) -> None:
+    """Wait until services are ready; in threads, since the loop may have a proxy to run."""
+    await asyncio.gather(*(asyncio.to_thread(service.wait_ready) for service in services))
+
+
+async def until(what: Any, seconds: float = 120.0) -> Any:
+    """Wait until ``what()`` is true, which may take its time."""
+    deadline = time.monotonic() + seconds
+    while not (found := await asyncio.to_thread(what)):
+        assert time.monotonic() < deadline, "did not happen in time"
+        await asyncio.sleep(0.05)
+    return found
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - no file of ours
+        return stat.read().rpartition(")")[2].split()[0] == "T"

@@ -1,0 +1,147 @@
+"""Planted bugs are caught: each scene is played with the service as it is, where the checker finds nothing, and with one
+part of the write protocol left out or misplaced, where it finds what that breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.devstack.zookeeper import ZooKeeper
+from tests.faults import mutants
+from tests.faults.checker import check
+from tests.faults.checks import trail
+from tests.faults.scenes import COMMITS, NODE, Scene, ready, scene, stopped, until
+from tests.faults.world import rules
+from tests.support.proxy import proxy
+from tests.support.stepping import STEP_FILE_VARIABLE, STEP_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.servers import Database
+
+
+@pytest.fixture(scope="module")
+def logged_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A ZooKeeper whose logs are here to be read, whichever the other tests use."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def stage(tmp_path: Path, logged_zookeeper: ZooKeeper, database: Database) -> Iterator[Scene]:
+    with scene(tmp_path, logged_zookeeper, database) as found:
+        yield found
+
+
+def judge(stage: Scene, mutant: str | None, *expected: str) -> None:
+    """The checker finds what a mutant breaks (one of these at least, what follows from it besides), and else nothing."""
+    found = check(stage.collected())
+    told = "\n".join(map(str, found))
+    if mutant is None:
+        assert not found, told
+    else:
+        assert rules(found) & set(expected), told
+
+
+@pytest.mark.parametrize("mutant", [None, "no-version-check"])
+async def test_a_write_meets_one_that_its_mirror_has_not_seen(stage: Scene, mutant: str | None) -> None:
+    async with stage.service(mutant) as service:
+        await ready(service)
+        await stage.put(service, 1)
+        stage.write_outside(2, notified=False)
+        call = await stage.put(service, 3)
+        assert call.status == 200
+    # It was planned on the first of the three, whatever it says that it left.
+    judge(stage, mutant, trail.UNSEEN, trail.OTHER_VERSION)
+
+
+@pytest.mark.parametrize("mutant", [None, "outcome-before-commit"])
+async def test_a_process_dies_once_an_outcome_is_durable(stage: Scene, mutant: str | None) -> None:
+    step = stage.directory / "step"
+    async with stage.service(mutant, settings={STEP_FILE_VARIABLE: str(step)}) as one, stage.service() as two:
+        await ready(one, two)
+        await stage.put(one, 1)
+        step.write_text("outcome:SIGKILL")
+        call = await stage.put(one, 2)
+        assert call.status is None
+        assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
+        await stage.put(two, 3)
+        await stage.settled(3)
+    # Where it never went out, another's transaction may have got the revision that was foretold.
+    judge(stage, mutant, trail.NEVER_WAS, trail.TWO_CLAIM)
+
+
+@pytest.mark.parametrize("mutant", [None, "no-marker"])
+async def test_the_reply_to_an_applied_write_is_lost(stage: Scene, mutant: str | None) -> None:
+    async with proxy(stage.server.hosts) as line, stage.service(mutant, through=line) as service:
+        await ready(service)
+        await stage.put(service, 1)
+        line.replies.clear()
+        writing = asyncio.create_task(stage.put(service, 2))
+        await until(lambda: stage.zk.exists(NODE).version == 1)
+        line.cut()
+        line.replies.set()
+        call = await writing
+        assert (call.status == 200) == (mutant is None)
+        await stage.settled(2)
+    judge(stage, mutant, trail.REJECTED_APPLIED)
+
+
+@pytest.mark.parametrize("mutant", [None, "settled-by-reading"])
+async def test_a_transaction_comes_after_its_change_was_settled(stage: Scene, mutant: str | None) -> None:
+    # The one takes a change for abandoned after a second, the other is in no hurry.
+    async with (
+        stage.service(mutant, deadline_ms=500) as impatient,
+        stage.service(mutant, leads=False, settings={STEP_VARIABLE: "intent:SIGSTOP"}) as slow,
+    ):
+        await ready(impatient, slow)
+        writing = asyncio.create_task(stage.put(slow, 1, step=True))
+        await until(lambda: stopped(slow.pid))
+        try:
+            await stage.settled(1)
+        finally:
+            os.kill(slow.pid, signal.SIGCONT)
+        call = await writing
+        assert (call.status == 503) == (mutant is None)
+    judge(stage, mutant, trail.REJECTED_APPLIED)
+
+
+@pytest.mark.parametrize("mutant", [None, "no-writer-node"])
+async def test_a_transaction_goes_out_under_a_session_that_kazoo_opened_by_itself(
+    stage: Scene, mutant: str | None
+) -> None:
+    """Its session has ended, its change was settled, its tombstone was swept, and its client is connected again before
+    the event loop has heard of any of it. Only its writer node, which is gone, is left to stand in its way.
+    """
+    go_on = stage.directory / "go-on"
+    async with (
+        stage.service(mutant) as other,
+        proxy(stage.server.hosts) as line,
+        stage.service(
+            mutant,
+            through=line,
+            session_timeout_ms=2_000,
+            leads=False,
+            settings={mutants.STALL_VARIABLE: str(go_on)},
+        ) as slow,
+    ):
+        await ready(other, slow)
+        writing = asyncio.create_task(stage.put(slow, 1, step=True))
+        await until(mutants.stalled(go_on).exists)
+        line.accepting = False
+        line.cut()
+        # The other one leads: settles it once its session is gone, and drops the tombstone after that.
+        await stage.settled(1)
+        await until(lambda: not stage.zk.get_children(COMMITS))
+        go_on.touch()
+        line.accepting = True
+        call = await writing
+        assert (call.status == 503) == (mutant is None)
+    judge(stage, mutant, trail.REJECTED_APPLIED)

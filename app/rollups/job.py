@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-OPTIONS: Final = frozenset({"as_of", "capacity", "floor", "horizon", "watermark"})
+OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "floor", "horizon", "watermark"})
 """What a transform may ask for by naming it in ``Job.options``.
 
 ``as_of``
     ``datetime``, aware: the moment that the run tells of; nothing that was recorded after it is in the frames.
+``begin``
+    ``int`` or None: the revision of the first change of the trail that committed; None where there is none.
 ``capacity``
-    ``Mapping[str, float]``: quota key -> what the cluster can bear in all, in the quota's unit; empty when not given.
+    ``Mapping[str, float]``: quota key -> what one broker can bear, in the quota's unit; empty when not given.
 ``floor``
     ``int``: a zxid, taken before the first znode was read. What committed up to it is in every znode as read.
 ``horizon``

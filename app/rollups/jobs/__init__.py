@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from app.rollups.job import Job
+from app.rollups.jobs import activity, compatibility, impact, integrity, quotas
 
-_ALL: Final[tuple[Job, ...]] = ()
-
-JOBS: Final = {job.name: job for job in _ALL}
+JOBS: Final = {job.name: job for job in (compatibility.JOB, impact.JOB, quotas.JOB, activity.JOB, integrity.JOB)}
 """In the order in which they are run and listed."""

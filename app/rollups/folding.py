@@ -1,0 +1,151 @@
+"""The trail folded up: what each znode should hold, and where a row is missing between two changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+
+from app.domain.facets import FacetName, Tree
+from app.rollups.schemas import COMMITTED, CONFIG, OPEN
+from app.services.recorded import FACET as WHOLE_NODE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ENTITY: Final = ("tree", "entity_id")
+
+_FACETS: Final = (*(facet.value for facet in FacetName), WHOLE_NODE)
+_NEVER: Final = 2**62
+
+
+def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
+    """Fold the trail up, entity by entity.
+
+    Args:
+        changes: Of all time; columns as of the job ``integrity``.
+        floor: Of the changes up to this revision the last one counts; later ones are kept one by one.
+        begin: The revision of the first change of the trail.
+
+    Returns:
+        ``tree, entity_id``
+        ``tail``: what those changes left: ``revision, change_id, version`` (null: removed), ``czxid``, ``config`` with
+        the values that the change tells, and ``told``: maps that tell the values of others, the newest first.
+        ``gaps``: changes made on a state that no change before them left: ``revision, change_id, left_version`` by the
+        change before, ``read_version``.
+        ``is_open``: a change has no outcome.
+
+    Costs one shuffle of all changes of znodes, sorted by revision. Of each entity only running values are kept.
+    """
+    of_nodes = changes.where(
+        F.col("outcome").isin(COMMITTED, OPEN) & F.col("facet").isin(*_FACETS)
+    ).select(
+        _tree(F.col("path")).alias("tree"),
+        "entity_id", "change_id", "facet", "outcome", "revision", "version_read", "czxid_read", "version", "before",
+        "after",
+        F.when(F.col("version_read").isNull(), F.col("revision")).otherwise(F.col("czxid_read")).alias("czxid"),
+    )  # fmt: skip
+    # Open ones have no revision: they come last, where they precede nothing.
+    in_order = Window.partitionBy(*ENTITY).orderBy(F.asc_nulls_last("revision"))
+    linked = (
+        of_nodes.withColumn("previous", F.lag(F.struct("version", "czxid", "after")).over(in_order))
+        .withColumn("next_revision", F.lead("revision").over(in_order))
+        .withColumn("joins_on", _joins_on())
+        .withColumn("is_gap", _is_gap(begin))
+        .withColumn("segment", F.count_if(~F.col("joins_on")).over(in_order))
+    )
+    in_segment = Window.partitionBy(*ENTITY, "segment").orderBy(F.asc_nulls_last("revision"))
+    by_facet = [
+        F.last(F.when(F.col("facet") == facet, F.struct("revision", "after")), ignorenulls=True).over(in_segment)
+        for facet in _FACETS
+    ]
+    newest_first = F.transform(
+        F.array_sort(
+            F.array_compact(F.array(*by_facet)), lambda one, other: _sign(other["revision"] - one["revision"])
+        ),
+        lambda each: each["after"],
+    )
+    is_committed, revision = F.col("outcome") == COMMITTED, F.col("revision")
+    is_last = (revision <= floor) & (F.col("next_revision").isNull() | (F.col("next_revision") > floor))
+    in_tail = is_committed & (is_last | (revision > floor))
+    result = F.struct("revision", "change_id", "version", "czxid", F.col("after").alias("config"), "told")
+    left_version, read_version = F.col("previous.version"), F.col("version_read")
+    gap = F.struct(
+        "revision", "change_id", left_version.alias("left_version"), read_version.alias("read_version")
+    )  # fmt: skip
+    return (
+        linked.withColumn("told", newest_first)
+        .where(in_tail | F.col("is_gap") | ~is_committed)
+        .groupBy(*ENTITY)
+        .agg(
+            F.collect_list(F.when(in_tail, result)).alias("tail"),
+            F.collect_list(F.when(F.col("is_gap"), gap)).alias("gaps"),
+            F.bool_or(~is_committed).alias("is_open"),
+        )
+    )
+
+
+def last_of(tail: Column, up_to: Column) -> Column:
+    """Return the last change of a tail up to a revision; null where there is none."""
+    visible = F.filter(tail, lambda each: each["revision"] <= up_to)
+    return F.aggregate(
+        visible,
+        F.get(visible, F.lit(0)),
+        lambda found, each: F.when(each["revision"] > found["revision"], each).otherwise(found),
+    )
+
+
+def content_of(change: Column) -> Column:
+    """Return the whole map that a change of a tail left, with all values that the trail tells."""
+    told = change["told"]
+    return F.transform_values(
+        change["config"],
+        lambda key, value: F.coalesce(value, *(F.get(told, F.lit(index))[key] for index in range(len(_FACETS)))),
+    )
+
+
+def nothing() -> Column:
+    """Return a map without keys."""
+    return F.create_map().cast(CONFIG)
+
+
+def same_content(one: Column, other: Column) -> Column:
+    """Say whether two maps have the same keys, and the same values where both tell them."""
+    keys, others = F.map_keys(one), F.map_keys(other)
+    return (
+        (F.size(keys) == F.size(others))
+        & (F.size(F.array_except(keys, others)) == 0)
+        & F.forall(keys, lambda key: F.coalesce(one[key] == other[key], F.expr("true")))
+    )
+
+
+def _tree(path: Column) -> Column:
+    separate = Tree.CLIENT_CONFIGS.value
+    return F.when(F.startswith(path, F.lit(f"{separate}/")), F.lit(separate)).otherwise(F.lit(Tree.CONFIG.value))
+
+
+def _joins_on() -> Column:
+    """Say whether a change was made on the very state that the change before it left."""
+    previous, version = F.col("previous"), F.col("version_read")
+    return (
+        F.when(F.col("outcome") == OPEN, F.expr("true"))
+        .when(previous["version"].isNull(), version.isNull())  # there is none, or it removed the znode
+        .otherwise(
+            F.coalesce((version == previous["version"]) & (F.col("czxid_read") == previous["czxid"]), F.expr("false"))
+        )
+    )
+
+
+def _is_gap(begin: int | None) -> Column:
+    """Say whether the content before a change is not what is known to have been there."""
+    previous, before = F.col("previous"), F.col("before")
+    left = F.when(previous["version"].isNotNull(), previous["after"]).otherwise(nothing())
+    # What was there before the trail began may hold anything.
+    made_later = F.col("version_read").isNotNull() & (F.col("czxid_read") > (_NEVER if begin is None else begin))
+    unaccounted = F.when(previous.isNull(), made_later).otherwise(~F.col("joins_on"))
+    return (F.col("outcome") == COMMITTED) & unaccounted & ~same_content(left, before)
+
+
+def _sign(number: Column) -> Column:
+    return F.signum(number).cast("int")

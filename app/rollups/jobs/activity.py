@@ -1,0 +1,133 @@
+"""Who changes what, how often, and how often is it taken back?
+
+One row per UTC day, principal, kind of change, entity type and config key.
+
+================ ======================================================================================================
+``day``          the UTC date of the time that the change's id holds: when it began; of an external change, when it
+                 was written
+``principal``    who asked for it; ``External:unknown`` for what was written past this service
+``kind``         ``change``, or ``external``
+``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``, ``freeze``
+``config_key``   a key that the change altered; empty for a change that altered none (compaction)
+``committed``    changes of that key that were applied; one change of two keys counts in two rows
+``rejected``     changes that were not
+``open``         changes that have no outcome yet
+``reverts``      of the committed ones, those that set the key back: to what it was before a change of the same entity's
+                 key that was committed before and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state
+                 like any value. Values that the trail does not tell (secrets) are never a revert.
+================ ======================================================================================================
+
+Incremental: the days from ``since`` on are counted anew out of the changes of these days and of the window before
+them, and all earlier days are kept. So changes that are recorded late, or settled late, end up where they belong.
+
+Costs one pass over the changes, one shuffle of two narrow rows per change and key, sorted by revision within the
+states of a key. No entity's history is held in memory, however long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType
+
+from app.rollups.columns import entity_type
+from app.rollups.job import Job
+from app.rollups.schemas import COMMITTED, OPEN, REJECTED
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import Column, DataFrame
+
+WINDOW_DAYS: Final = 7
+"""How long after a change setting it back counts as a revert."""
+
+_KEY: Final = ("day", "principal", "kind", "entity_type", "config_key")
+_COUNTS: Final = ("committed", "rejected", "open", "reverts")
+
+OUTPUT: Final = StructType(
+    [
+        StructField("day", DateType(), nullable=False),
+        StructField("principal", StringType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
+        StructField("entity_type", StringType(), nullable=False),
+        StructField("config_key", StringType(), nullable=False),
+        *(StructField(name, LongType(), nullable=False) for name in _COUNTS),
+    ]
+)
+
+
+def transform(*, changes: DataFrame, previous: DataFrame | None = None, since: datetime | None = None) -> DataFrame:
+    """Return the rows; see the module."""
+    altered = changes.select(
+        "principal",
+        "kind",
+        "path",
+        "created_at",
+        "revision",
+        "outcome",
+        entity_type(F.col("entity_id")).alias("entity_type"),
+        F.explode_outer("keys").alias("config_key"),
+        "before",
+        "after",
+    )
+    is_committed = F.col("outcome") == COMMITTED
+    left = _side(_state("after"), is_result=True)
+    # What a key was before each change, and what it was after: of both, in the order of revisions, those of one state
+    # of one key come together. So the last "before" above an "after" is the change that it sets back.
+    sides = F.when(is_committed, F.array(_side(_state("before"), is_result=False), left)).otherwise(F.array(left))
+    steps = altered.withColumn("side", F.explode(sides)).drop("before", "after")
+    of_state = Window.partitionBy("path", "config_key", "side.state").orderBy("revision")
+    left_behind = F.max(F.when(~F.col("side.is_result"), F.col("created_at"))).over(
+        of_state.rowsBetween(Window.unboundedPreceding, -1)
+    )
+    results = (
+        steps.withColumn("left_behind", left_behind)
+        .where("side.is_result")
+        .withColumn("day", F.to_date("created_at"))
+        .withColumn("config_key", F.coalesce("config_key", F.lit("")))
+    )
+    if since is not None:
+        results = results.where(F.col("day") >= F.lit(since.date()))
+    reverts = (
+        is_committed
+        & F.col("side.state").isNotNull()
+        & (F.col("left_behind") >= F.col("created_at") - F.expr(f"INTERVAL {WINDOW_DAYS} DAYS"))
+    )
+    counted = results.groupBy(*_KEY).agg(
+        F.count_if(is_committed).alias("committed"),
+        F.count_if(F.col("outcome") == REJECTED).alias("rejected"),
+        F.count_if(F.col("outcome") == OPEN).alias("open"),
+        F.count_if(reverts).alias("reverts"),
+    )
+    if previous is None or since is None:
+        return counted
+    return counted.unionByName(previous.where(F.col("day") < F.lit(since.date())))
+
+
+def _side(state: Column, *, is_result: bool) -> Column:
+    return F.struct(state.alias("state"), F.lit(is_result).alias("is_result"))
+
+
+def _state(config: str) -> Column:
+    """Return what a key is in a map: ``=value``, ``-`` where it is absent, null where its value is not told."""
+    key = F.col("config_key")
+    told = F.concat(F.lit("="), F.col(config)[key])
+    return F.when(F.map_contains_key(config, key), told).when(key.isNotNull(), F.lit("-"))
+
+
+JOB: Final = Job(
+    name="activity",
+    inputs={
+        "changes": (
+            "principal", "kind", "entity_id", "path", "created_at", "revision", "outcome", "keys", "before", "after"
+        )
+    },
+    output=OUTPUT,
+    key=_KEY,
+    transform=transform,
+    incremental=True,
+    lookback_days=WINDOW_DAYS,
+)  # fmt: skip

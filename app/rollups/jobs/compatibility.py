@@ -1,0 +1,98 @@
+"""Which configs does the software of each client support, and when was it seen?
+
+One row per entity, software and version that is registered and was not cleared (KIP-649).
+
+==================== ==================================================================================================
+``entity_id``        ``user=alice,client-id=billing``, or ``user=alice`` of clients without a client-id
+``software_name``    as the client gave it
+``software_version`` as the client gave it
+``supported_configs`` sorted; what at least one client of it supports
+``common_configs``   sorted; what all of them support: producer and consumer of one version support different ones
+``first_seen``       and ``last_seen``: UTC, at a day's resolution between them, as a client is recorded once a day
+==================== ==================================================================================================
+
+Incremental, and exact at that: ids of events are in the order of their commits, and first, last, union and intersection
+can be carried on from the run before. A clearing drops the earlier run's rows of its entity, or all.
+
+Costs one pass over the new events and the earlier rows, and one shuffle by entity.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from app.rollups.job import Job
+from app.rollups.schemas import TEXTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OUTPUT: Final = StructType(
+    [
+        StructField("entity_id", StringType(), nullable=False),
+        StructField("software_name", StringType(), nullable=False),
+        StructField("software_version", StringType(), nullable=False),
+        StructField("supported_configs", TEXTS, nullable=False),
+        StructField("common_configs", TEXTS, nullable=False),
+        StructField("first_seen", TimestampType(), nullable=False),
+        StructField("last_seen", TimestampType(), nullable=False),
+    ]
+)
+
+_KEY: Final = ("entity_id", "software_name", "software_version")
+_EARLIER: Final = -1
+"""Stands for the id of what an earlier run found: below that of every event."""
+
+
+def transform(*, registration_events: DataFrame, previous: DataFrame | None = None, since: object = None) -> DataFrame:
+    """Return the rows; see the module."""
+    del since  # events are told apart by their ids
+    seen = registration_events.where("event = 'seen'").select(
+        "id",
+        *_KEY,
+        "supported_configs",
+        F.col("supported_configs").alias("common_configs"),
+        F.col("seen_at").alias("first_seen"),
+        F.col("seen_at").alias("last_seen"),
+    )
+    if previous is not None:
+        seen = seen.unionByName(previous.withColumn("id", F.lit(_EARLIER).cast("long")))
+    cleared = registration_events.where("event = 'cleared'")
+    of_entity = cleared.where("entity_id IS NOT NULL").groupBy("entity_id").agg(F.max("id").alias("cleared_entity"))
+    of_all = cleared.where("entity_id IS NULL").agg(F.max("id").alias("cleared_all"))
+    standing = (
+        seen.join(F.broadcast(of_entity), "entity_id", "left")
+        .crossJoin(F.broadcast(of_all))
+        .where("id > coalesce(greatest(cleared_entity, cleared_all), -2)")
+    )
+    return standing.groupBy(*_KEY).agg(
+        _sorted(F.flatten(F.collect_set("supported_configs"))).alias("supported_configs"),
+        _sorted(_intersection(F.collect_set("common_configs"))).alias("common_configs"),
+        F.min("first_seen").alias("first_seen"),
+        F.max("last_seen").alias("last_seen"),
+    )
+
+
+def _sorted(texts: Column) -> Column:
+    return F.array_sort(F.array_distinct(texts))
+
+
+def _intersection(sets: Column) -> Column:
+    return F.aggregate(F.slice(sets, 2, F.size(sets)), sets[0], F.array_intersect)
+
+
+JOB: Final = Job(
+    name="compatibility",
+    inputs={
+        "registration_events": (
+            "id", "event", "entity_id", "software_name", "software_version", "supported_configs", "seen_at"
+        )
+    },
+    output=OUTPUT,
+    key=_KEY,
+    transform=transform,
+    incremental=True,
+)  # fmt: skip

@@ -1,0 +1,147 @@
+"""Which quotas does each registered client have, and what do they come to together?
+
+One row per registered client and quota key, and one per quota key for the whole cluster. Quotas count on each broker by
+itself (KIP-13, KIP-55), so the totals are what one broker may be asked for, and a capacity is that of one broker.
+
+================ ======================================================================================================
+``config_key``   ``producer_byte_rate``, ``consumer_byte_rate`` (bytes per second), ``request_percentage`` (percent of
+                 one thread's time), ``controller_mutation_rate`` (partition mutations per second)
+``entity_id``    the client; empty in the row of the cluster
+``value``        of a client its quota, null where it is unlimited; of the cluster the sum over all budgets
+``level``        of a client, 1 to 8 as KIP-55 counts them: where its quota comes from; null where it is unlimited
+``source``       of a client, the id of that entry
+``budget``       of a client, who draws on one and the same quota: the pair itself, its user, or its client-id
+``clients``      how many clients: 1, or all
+``unlimited``    how many of them have no quota
+``unreadable``   how many have one whose stored value is no number; brokers keep what they had before, or none
+``budgets``      how many quotas the sum is over: clients that share one count once
+``capacity``     what a broker can bear in all, as given to the run; null where nothing was given
+``share``        ``value / capacity``; above 1 the quotas promise more than there is
+================ ======================================================================================================
+
+Costs what :func:`app.rollups.levels.deciding` does, and one shuffle of a row per budget.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+
+from app.domain.entities import EntityType
+from app.domain.quotas import QUOTA_KEYS
+from app.rollups.columns import is_named
+from app.rollups.job import Job
+from app.rollups.levels import (
+    CLIENT_QUOTAS,
+    PAIR_LEVELS,
+    USER_LEVELS,
+    by_key,
+    deciding,
+    quota_entries,
+    registered_clients,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+OUTPUT: Final = StructType(
+    [
+        StructField("config_key", StringType(), nullable=False),
+        StructField("entity_id", StringType(), nullable=False),
+        StructField("value", DoubleType()),
+        StructField("level", IntegerType()),
+        StructField("source", StringType()),
+        StructField("budget", StringType()),
+        StructField("clients", LongType(), nullable=False),
+        StructField("unlimited", LongType(), nullable=False),
+        StructField("unreadable", LongType(), nullable=False),
+        StructField("budgets", LongType(), nullable=False),
+        StructField("capacity", DoubleType()),
+        StructField("share", DoubleType()),
+    ]
+)
+
+
+_INTEGRAL: Final = tuple(key for key in CLIENT_QUOTAS if QUOTA_KEYS[key].integral)
+_WHOLE: Final = r"^\+?[0-9]{1,19}$"
+_DECIMAL: Final = r"^\s*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+
+
+def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[str, float]) -> DataFrame:
+    """Return the rows; see the module."""
+    decided = by_key(deciding(registered_clients(registrations), quota_entries(znodes)))
+    clients = decided.select(
+        "config_key",
+        "entity_id",
+        _number(F.col("stored")).alias("value"),
+        "level",
+        "source",
+        _budget().alias("budget"),
+        F.lit(1).cast("long").alias("clients"),
+        F.col("level").isNull().cast("long").alias("unlimited"),
+        (F.col("level").isNotNull() & _number(F.col("stored")).isNull()).cast("long").alias("unreadable"),
+        _number(F.col("stored")).isNotNull().cast("long").alias("budgets"),
+    )
+    # A budget has one quota, whichever of its clients is asked: they have the same source. Those without any are one
+    # group per key.
+    budgets = clients.groupBy("config_key", "source", F.when(F.col("value").isNotNull(), F.col("budget"))).agg(
+        F.first("value").alias("value"),
+        F.sum("clients").alias("clients"),
+        F.sum("unlimited").alias("unlimited"),
+        F.sum("unreadable").alias("unreadable"),
+        F.max("budgets").alias("budgets"),
+    )
+    totals = budgets.groupBy("config_key").agg(
+        F.lit("").alias("entity_id"),
+        F.coalesce(F.sum("value"), F.lit(0.0)).alias("value"),
+        F.lit(None).cast("int").alias("level"),
+        F.lit(None).cast("string").alias("source"),
+        F.lit(None).cast("string").alias("budget"),
+        *(F.sum(name).alias(name) for name in ("clients", "unlimited", "unreadable", "budgets")),
+    )
+    given = F.create_map(
+        *(
+            F.lit(part).cast("string" if index == 0 else "double")
+            for key in CLIENT_QUOTAS
+            for index, part in enumerate((key, capacity.get(key)))
+        )
+    )
+    limit = given[F.col("config_key")]
+    return clients.unionByName(totals).select(
+        "*", limit.alias("capacity"), F.when(limit > 0, F.col("value") / limit).alias("share")
+    )
+
+
+def _number(stored: Column) -> Column:
+    """Read a stored quota as brokers do; null where they can't, or where it is negative."""
+    number = F.trim(stored).try_cast("double")
+    readable = F.when(F.col("config_key").isin(*_INTEGRAL), stored.rlike(_WHOLE)).otherwise(stored.rlike(_DECIMAL))
+    return F.when(readable & (number < float("inf")), number)
+
+
+def _budget() -> Column:
+    """Return the id of who shares a quota. Clients whose client-id is not known have one each, as they may differ."""
+    level, entity_id = F.col("level"), F.col("entity_id")
+    client = F.when(is_named(entity_id, EntityType.CLIENT_ID), F.col("client")).otherwise(entity_id)
+    return (
+        F.when(level.isin(*PAIR_LEVELS), entity_id)
+        .when(level.isin(*USER_LEVELS), F.col("user"))
+        .when(level.isNotNull(), client)
+    )
+
+
+JOB: Final = Job(
+    name="quotas",
+    inputs={
+        "registrations": ("entity_id",),
+        "znodes": ("tree", "entity_id", "config", "undecodable", "forbidden"),
+    },
+    output=OUTPUT,
+    key=("config_key", "entity_id"),
+    transform=transform,
+    options=frozenset({"capacity"}),
+)

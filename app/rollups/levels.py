@@ -1,0 +1,133 @@
+"""Which entry decides a quota of a registered client: the eight levels of KIP-55 and KIP-546, as columns.
+
+The rule is the one of app/domain/resolution.py, where it is applied to one client at a time; a test compares them. A
+client that is registered without a client-id stands for one whose client-id has no entry of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+
+from app.domain.entities import EntityType
+from app.domain.facets import Tree
+from app.domain.quotas import QUOTA_KEYS
+from app.rollups.columns import client_part, entity_type, is_named, user_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+CLIENT_QUOTAS: Final = tuple(
+    sorted(name for name, key in QUOTA_KEYS.items() if (EntityType.USER, EntityType.CLIENT_ID) in key.kinds)
+)
+"""The quota keys of clients; those of ips are no client's."""
+
+PAIR_LEVELS: Final = (1, 2, 4, 5)
+"""Levels whose quota each pair of user and client-id has for itself."""
+USER_LEVELS: Final = (3, 6)
+"""Levels whose quota all clients of a user share. That of levels 7 and 8 all connections of a client-id share."""
+
+EVERYWHERE: Final = {5: "user,client-id", 6: "user", 8: "client-id"}
+"""The levels whose one entry every client falls under."""
+
+_DEFAULT_USER: Final = EntityType.USER.value
+_DEFAULT_CLIENT: Final = EntityType.CLIENT_ID.value
+_KINDS: Final = ("user", "client-id", "user,client-id")
+
+
+def registered_clients(registrations: DataFrame) -> DataFrame:
+    """Return each registered client once: ``entity_id``, and of its id the parts ``user`` and ``client`` (or null)."""
+    return (
+        registrations.select("entity_id")
+        .distinct()
+        .select("entity_id", user_id(F.col("entity_id")).alias("user"), client_part(F.col("entity_id")).alias("client"))
+    )
+
+
+def quota_entries(znodes: DataFrame) -> DataFrame:
+    """Return the entries of users and client-ids that set quotas: ``source``, and ``quotas``, key -> stored string."""
+    quotas = F.map_filter("config", lambda key, value: key.isin(*CLIENT_QUOTAS) & value.isNotNull())
+    return (
+        znodes.where(F.col("tree") == Tree.CONFIG.value)
+        .where("entity_id IS NOT NULL AND NOT undecodable AND NOT forbidden")
+        .where(entity_type(F.col("entity_id")).isin(*_KINDS))
+        .select(F.col("entity_id").alias("source"), quotas.alias("quotas"))
+        .where(F.size("quotas") > 0)
+    )
+
+
+def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
+    """Return for each client which entry decides each of its quotas.
+
+    Args:
+        clients: Of :func:`registered_clients`.
+        entries: Of :func:`quota_entries`.
+
+    Returns:
+        The columns of ``clients`` and, named as each key, ``struct(level, source, stored)``, or null where no entry
+        sets the key, so that it is unlimited.
+
+    Costs three joins of the clients with the entries: by id, by user and by client-id. A client is one row throughout.
+    """
+    source = F.col("source")
+    named_user, named_client = is_named(source, EntityType.USER), is_named(source, EntityType.CLIENT_ID)
+    has_client = client_part(source).isNotNull()
+    pairs = entries.where(named_user & named_client).select(source.alias("entity_id"), F.col("quotas").alias("level_1"))
+    of_user = (
+        entries.where(named_user & ~named_client)
+        .groupBy(user_id(source).alias("user"))
+        .agg(_map_where(has_client, "level_2"), _map_where(~has_client, "level_3"))
+    )
+    of_client = (
+        entries.where(~named_user & named_client)
+        .groupBy(client_part(source).alias("client"))
+        .agg(_map_where(user_id(source).isNotNull(), "level_4"), _map_where(user_id(source).isNull(), "level_7"))
+    )
+    of_all = entries.where(source.isin(*EVERYWHERE.values())).agg(
+        *(_map_where(source == default_id, f"level_{level}") for level, default_id in EVERYWHERE.items())
+    )
+    joined = (
+        clients.join(pairs, "entity_id", "left")
+        .join(of_user, "user", "left")
+        .join(of_client, "client", "left")
+        .crossJoin(F.broadcast(of_all))
+    )
+    sources = {
+        1: F.col("entity_id"),
+        2: _pair(F.col("user"), F.lit(_DEFAULT_CLIENT)),
+        3: F.col("user"),
+        4: _pair(F.lit(_DEFAULT_USER), F.col("client")),
+        7: F.col("client"),
+        **{level: F.lit(default_id) for level, default_id in EVERYWHERE.items()},
+    }
+    winners = [
+        F.coalesce(*(_entry(level, sources[level], key) for level in sorted(sources))).alias(key)
+        for key in CLIENT_QUOTAS
+    ]
+    return joined.select("entity_id", "user", "client", *winners)
+
+
+def by_key(decided: DataFrame) -> DataFrame:
+    """Return what :func:`deciding` found with one row per client and key: ``config_key, level, source, stored``."""
+    rows = F.array(*(F.struct(F.lit(key).alias("config_key"), F.col(key).alias("winner")) for key in CLIENT_QUOTAS))
+    return decided.select("entity_id", "user", "client", F.inline(rows)).select(
+        "entity_id", "user", "client", "config_key", "winner.level", "winner.source", "winner.stored"
+    )
+
+
+def _map_where(condition: Column, name: str) -> Column:
+    """Return the one map of quotas among those of a group for which something holds."""
+    return F.first(F.when(condition, F.col("quotas")), ignorenulls=True).alias(name)
+
+
+def _entry(level: int, source: Column, key: str) -> Column:
+    """Return ``struct(level, source, stored)`` where a level's entry sets a key, else null."""
+    stored = F.col(f"level_{level}")[key]
+    return F.when(
+        stored.isNotNull(), F.struct(F.lit(level).alias("level"), source.alias("source"), stored.alias("stored"))
+    )
+
+
+def _pair(user: Column, client: Column) -> Column:
+    return F.concat(user, F.lit(","), client)

@@ -17,6 +17,7 @@ import yaml
 from app import properties
 from app.api.app import create_api, specification
 from app.api.context import Services
+from app.api.entries import Entries
 from app.audit import (
     Database,
     PostgresAuditLog,
@@ -164,12 +165,14 @@ def create_app(settings: Settings) -> ASGIApp:
             stack.callback(settling.cancel)
             yield
 
+    describe = DescribeService(registrations)
     return create_api(
         Services(
             clusters=parts.clusters,
             alter=parts.alter,
             idempotency=idempotency,
-            describe=DescribeService(registrations),
+            describe=describe,
+            entries=Entries(describe),
             audit=parts.audit,
             registrations=registrations,
             readiness=Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders)),

@@ -7,6 +7,7 @@ from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
 from app.api import edge
+from app.api.entries import Entries
 from app.api.responses import STORE
 from app.domain.errors import InvalidRequestError
 from app.security.principals import Principal
@@ -29,6 +30,7 @@ class Services:
     alter: AlterService
     idempotency: IdempotencyService
     describe: DescribeService
+    entries: Entries
     audit: AuditLog
     registrations: RegistrationLog
     readiness: Readiness

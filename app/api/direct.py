@@ -9,6 +9,7 @@ handlers from here. Any other request passes on and finds the same handler throu
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, get_args
 from urllib.parse import unquote
 
@@ -19,7 +20,8 @@ from starlette.requests import ClientDisconnect, Request
 from app.api import problems
 from app.api.context import Common, caller_of, cluster_of, make_fresh, services_of
 from app.api.edge import HEADERS
-from app.api.routes import MediaTypeError, read_json
+from app.api.routes import MediaTypeError, parse_json, read_body, read_json
+from app.api.schemas import DescribeRequest
 from app.domain.errors import ConfplaneError
 from app.domain.facets import FacetName
 
@@ -38,6 +40,9 @@ _FACETS: Final = frozenset(name.value.encode() for name in FacetName)
 _PARTS: Final = 3
 """``{cluster}/{facet}/{id...}`` behind the prefix."""
 _EFFECTIVE: Final = b"/effective"
+_BODIES: Final = 8_192
+_SHORT: Final = 512
+"""Bytes of a body that is worth keeping: one that names a client or two."""
 
 
 class Direct:
@@ -95,6 +100,20 @@ class Direct:
         return self._handlers.get((method, key))
 
 
+class _Bodies:
+    """Bodies of describes, kept as they were parsed: who polls sends the same bytes each time."""
+
+    def __init__(self, model: type[DescribeRequest]) -> None:
+        self._model = model
+        self._kept = lru_cache(maxsize=_BODIES)(self._parse)
+
+    def __call__(self, raw: bytes) -> DescribeRequest:
+        return self._kept(raw) if len(raw) <= _SHORT else self._parse(raw)
+
+    def _parse(self, raw: bytes) -> DescribeRequest:
+        return self._model.model_validate(parse_json(raw))
+
+
 def _handler(route: APIRoute) -> Handler:
     """Return a route's endpoint with its arguments found by hand instead of by injection."""
     endpoint = route.endpoint
@@ -102,6 +121,7 @@ def _handler(route: APIRoute) -> Handler:
     model = get_args(parameters["body"].annotation)[0] if "body" in parameters else None
     common = next((name for name in ("common", "_") if name in parameters), None)
     fresh = bool(route.dependencies)
+    bodies = _Bodies(model) if model is not None and issubclass(model, DescribeRequest) else None
 
     async def call(request: Request) -> Response:
         arguments: dict[str, Any] = {}
@@ -114,13 +134,19 @@ def _handler(route: APIRoute) -> Handler:
         if fresh and min_revision is not None:
             await make_fresh(request, consistency="mirror", min_revision=min_revision.decode("latin-1"))
         if model is not None:
+            sent: Any = None
+            raw = b""
             try:
-                sent = await read_json(request)
+                if bodies is None:
+                    sent = await read_json(request)
+                    arguments["body"] = model.model_validate(sent)
+                else:
+                    raw = await read_body(request)
+                    arguments["body"] = bodies(raw)
             except MediaTypeError as error:
                 return problems.not_json(request, error)
-            try:
-                arguments["body"] = model.model_validate(sent)
             except ValidationError as error:
+                sent = sent if bodies is None else parse_json(raw)
                 found = [{**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False)]
                 return problems.validation_problem(request, found, sent)
         response: Response = await endpoint(request, **arguments)

@@ -83,6 +83,28 @@ async def read_json(request: Request) -> Any:
         BodyTooLargeError: It is larger than this service takes.
         InvalidRequestError: It is no strict JSON.
     """
+    value = parse_json(await read_body(request))
+    if b"idempotency-key" in request.scope[HEADERS]:
+        request.scope[BODY] = value
+    return value
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse a body; None for an empty one.
+
+    Raises:
+        InvalidRequestError: It is no strict JSON.
+    """
+    return strict_json.loads(body) if body else None
+
+
+async def read_body(request: Request) -> bytes:
+    """Read a body that has to be JSON.
+
+    Raises:
+        MediaTypeError: It is not declared to be JSON.
+        BodyTooLargeError: It is larger than this service takes.
+    """
     given: bytes = request.scope[HEADERS].get(b"content-type", b"")
     if given != b"application/json":  # what nearly all send
         kind = given.decode("latin-1").partition(";")[0].strip().lower()
@@ -102,11 +124,7 @@ async def read_json(request: Request) -> Any:
         more = message.get("more_body", False)
         if size > limit:
             raise BodyTooLargeError(f"The body is larger than {limit} bytes; send fewer entries a request")
-    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    value = strict_json.loads(body) if body else None
-    if b"idempotency-key" in request.scope[HEADERS]:
-        request.scope[BODY] = value
-    return value
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 class _ParsedRequest(Request):

@@ -1,18 +1,19 @@
 """The RPC-style methods of KIP-546 and KIP-649: describe and alter of client quotas and client configs."""
 
-import asyncio
 from typing import Annotated, Any, Final
 
+import orjson
 from fastapi import APIRouter, Body
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import batches, examples, schemas, views
+from app.api import batches, examples, schemas
 from app.api.context import ClusterDep, Common, CommonDep, Fresh, ServicesDep
 from app.api.docs import IDEMPOTENCY_KEY, problems_of
+from app.api.entries import entry
 from app.api.idempotency import idempotent
 from app.api.preconditions import entry_precondition
-from app.api.responses import json_response
+from app.api.responses import json_bytes
 from app.api.routes import StrictRoute
 from app.domain.changes import Op
 from app.domain.entities import Entity
@@ -20,12 +21,13 @@ from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.filters import EntityFilter, FilterComponent, MatchType
 from app.services.clusters import Collection
-from app.services.describe import SLICE, Described, RegistrationRequest
+from app.services.describe import RegistrationRequest
 from app.services.edits import Edit, EditResult
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", route_class=StrictRoute)
 
 _DESCRIBE_PROBLEMS = problems_of(400, 404, 413, 415, 503)
+_DESCRIBED: Final = b'{"throttleTimeMs":0,"errorCode":0,"errorMessage":null,"entries":['
 _ALTER_STATUSES: Final = (400, 404, 409, 412, 413, 415, 422, 429, 503, 504)
 
 
@@ -47,8 +49,7 @@ async def describe_client_quotas(
 ) -> Response:
     """Entities that match every component; not strict, they may have further components."""
     collection = cluster.collections[FacetName.CLIENT_QUOTAS]
-    described = await services.describe.describe(collection, _filter(collection, body))
-    return await _described(request, collection, described, resolved=False)
+    return await _describe(request, services, collection, _filter(collection, body))
 
 
 @router.post(
@@ -82,10 +83,8 @@ async def describe_client_configs(
             ),
         )
     if body.resolve_entity:
-        described = services.describe.resolve(collection, wanted)
-    else:
-        described = await services.describe.describe(collection, wanted)
-    return await _described(request, collection, described, resolved=body.resolve_entity)
+        return _described(request, [entry(*services.describe.resolve(collection, wanted))], [])
+    return await _describe(request, services, collection, wanted)
 
 
 @router.post(
@@ -137,6 +136,10 @@ async def alter_client_configs(
 
 
 def _filter(collection: Collection, body: schemas.DescribeClientQuotas | schemas.DescribeClientConfigs) -> EntityFilter:
+    return body.wanted(lambda: _built(collection, body))
+
+
+def _built(collection: Collection, body: schemas.DescribeClientQuotas | schemas.DescribeClientConfigs) -> EntityFilter:
     components = []
     for index, component in enumerate(body.components):
         pointer = f"/components/{index}"
@@ -150,24 +153,16 @@ def _filter(collection: Collection, body: schemas.DescribeClientQuotas | schemas
     return EntityFilter.build(components, strict=body.strict, allowed=collection.facet.entity_types)
 
 
-async def _described(request: Request, collection: Collection, described: Described, *, resolved: bool) -> Response:
-    entries = []
-    with_compatibility = collection.name is FacetName.CLIENT_CONFIGS and not resolved
-    for position, entry in enumerate(described.entries):
-        if position % SLICE == SLICE - 1:
-            await asyncio.sleep(0)
-        item: dict[str, Any] = {"entity": views.entity_data(entry.id), "values": views.values(entry.declared)}
-        if with_compatibility:
-            item["entityCompatibility"] = [views.compatibility(known) for known in entry.compatibility]
-        entries.append(item)
-    body = {
-        "throttleTimeMs": 0,
-        "errorCode": 0,
-        "errorMessage": None,
-        "entries": entries,
-        "skipped": list(described.skipped),
-    }
-    return json_response(request, body)
+async def _describe(request: Request, services: ServicesDep, collection: Collection, wanted: EntityFilter) -> Response:
+    described = await services.describe.describe(collection, wanted, services.entries.of(collection))
+    if wanted.everything:
+        services.entries.tidy(collection, described.entries)
+    return _described(request, [each for _, each in described.entries], described.skipped)
+
+
+def _described(request: Request, entries: list[bytes], skipped: list[str]) -> Response:
+    tail = b'],"skipped":' + orjson.dumps(skipped) + b"}"
+    return json_bytes(request, _DESCRIBED + b",".join(entries) + tail)
 
 
 async def _alter(

@@ -6,15 +6,27 @@ are built as plain dicts (``app.api.views``); their models here describe them fo
 every answer against it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from app.api import patterns
 from app.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from app.domain.filters import EntityFilter
 from app.domain.quotas import QUOTA_KEYS
 
 MAX_ENTRIES = 10_000
@@ -134,17 +146,27 @@ class ClientInformation(RequestModel):
     software_version: Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["3.9.1"])]
 
 
-class _Describe(RequestModel):
+class DescribeRequest(RequestModel):
+    """Base of the requests that look for entities by a filter."""
+
     strict: StrictBool = Field(default=False, description="Only entities with exactly the given types")
 
+    _wanted: EntityFilter | None = PrivateAttr(default=None)
 
-class DescribeClientQuotas(_Describe):
+    def wanted(self, build: Callable[[], EntityFilter]) -> EntityFilter:
+        """Return what the components come to, built once: a body that comes again is the same object."""
+        if self._wanted is None:
+            self._wanted = build()
+        return self._wanted
+
+
+class DescribeClientQuotas(DescribeRequest):
     """DescribeClientQuotas (KIP-546). No component and not strict: everything."""
 
     components: Annotated[list[QuotaFilterComponent], Field(max_length=16)]
 
 
-class DescribeClientConfigs(_Describe):
+class DescribeClientConfigs(DescribeRequest):
     """DescribeClientConfigs (KIP-649)."""
 
     components: Annotated[list[ConfigFilterComponent], Field(max_length=16)]

@@ -132,6 +132,11 @@ class EntityFilter:
                     return True
         return False
 
+    @property
+    def everything(self) -> bool:
+        """Every entity of the facet matches."""
+        return not self.components and not self.strict
+
     @cached_property
     def exact_entity(self) -> Entity | None:
         """The one entity that the result can hold, where the filter leaves no other; else None."""

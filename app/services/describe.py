@@ -12,7 +12,8 @@ import binascii
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from app.domain.entities import Entity, EntityType, split_id
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
@@ -41,19 +42,13 @@ _MAX_CONFIG_NAME = 249
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedEntry:
-    """One entity of a describe's answer."""
+class Described(Generic[T]):
+    """A describe's answer: entries with the ids of their entities, ordered by id.
 
-    id: str
-    declared: Mapping[str, JsonValue]
-    compatibility: Sequence[Registration] = ()
+    ``skipped`` holds the paths of znodes that can't be read.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A describe's answer. ``skipped`` holds the paths of znodes that can't be read."""
-
-    entries: list[DescribedEntry] = field(default_factory=list)
+    entries: list[tuple[str, T]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -208,33 +203,50 @@ class DescribeService:
 
     # ------------------------------------------------------------ filters
 
-    async def describe(self, collection: Collection, wanted: EntityFilter) -> Described:
-        """Return the entities that a filter selects, with what they declare, ordered by id."""
-        described = Described()
+    async def describe(
+        self,
+        collection: Collection,
+        wanted: EntityFilter,
+        make: Callable[[str, Node | None, Sequence[Registration]], T | None],
+    ) -> Described[T]:
+        """Return the entities that a filter selects, ordered by id.
+
+        Args:
+            collection: The facet.
+            wanted: The filter.
+            make: Makes an entry of an entity's id, its node, and the registrations that are known of it; None is no
+                entry. It may raise CorruptZnodeError, and then the node is skipped.
+        """
+        described: Described[T] = Described()
         if wanted.impossible:
             return described
+        entries = described.entries
         with_compatibility = collection.name is FacetName.CLIENT_CONFIGS
         cluster = collection.store.name
+        compatibility = self._registrations.compatibility
+        matches = None if wanted.everything else wanted.matches
+        known: Sequence[Registration] = ()
         for position, node in enumerate(self._search(collection, wanted)):
             if position % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-            entity = _entity(node.id)
-            if not wanted.matches(entity):
+            entity_id = node.id
+            if matches is not None and not matches(_entity(entity_id)):
                 continue
+            if with_compatibility:
+                known = compatibility(cluster, entity_id)
             try:
-                declared = self._declared(collection, entity, node)
+                made = make(entity_id, node, known)
             except CorruptZnodeError as error:
                 described.skipped.append(error.path)
                 continue
-            known = self._registrations.compatibility(cluster, node.id) if with_compatibility else ()
-            if declared:
-                described.entries.append(DescribedEntry(node.id, declared, known))
+            if made is not None:
+                entries.append((entity_id, made))
         if with_compatibility:
-            await self._add_registered(collection, wanted, described)
+            await self._add_registered(collection, wanted, described, make)
         return described
 
-    def resolve(self, collection: Collection, wanted: EntityFilter) -> Described:
-        """Return the one set of client configs in force for an exact user and an exact or absent client-id.
+    def resolve(self, collection: Collection, wanted: EntityFilter) -> tuple[str, dict[str, JsonValue]]:
+        """Return the id and the client configs in force of an exact user with an exact or absent client-id.
 
         Raises:
             InvalidRequestError: The filter is another.
@@ -242,7 +254,7 @@ class DescribeService:
         """
         entity = _exact_client(wanted, "resolveEntity")
         effective, _ = self.effective(collection, entity)
-        return Described([DescribedEntry(entity.id, {item.key: item.value for item in effective.values})])
+        return entity.id, {item.key: item.value for item in effective.values}
 
     def register(self, collection: Collection, wanted: EntityFilter, request: RegistrationRequest) -> None:
         """Take the registration that came with a describe. It never delays the answer.
@@ -299,6 +311,14 @@ class DescribeService:
 
     # ------------------------------------------------------------ inside
 
+    def declared(self, collection: Collection, entity_id: str, node: Node | None) -> dict[str, JsonValue]:
+        """Return what a node declares in a facet, nothing where there is no node.
+
+        Raises:
+            CorruptZnodeError: It can't be read, or a value can't.
+        """
+        return self._declared(collection, _entity(entity_id), node)
+
     def _declared(self, collection: Collection, entity: Entity, node: Node | None) -> dict[str, JsonValue]:
         return _read(collection, entity, node, collection.declared)
 
@@ -346,10 +366,16 @@ class DescribeService:
             after = nodes[-1].id
             await asyncio.sleep(0)
 
-    async def _add_registered(self, collection: Collection, wanted: EntityFilter, described: Described) -> None:
+    async def _add_registered(
+        self,
+        collection: Collection,
+        wanted: EntityFilter,
+        described: Described[T],
+        make: Callable[[str, Node | None, Sequence[Registration]], T | None],
+    ) -> None:
         """Add entities that clients registered for but that declare nothing: KIP-649 keeps both in one place."""
         cluster = collection.store.name
-        present = {entry.id for entry in described.entries}
+        present = {entity_id for entity_id, _ in described.entries}
         if wanted.exact_entity is not None:
             candidates: Iterable[str] = [wanted.exact_entity.id]
         else:
@@ -361,11 +387,15 @@ class DescribeService:
             if entity_id in present or not wanted.matches(_entity(entity_id)):
                 continue
             known = self._registrations.compatibility(cluster, entity_id)
-            if known:
-                described.entries.append(DescribedEntry(entity_id, {}, known))
+            made = make(entity_id, None, known) if known else None
+            if made is not None:
+                described.entries.append((entity_id, made))
                 added = True
         if added:
-            described.entries.sort(key=lambda entry: entry.id)
+            described.entries.sort(key=_by_id)
+
+
+_by_id = itemgetter(0)
 
 
 def _nothing(collection: Collection, entity: Entity) -> NotFoundError:

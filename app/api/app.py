@@ -77,7 +77,13 @@ def create_api(
     api.state.services = services
     setattr(api.state, MAX_BODY, max_body_bytes)
     problems.install(api, [route for router in (*_OTHERS, *busy) for route in router.routes])
-    return Edge(Direct(api, busy), authenticator=authenticator, deadline_ms=deadline_ms, max_body_bytes=max_body_bytes)
+    return Edge(
+        Direct(api, busy),
+        authenticator=authenticator,
+        clusters=services.clusters,
+        deadline_ms=deadline_ms,
+        max_body_bytes=max_body_bytes,
+    )
 
 
 def specification() -> dict[str, Any]:

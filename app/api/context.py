@@ -8,7 +8,6 @@ from starlette.requests import Request
 
 from app.api import edge
 from app.api.entries import Entries
-from app.api.responses import STORE
 from app.domain.errors import InvalidRequestError
 from app.security.principals import Principal
 from app.services.alter import AlterService
@@ -57,14 +56,12 @@ async def _cluster(
 
 
 def cluster_of(request: Request) -> Cluster:
-    """Return the cluster that the path names, and let the answer carry its headers of consistency.
+    """Return the cluster that the path names.
 
     Raises:
         NotFoundError: No such cluster.
     """
-    cluster = services_of(request).clusters.get(request.path_params["cluster"])
-    request.scope[STORE] = cluster.store
-    return cluster
+    return services_of(request).clusters.get(request.path_params["cluster"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The outermost layer: request ids, authentication, and what no route may be reached with.
+"""The outermost layer: request ids, authentication, which cluster is asked for, and what no route may be reached with.
 
 Pure ASGI, because it stands on the path of every poll.
 """
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
+from app.api.responses import STORE
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from app.security.principals import Authenticator
+    from app.services.clusters import Clusters
 
 DOCS: Final = "/docs"
 DOCS_SCRIPT: Final = "/docs/swagger-ui-bundle.js"
@@ -45,6 +47,7 @@ _READ: Final = frozenset(
     }
 )
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_CLUSTER: Final = "/v1/clusters/"
 _PARTS: Final = 5
 """Of a path, up to the facet in ``/v1/clusters/{cluster}/{facet}``: they tell which operation is meant."""
 _CONDITIONAL: Final = (b"if-match", b"if-none-match")
@@ -59,12 +62,22 @@ class Edge:
     Args:
         app: The application.
         authenticator: Who may call.
+        clusters: Those that there are: every answer of one, errors too, carries its headers of consistency.
         deadline_ms: How long a request may take.
         max_body_bytes: Largest request body.
     """
 
-    def __init__(self, app: ASGIApp, *, authenticator: Authenticator, deadline_ms: int, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        authenticator: Authenticator,
+        clusters: Clusters,
+        deadline_ms: int,
+        max_body_bytes: int,
+    ) -> None:
         self._app = app
+        self._clusters = clusters
         self._authenticator = authenticator
         self._deadline_s = deadline_ms / 1000
         self._max_drained = _DRAINED_BODIES * max_body_bytes
@@ -91,16 +104,25 @@ class Edge:
             body = _Body(receive, send_with_id, self._max_drained)
             receive, answer = body.receive, body.send
         try:
-            if scope["path"] not in OPEN_PATHS:
-                scope[PRINCIPAL] = self._authenticator.authenticate(headers.get(b"authorization"))
-            if b"%2" in (scope.get("raw_path") or b""):
-                _check_path(scope)
-            if scope["method"] == "POST":
-                _check_conditions(scope, headers)
+            self._admit(scope, headers)
         except ConfplaneError as error:
             await problems.respond(Request(scope), error)(scope, receive, answer)
             return
         await self._app(scope, receive, answer)
+
+    def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        """Find out who calls and which cluster is asked for; refuse what no route may be reached with."""
+        if scope["path"] not in OPEN_PATHS:
+            scope[PRINCIPAL] = self._authenticator.authenticate(headers.get(b"authorization"))
+        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path.startswith(_CLUSTER):
+            cluster = self._clusters.find(path[len(_CLUSTER) :].partition("/")[0])
+            if cluster is not None:
+                scope[STORE] = cluster.store
+        if b"%2" in (scope.get("raw_path") or b""):
+            _check_path(scope)
+        if scope["method"] == "POST":
+            _check_conditions(scope, headers)
 
 
 class _Body:

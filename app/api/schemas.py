@@ -762,9 +762,17 @@ class ClusterState(AnswerModel):
     """A cluster as this process sees it."""
 
     connected: bool
+    session: Literal["connecting", "connected", "suspended", "lost"] = Field(
+        description="This process's ZooKeeper session. Lost: it expired, or was cut off for longer than its timeout. "
+        "Unless it is connected writes are refused at once, and reads that ask for a consistency"
+    )
+    session_ms: Count = Field(description="For how long the session has been so, in ms")
     loaded: bool
+    mirror: Literal["loading", "fresh", "stale", "reloading"] = Field(
+        description="This process's copy of the cluster's configs. While it is reloading the old one is answered from"
+    )
     revision: Revision
-    stale_ms: Count | None
+    stale_ms: Count | None = Field(description="For how long the copy may have been stale, in ms; null while fresh")
     brokers_registered: bool
     notifications: Count
     frozen: str | None = Field(description="Why no config may be written now; null while they may")

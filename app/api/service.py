@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 import app
 from app.api import edge, schemas
-from app.api.context import ClusterDep, CommonDep, ServicesDep
+from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
 from app.api.docs import problems_of
 from app.api.responses import json_response
 from app.api.routes import StrictRoute
@@ -81,7 +81,8 @@ async def clusters(request: Request, services: ServicesDep, _: CommonDep) -> Res
     operation_id="getCluster",
     summary="One cluster",
     response_model=schemas.ClusterData,
-    responses=problems_of(400, 404),
+    dependencies=[Fresh],
+    responses=problems_of(400, 404, 503),
 )
 async def get_cluster(request: Request, cluster: ClusterDep, _: CommonDep) -> Response:
     """Its state as this process sees it."""
@@ -91,7 +92,10 @@ async def get_cluster(request: Request, cluster: ClusterDep, _: CommonDep) -> Re
 def _status(status: StoreStatus) -> dict[str, Any]:
     return {
         "connected": status.connected,
+        "session": status.session.value,
+        "sessionMs": status.session_ms,
         "loaded": status.loaded,
+        "mirror": status.mirror.value,
         "revision": str(status.revision),
         "staleMs": status.stale_ms,
         "brokersRegistered": status.brokers_registered,

@@ -246,6 +246,7 @@ class AlterService:
         cluster = collection.store.name
         keys = [f"{cluster}{full_path(collection.tree, edit.entity)}" for edit, _ in items]
         try:
+            collection.store.writer()  # without a session nobody queues for an entity
             async with self._queues.turn(keys, caller.deadline):
                 return await _Change(self._audit, collection, items, caller, validate_only=validate_only).run()
         except UnknownTopicError as error:

@@ -155,6 +155,10 @@ class Clusters:
     def __iter__(self) -> Iterator[Cluster]:
         return iter(self._clusters.values())
 
+    def find(self, name: str) -> Cluster | None:
+        """Return a cluster, or None where this service has no such one."""
+        return self._clusters.get(name)
+
     def get(self, name: str) -> Cluster:
         """Return a cluster.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -128,13 +129,38 @@ class FreezeWrite:
     request_id: str
 
 
+class SessionState(StrEnum):
+    """The state of a process's ZooKeeper session. In all but one calls fail at once instead of waiting for another."""
+
+    CONNECTING = "connecting"
+    """There was none yet."""
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    """Cut off, and it may come back: watches are lost, its ephemeral nodes are not."""
+    LOST = "lost"
+    """Expired, or cut off for longer than its timeout by our own clock. A new one is being opened."""
+
+
+class MirrorState(StrEnum):
+    """The state of a process's copy of a cluster's configs. In all but the first it is whole."""
+
+    LOADING = "loading"
+    """There is no copy yet."""
+    FRESH = "fresh"
+    STALE = "stale"
+    """It can't be known to be current."""
+    RELOADING = "reloading"
+    """Stale, and another is being loaded in its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
     """A cluster's state as readiness and headers show it."""
 
-    connected: bool
-    loaded: bool
-    """The mirror holds a full copy, possibly a stale one."""
+    session: SessionState
+    session_ms: int
+    """For how many milliseconds it has been so."""
+    mirror: MirrorState
     revision: int
     """Highest R with every notification of czxid <= R applied."""
     stale_ms: int | None
@@ -145,6 +171,16 @@ class StoreStatus:
     """Findings an operator should know: stray children of /config/changes, undecodable nodes."""
     frozen: str | None = None
     """Why no config may be written now; None while they may."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a live session."""
+        return self.session is SessionState.CONNECTED
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the mirror holds a full copy, possibly a stale one."""
+        return self.mirror is not MirrorState.LOADING
 
 
 class ClusterStore(Protocol):
@@ -200,10 +236,10 @@ class ClusterStore(Protocol):
         """Bring the mirror to at least the moment of the call (``consistency=strong``) and return its revision."""
 
     async def wait_for(self, revision: int, deadline: float) -> None:
-        """Wait until the mirror is at ``revision``.
+        """Wait until the mirror is at ``revision``, and until it was loaded.
 
         Raises:
-            UnavailableError: It was not reached by the deadline.
+            UnavailableError: It was not reached by the deadline, or the session is down: that is not waited for.
         """
 
     def writer(self) -> str:

@@ -36,6 +36,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.background import Background
+from app.services.ports import MirrorState
 from app.store import loader, znodes
 from app.store.metadata import TopicMetadata
 from app.store.mirror import Mirror
@@ -75,6 +76,9 @@ class Follower:
         strays: Names among them that are no notifications, as of the last listing.
         in_flight: Own commits submitted and not answered; kept by whoever submits.
         metadata: The topics that the cluster has; followed before the mirror is shown.
+        loads: How often it was loaded.
+        gaps: How often notifications were missed.
+        load_s: How long the last load took, in seconds; 0 before.
     """
 
     def __init__(
@@ -89,6 +93,9 @@ class Follower:
         self.notifications = 0
         self.strays: tuple[str, ...] = ()
         self.in_flight = 0
+        self.loads = 0
+        self.gaps = 0
+        self.load_s = 0.0
         self._wake = asyncio.Event()
         self.metadata = TopicMetadata(self._wake.set)
         self._name = name
@@ -136,9 +143,12 @@ class Follower:
         self.metadata.ring()
 
     def down(self) -> None:
-        """Take note that watches are lost."""
+        """Take note that watches are lost, and let go who waits for what can't come now."""
         self._live = False
         self._armed = None
+        if self.mirror is not None:
+            waiting, self._waiting = self._waiting, []
+            _fail([future for _, _, future in waiting], f"Cluster {self._name}: ZooKeeper is not connected")
 
     @property
     def stale_ms(self) -> int | None:
@@ -155,6 +165,15 @@ class Follower:
         ):
             return None
         return int(age * 1000)
+
+    @property
+    def state(self) -> MirrorState:
+        """What can be said of the copy."""
+        if self.mirror is None:
+            return MirrorState.LOADING
+        if self._loading is not None:
+            return MirrorState.RELOADING
+        return MirrorState.FRESH if self.stale_ms is None else MirrorState.STALE
 
     # -- events, all on the loop
 
@@ -228,16 +247,19 @@ class Follower:
         """Wait until the mirror is at a revision.
 
         Raises:
-            UnavailableError: Not by the deadline.
+            UnavailableError: Not by the deadline; at once where the connection is down, except before the first load.
         """
-        if self.revision >= revision and self.mirror is not None:
-            return
+        if self.mirror is not None:
+            if self.revision >= revision:
+                return
+            if self._session is None or not self._session.connected:
+                raise self._late()
         loop = asyncio.get_running_loop()
         reached: asyncio.Future[None] = loop.create_future()
         entry = (revision, next(self._order), reached)
         heapq.heappush(self._waiting, entry)
         with contextlib.suppress(UnavailableError):
-            # Asked for, not waited for: being disconnected now does not mean being so until the deadline.
+            # So that it is looked for now, and not at the next tick.
             self._ask(loop.create_future())
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -245,7 +267,8 @@ class Follower:
         except TimeoutError:
             raise self._late() from None
         finally:
-            if not reached.done() or reached.cancelled():
+            # Also a cancelled one may have been let go meanwhile.
+            if (not reached.done() or reached.cancelled()) and entry in self._waiting:
                 self._waiting.remove(entry)
                 heapq.heapify(self._waiting)
 
@@ -288,6 +311,7 @@ class Follower:
             except asyncio.CancelledError:
                 self._wake.set()
             except _GapError as gap:
+                self.gaps += 1
                 logger.warning("Cluster %s: %s; the mirror is loaded again", self._name, gap)
                 self._reload = True
                 self._wake.set()
@@ -350,6 +374,8 @@ class Follower:
         finally:
             self._loading = None
         self._reload = False
+        self.loads += 1
+        self.load_s = time.monotonic() - started
         self.next = znodes.next_sequence(stat.cversion, stat.numChildren)
         self.seen(names)
         for number in [number for number in self._own if number < self.next]:
@@ -362,7 +388,7 @@ class Follower:
             "Cluster %s: loaded %d nodes in %.2f s at revision %d",
             self._name,
             mirror.entities(),
-            time.monotonic() - started,
+            self.load_s,
             revision,
         )
 
@@ -527,7 +553,7 @@ class Follower:
         self._live = True
 
 
-def _fail(waiters: list[asyncio.Future[int]], detail: str) -> None:
+def _fail(waiters: Iterable[asyncio.Future[Any]], detail: str) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_exception(UnavailableError(detail))

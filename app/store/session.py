@@ -17,6 +17,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import Counter
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,7 @@ from kazoo.protocol.states import EventType, KazooState
 
 from app.domain.errors import UnavailableError, WriteOutcome
 from app.services.background import Background
+from app.services.ports import SessionState
 from app.store import znodes
 from app.store.bridge import LoopHandler, Mailbox, Reply
 
@@ -258,6 +260,9 @@ class Keeper:
         on_ready: Called when a session became ready, and again when it is back after a disconnect (its watches are
             gone then).
         on_down: Called when the connection or the session is lost.
+
+    Attributes:
+        entered: How often each state was entered.
     """
 
     def __init__(
@@ -277,6 +282,9 @@ class Keeper:
         self._on_ready = on_ready
         self._on_down = on_down
         self._session: Session | None = None
+        self._state = SessionState.CONNECTING
+        self._since = time.monotonic()
+        self.entered: Counter[SessionState] = Counter()
         self._states: asyncio.Queue[tuple[Session, str]] = asyncio.Queue()
         self._background = Background(self._run, name=f"zookeeper-session-{name}")
 
@@ -297,6 +305,17 @@ class Keeper:
         """Whether there is a live session."""
         session = self._session
         return session is not None and session.ready and session.connected
+
+    @property
+    def state(self) -> tuple[SessionState, float]:
+        """The session's state, and for how many seconds it has been so."""
+        if self._state is SessionState.CONNECTED and not self.connected:
+            return SessionState.SUSPENDED, 0.0  # the client knows, and this loop is about to be told
+        return self._state, time.monotonic() - self._since
+
+    def _enter(self, state: SessionState) -> None:
+        self._state, self._since = state, time.monotonic()
+        self.entered[state] += 1
 
     def replace(self, session: Session) -> None:
         """Give a session up whose writer node is gone though the connection lives."""
@@ -325,6 +344,8 @@ class Keeper:
                 logger.exception("Cluster %s: keeping the ZooKeeper session failed", self._name)
             finally:
                 if not self._background.stopping:
+                    if session.ready:
+                        self._enter(SessionState.LOST)
                     session.retire()
                     self._on_down()
                     logger.warning("Cluster %s: the ZooKeeper session ended; a new one is opened", self._name)
@@ -340,6 +361,8 @@ class Keeper:
             if state == KazooState.CONNECTED:
                 state = await self._connected(session)
             elif state == KazooState.SUSPENDED:
+                if session.ready:
+                    self._enter(SessionState.SUSPENDED)
                 self._on_down()
                 logger.warning("Cluster %s: disconnected from ZooKeeper", self._name)
                 # Once the timeout passed by our clock the session counts as lost, whatever kazoo says later. Before
@@ -354,6 +377,7 @@ class Keeper:
         try:
             while not waiting.done():
                 if await self._made_ready(session):
+                    self._enter(SessionState.CONNECTED)
                     self._on_ready(session)
                     break
                 await asyncio.wait({waiting}, timeout=_RETRY_SETUP_SECONDS)

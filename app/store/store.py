@@ -134,9 +134,11 @@ class ZooKeeperStore:
     def status(self) -> StoreStatus:
         """Return the current state."""
         follower = self._follower
+        session, seconds = self._keeper.state
         return StoreStatus(
-            connected=self._keeper.connected,
-            loaded=follower.mirror is not None,
+            session=session,
+            session_ms=int(seconds * 1000),
+            mirror=follower.state,
             revision=follower.revision,
             stale_ms=follower.stale_ms,
             brokers_registered=self._guard.brokers > 0,

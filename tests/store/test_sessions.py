@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
-from app.services.ports import Unknown
+from app.services.ports import MirrorState, SessionState, Unknown
+from app.store import loader
 from tests.support.proxy import Proxy, proxy
 from tests.support.stores import ALICE, commit, committed, kafka_writes, soon, transaction, until, write
 
@@ -148,6 +149,50 @@ async def test_long_cut_ends_the_session_by_our_own_clock(
     await committed(distant, write(ALICE, {"acks": "0"}, 0))
 
 
+async def test_the_timeout_that_counts_is_the_one_that_the_server_grants(chroot: str, open_store: Opener) -> None:
+    # The test's server grants a minute at most.
+    store = await open_store(chroot, session_timeout_ms=120_000)
+    assert store._keeper.current.timeout_s == 60
+
+
+async def test_the_old_copy_is_whole_and_stale_while_another_is_loaded(
+    distant: ZooKeeperStore, line: Proxy, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await committed(distant, write(ALICE, {"acks": "1"}))
+    load, loaded, go_on = loader.load, asyncio.Event(), asyncio.Event()
+
+    async def held(*arguments: Any) -> None:
+        await load(*arguments)
+        loaded.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(loader, "load", held)
+    line.accepting = False
+    line.cut()
+    await until(lambda: distant.status().session is SessionState.LOST)
+    assert distant.status().mirror is MirrorState.STALE
+    await until(lambda: not raw_zk.get_children("/confplane/writers"))
+    raw_zk.delete(kafka_writes(raw_zk, "users/bob", ONE))
+    raw_zk.delete("/config/users/alice")
+    line.accepting = True
+    async with asyncio.timeout(60):
+        await loaded.wait()
+    status = distant.status()
+    assert (status.session, status.mirror) == (SessionState.CONNECTED, MirrorState.RELOADING)
+    assert status.stale_ms is not None
+    assert distant.get(Tree.CONFIG, ALICE.id) is not None
+    assert distant.get(Tree.CONFIG, "user=bob") is None
+    # What is written meanwhile is in the old copy, and in the new one.
+    await committed(distant, write(Entity.of(user="carol"), {"acks": "1"}))
+    assert distant.get(Tree.CONFIG, "user=carol") is not None
+    go_on.set()
+    await until(lambda: healthy(distant))
+    assert distant.status().mirror is MirrorState.FRESH
+    assert distant.get(Tree.CONFIG, ALICE.id) is None
+    assert distant.get(Tree.CONFIG, "user=bob") is not None
+    assert distant.get(Tree.CONFIG, "user=carol") is not None
+
+
 async def test_expired_session_is_replaced(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     writer, session = store.writer(), store._keeper.current
     session_id, password = session._client.client_id
@@ -178,8 +223,8 @@ async def test_zookeeper_that_comes_late(chroot: str, line: Proxy, open_store: O
     line.accepting = False
     store = await open_store(f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}", ready=False)
     await asyncio.sleep(0.3)
-    assert not store.status().connected
-    assert not store.status().loaded
+    assert store.status().session is SessionState.CONNECTING
+    assert store.status().mirror is MirrorState.LOADING
     for call in (lambda: store.get(Tree.CONFIG, ALICE.id), store.writer):
         with pytest.raises(UnavailableError):
             call()

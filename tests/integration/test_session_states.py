@@ -1,0 +1,210 @@
+"""Suspended and lost sessions as a caller sees them: said in readiness and headers, refused at once, gone by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from app.client import ProblemError
+from app.devstack.zookeeper import ZooKeeper
+from app.domain.entities import Entity
+from tests.support.proxy import Proxy, proxy
+from tests.support.service import Service
+from tests.support.stores import kafka_writes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+    from tests.support.servers import Database
+
+ALICE: Final = Entity.of(user="alice")
+RATE: Final = {"producer_byte_rate": 1}
+LONG_MS: Final = 60_000
+"""A session's timeout that no test outlasts."""
+SHORT_MS: Final = 4_000
+PATIENT: Final = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "300000"}
+"""What is answered at once is told from what waits by this: no test takes as long."""
+ENTITIES: Final = 300
+NEVER: Final = 9_000_000_000_000_000_000
+
+
+async def state(client: ConfplaneClient) -> dict[str, Any]:
+    """The cluster as /readyz tells it."""
+    answer = await client.request("GET", "/readyz")
+    return {"status": answer.body["status"], **answer.body["clusters"]["default"]}
+
+
+async def state_when(
+    client: ConfplaneClient, holds: Callable[[dict[str, Any]], object], within_s: float = 120
+) -> dict[str, Any]:
+    deadline = time.monotonic() + within_s
+    while not holds(found := await state(client)):
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def refused_at_once(what: Awaitable[Any]) -> ProblemError:
+    """Have a request refused well before its deadline of five minutes."""
+    with pytest.raises(ProblemError) as caught:
+        async with asyncio.timeout(150):
+            await what
+    assert caught.value.status == 503
+    assert caught.value.retry_after_s is not None
+    return caught.value
+
+
+async def refuses_writes_and_waits(client: ConfplaneClient) -> None:
+    write = await refused_at_once(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
+    assert write.outcome == "not_applied"
+    keyed = client.put("client-quotas", ALICE, {"producer_byte_rate": 2}, idempotency_key=str(uuid.uuid4()))
+    assert (await refused_at_once(keyed)).outcome == "not_applied"
+    await refused_at_once(client.get("client-quotas", ALICE, strong=True))
+    await refused_at_once(client.get("client-quotas", ALICE, min_revision=NEVER))
+
+
+async def serves_the_old_copy(client: ConfplaneClient) -> None:
+    read = await client.get("client-quotas", ALICE)
+    assert read.body["quotas"] == RATE
+    assert read.stale_ms is not None
+    assert (await client.get("client-quotas", ALICE, min_revision=read.revision)).stale_ms is not None
+
+
+@pytest.fixture
+async def line(module_chroot: str) -> AsyncIterator[Proxy]:
+    async with proxy(module_chroot.partition("/")[0]) as running:
+        yield running
+
+
+class Line:
+    """A service at the end of a breakable line to ZooKeeper."""
+
+    def __init__(self, line: Proxy, chroot: str, dsn: str, directory: Path, timeout_ms: int) -> None:
+        self.service = Service(
+            directory,
+            connect=f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}",
+            dsn=dsn,
+            cluster={"session_timeout_ms": timeout_ms},
+            settings=PATIENT,
+        )
+
+    async def __aenter__(self) -> ConfplaneClient:
+        await asyncio.to_thread(self.service.__enter__)
+        self.client = self.service.client(timeout_s=300)
+        return self.client
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.close()
+        await asyncio.to_thread(self.service.__exit__)
+
+
+async def test_a_cut_suspends_the_session_and_it_goes_on(
+    line: Proxy, module_chroot: str, module_database: Database, tmp_path: Path
+) -> None:
+    async with Line(line, module_chroot, module_database.service_dsn, tmp_path, LONG_MS) as client:
+        await client.put("client-quotas", ALICE, RATE)
+        found = await state_when(client, lambda found: found["mirror"] == "fresh")
+        assert (found["status"], found["session"], found["staleMs"]) == ("ready", "connected", None)
+        waiting = asyncio.create_task(client.get("client-quotas", ALICE, min_revision=NEVER))
+        line.accepting = False
+        line.cut()
+        found = await state_when(client, lambda found: found["session"] == "suspended")
+        assert (found["status"], found["connected"], found["mirror"]) == ("degraded", False, "stale")
+        later = await state_when(client, lambda later: later["sessionMs"] > found["sessionMs"] + 10)
+        assert later["staleMs"] > found["staleMs"]
+        await serves_the_old_copy(client)
+        await refuses_writes_and_waits(client)
+        await refused_at_once(waiting)
+        line.accepting = True
+        found = await state_when(client, lambda found: found["mirror"] == "fresh")
+        assert (found["status"], found["session"]) == ("ready", "connected")
+        read = await client.get("client-quotas", ALICE, strong=True)
+        assert (read.body["quotas"], read.stale_ms) == (RATE, None)
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": 3})
+
+
+async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
+    line: Proxy, module_chroot: str, module_database: Database, zk: KazooClient, tmp_path: Path
+) -> None:
+    """The old copy is answered from, whole, until the new one is there: notifications are lost, so all is loaded."""
+    content = b'{"version":1,"config":{"consumer_byte_rate":"1"}}'
+    kept = [f"user=kept{number}" for number in range(ENTITIES)]
+    for number in range(ENTITIES):
+        kafka_writes(zk, f"users/kept{number}", content)
+    kafka_writes(zk, "users/removed", content)
+    async with Line(line, module_chroot, module_database.service_dsn, tmp_path, SHORT_MS) as client:
+        await client.put("client-quotas", ALICE, RATE)
+        await state_when(client, lambda found: found["mirror"] == "fresh")
+        writers = set(zk.get_children("/confplane/writers"))
+        over = asyncio.Event()
+
+        async def read_on() -> set[tuple[bool, bool]]:
+            """List all the while; return what was seen of the entity that went and the one that came."""
+            seen = set()
+            while not over.is_set():
+                page = await client.request("GET", "client-quotas", params={"pageSize": "1000"})
+                ids = {item["id"] for item in page.body["items"]}
+                assert ids >= {*kept, ALICE.id}
+                seen.add(("user=removed" in ids, "user=added" in ids))
+            return seen
+
+        reading = asyncio.create_task(read_on())
+        line.accepting = False
+        line.cut()
+        found = await state_when(client, lambda found: found["session"] == "lost")
+        assert (found["status"], found["mirror"], found["loaded"]) == ("degraded", "stale", True)
+        await serves_the_old_copy(client)
+        await refuses_writes_and_waits(client)
+        deadline = time.monotonic() + 120
+        while writers & set(zk.get_children("/confplane/writers")):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        notified = kafka_writes(zk, "users/added", content)
+        zk.delete("/config/users/removed")
+        zk.delete(notified)
+        line.accepting = True
+        found = await state_when(client, lambda found: found["mirror"] == "fresh")
+        assert (found["status"], found["session"]) == ("ready", "connected")
+        assert (await client.get("client-quotas", ALICE, strong=True)).stale_ms is None
+        page = await client.request("GET", "client-quotas", params={"pageSize": "1000"})
+        assert {item["id"] for item in page.body["items"]} == {*kept, ALICE.id, "user=added"}
+        over.set()
+        assert await reading <= {(True, False), (False, True)}
+        assert len(zk.get_children("/confplane/writers")) == 1
+        await client.put("client-quotas", ALICE, {"producer_byte_rate": 3})
+
+
+async def test_a_zookeeper_that_hangs_is_noticed_and_recovered_from(module_database: Database, tmp_path: Path) -> None:
+    with ZooKeeper(tmp_path / "zookeeper", durable=False) as zookeeper:
+        service = Service(
+            tmp_path / "service",
+            connect=zookeeper.hosts,
+            dsn=module_database.service_dsn,
+            cluster={"session_timeout_ms": SHORT_MS},
+            settings=PATIENT,
+        )
+        with service:
+            async with service.client(timeout_s=300) as client:
+                await client.put("client-quotas", ALICE, RATE)
+                os.kill(zookeeper.pid, signal.SIGSTOP)
+                try:
+                    await state_when(client, lambda found: found["session"] == "lost")
+                    await serves_the_old_copy(client)
+                    await refuses_writes_and_waits(client)
+                finally:
+                    os.kill(zookeeper.pid, signal.SIGCONT)
+                found = await state_when(client, lambda found: found["mirror"] == "fresh")
+                assert (found["status"], found["session"]) == ("ready", "connected")
+                await client.put("client-quotas", ALICE, {"producer_byte_rate": 3})
+                read = await client.get("client-quotas", ALICE, strong=True)
+                assert (read.body["quotas"], read.stale_ms) == ({"producer_byte_rate": 3}, None)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.routing import Route
 
 from app.api.responses import json_response
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
     from starlette.requests import Request
-    from starlette.responses import Response
     from starlette.routing import BaseRoute
 
 logger = logging.getLogger(__name__)
@@ -165,12 +166,16 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
             response.headers["Allow"] = ", ".join(sorted(_methods(routes, request)))
         return response
 
+    async def gone(_: Request, __: Exception) -> Response:
+        return Response()  # nobody reads it
+
     async def rest(request: Request, error: Exception) -> Response:
         return internal(request, error)
 
     app.add_exception_handler(ConfplaneError, ours)
     app.add_exception_handler(RequestValidationError, validation)
     app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(Exception, rest)
 
 

@@ -384,3 +384,17 @@ def test_what_is_no_http_is_refused(service: Service) -> None:
 def test_the_service_goes_on_after_all_of_it(service: Service) -> None:
     assert _request(service, "GET", f"{BASE}/client-quotas")[0] == 200
     assert "Traceback" not in service.log.read_text()
+
+
+def test_a_client_that_hangs_up_amid_its_body_is_no_error_of_ours(service: Service) -> None:
+    before = len(service.log.read_text())
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(
+            f"PUT {BASE}/client-quotas/user=gone?view=full HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: Bearer {service.token}\r\nContent-Type: application/json\r\n"
+            'Content-Length: 100\r\n\r\n{"quotas":'.encode()
+        )
+    # Told of that before it is asked the next.
+    for _ in range(20):
+        assert httpx.get(f"{service.url}/livez", trust_env=False).status_code == 200
+    assert "Traceback" not in service.log.read_text()[before:]

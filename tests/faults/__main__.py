@@ -36,8 +36,8 @@ examples:
   python -m tests.faults --check /var/tmp/faults-1/run.json     check a run again
 
 exit status: 0 when nothing was found, 1 when something was, 2 when the run could not be made.
-A run that found something keeps its directory: history.jsonl (each call), run.json (all that
-the checker read), report.json, and the logs of all processes below it.
+A run that found something keeps its directory: history.jsonl (each call), faults.log (when which
+fault struck), run.json (all that the checker read), report.json, and the logs of all processes.
 """
 
 

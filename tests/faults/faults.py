@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.faults.topology import Replica, Topology
     from tests.support.proxy import Proxy
 
-_LONG_S: Final = SESSION_TIMEOUT_MS / 1000 + 4
-"""Surely past the session's timeout."""
+LONGEST_S: Final = SESSION_TIMEOUT_MS / 1000 + 4
+"""Well past a session's timeout."""
 _KAZOO_S: Final = 5.0
 _STRIKE_S: Final = 8.0
 """How long to wait until a process comes to a step."""
@@ -402,9 +402,11 @@ class Chooser:
     Args:
         topology: What is struck.
         random: The source of all choices.
+        longest_s: Of a fault.
     """
 
-    def __init__(self, topology: Topology, random: random.Random) -> None:
+    def __init__(self, topology: Topology, random: random.Random, *, longest_s: float = LONGEST_S) -> None:
+        self._longest_s = longest_s
         self._topology = topology
         self._random = random
         self._ensemble_leader: int | None = None
@@ -446,7 +448,9 @@ class Chooser:
 
     def _span(self) -> float:
         """Return a time that is past a session's timeout now and then."""
-        return self._random.uniform(0.2, 2.5) if self._random.random() < 0.65 else self._random.uniform(3, _LONG_S)
+        return (
+            self._random.uniform(0.2, 2.5) if self._random.random() < 0.65 else self._random.uniform(3, self._longest_s)
+        )
 
     def _zookeeper(self, *, leader: bool) -> Fault | None:
         if self._ensemble_leader is None:

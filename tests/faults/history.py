@@ -111,10 +111,12 @@ class Call:
     status: int | None = None
     """HTTP's; None where the connection broke or nothing came in the client's time (``failure`` says what)."""
     failure: str | None = None
+    """What went wrong without an answer, or a problem's ``detail``."""
     error_code: int | None = None
     """``kafkaErrorCode`` of a problem."""
     outcome: str | None = None
-    """A problem's ``outcome``: ``not_applied``, ``unknown``, or None where it has none."""
+    """A problem's ``outcome``: ``not_applied``, ``unknown``, or None where it has none. Without an answer ``not_applied``
+    where nothing was sent, because nobody took the connection."""
     results: tuple[PartResult, ...] = ()
     """One for each part where the answer tells of them; of a problem about the whole request none."""
     change_id: str | None = None
@@ -144,10 +146,10 @@ class Call:
     def unknown(self) -> bool:
         """Whether its client can't know if it was applied: no answer, 504, or a problem with ``unknown``."""
         return self.kind is not Kind.READ and (
-            self.status is None
+            (self.status is None and self.outcome is None)
             or self.outcome == "unknown"
             or any(result.outcome == "unknown" for result in self.results)
-            or (self.status >= 500 and self.outcome is None)
+            or (self.status is not None and self.status >= 500 and self.outcome is None)
         )
 
 

@@ -214,6 +214,7 @@ class Operations:
         if status >= 300:
             call.error_code = told.get("kafkaErrorCode")
             call.outcome = told.get("outcome")
+            call.failure = told.get("detail", "")[:300]
             call.change_id = call.change_id or told.get("changeId")
             if call.method == "GET" and status == 404:
                 call.content = {}

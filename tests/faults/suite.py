@@ -7,10 +7,11 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.collect import NotQuietError, collect, until_quiet
-from tests.faults.faults import Chooser, start_again
+from tests.faults.faults import LONGEST_S, Chooser, start_again
 from tests.faults.history import Recorder, Violation, save_run
 from tests.faults.report import Report
 from tests.faults.topology import SERVE, Topology, answer
@@ -42,6 +43,7 @@ class Plan:
         clients: How many.
         pause_s: Between two requests of a client, on average.
         gap_s: Between the begin of a fault and the choice of the next, at most.
+        longest_s: Of a fault.
         disk_full: Whether Postgres's disk may become full; needs the right to mount.
     """
 
@@ -52,6 +54,7 @@ class Plan:
     clients: int = CLIENTS
     pause_s: float = 1.0
     gap_s: float = 2.0
+    longest_s: float = LONGEST_S
     disk_full: bool = False
 
 
@@ -59,6 +62,8 @@ class Plan:
 class _Rounds:
     """The faults under way, and those that were."""
 
+    log: Path
+    """A line for each begin, strike and end of a fault."""
     struck: Counter[str] = field(default_factory=Counter)
     missed: int = 0
     running: dict[asyncio.Task[None], Fault] = field(default_factory=dict)
@@ -68,11 +73,16 @@ class _Rounds:
     def count(self) -> int:
         return self.struck.total()
 
+    def note(self, fault: Fault, moment: str) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{now} {time.monotonic():.3f} {moment}: {fault.kind} {sorted(fault.targets)}\n")
+
 
 async def run(
     plan: Plan, check: Callable[[Run], list[Violation]], *, told: Callable[[str, int], None] | None = None
 ) -> Report:
-    """Make a run, write ``report.json``, ``run.json`` and the history, and return the report.
+    """Make a run, write ``report.json``, ``run.json``, ``faults.log`` and the history, and return the report.
 
     Args:
         plan: What to do.
@@ -94,7 +104,7 @@ async def run(
             workload = Workload(topology, recorder, seed=plan.seed, pause_s=plan.pause_s, clients=plan.clients)
             workload.start()
             began = time.monotonic()
-            rounds = _Rounds()
+            rounds = _Rounds(plan.directory / "faults.log")
             try:
                 await asyncio.sleep(_WARM_UP_S)
                 await _strike(plan, topology, rounds, tell, workload)
@@ -142,7 +152,7 @@ async def _strike(
     plan: Plan, topology: Topology, rounds: _Rounds, tell: Callable[[str, int], None], workload: Workload
 ) -> None:
     chooser = random.Random(f"{plan.seed} faults")  # noqa: S311 - a seed gives the same run again
-    faults = Chooser(topology, chooser)
+    faults = Chooser(topology, chooser, longest_s=plan.longest_s)
     while rounds.count + len(rounds.running) < plan.rounds or rounds.running:
         if workload.failures or rounds.failures:
             return
@@ -162,18 +172,22 @@ async def _strike(
 
 async def _one(fault: Fault, rounds: _Rounds) -> None:
     """See one fault through."""
+    rounds.note(fault, "begin")
     try:
         struck = await fault.begin()
     except BaseException:
         await fault.end()
         raise
+    rounds.note(fault, "struck" if struck else "missed")
     if struck:
         try:
             await asyncio.sleep(fault.seconds)
         finally:
             await fault.end()
-    rounds.struck[fault.kind] += struck
-    rounds.missed += not struck
+            rounds.note(fault, "end")
+        rounds.struck[fault.kind] += 1
+    else:
+        rounds.missed += 1
 
 
 def _ended(task: asyncio.Task[None], rounds: _Rounds) -> None:

@@ -200,6 +200,13 @@ class HttpSettings(_Group):
     port: int = Field(default=8080, ge=0, le=65_535)
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
     request_deadline_ms: int = Field(default=10_000, ge=100, le=300_000)
+    drain_ms: int = Field(
+        default=2_000,
+        ge=0,
+        le=60_000,
+        description="How long a process that was told to stop goes on serving, not ready any more, until it takes no"
+        " more connections",
+    )
 
 
 class Settings(BaseSettings):

@@ -52,6 +52,7 @@ from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import Access, FacetIndex, ZooKeeperStore
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from fastapi import FastAPI
@@ -137,8 +138,12 @@ def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
     return RotateService(parts.alter, configs, KafkaRotator(keyring, encoded=is_password))
 
 
-def create_app(settings: Settings) -> ASGIApp:
-    """Build the service. Its stores start with the application's lifespan, and need not be up by then."""
+def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
+    """Build the service. Its stores start with the application's lifespan, and need not be up by then.
+
+    Returns:
+        The application, and what is to be told when it is going to stop.
+    """
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
     changes = PostgresOpenChanges(parts.database)
@@ -166,7 +171,8 @@ def create_app(settings: Settings) -> ASGIApp:
             yield
 
     describe = DescribeService(registrations)
-    return create_api(
+    readiness = Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders))
+    api = create_api(
         Services(
             clusters=parts.clusters,
             alter=parts.alter,
@@ -175,13 +181,14 @@ def create_app(settings: Settings) -> ASGIApp:
             entries=Entries(describe),
             audit=parts.audit,
             registrations=registrations,
-            readiness=Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders)),
+            readiness=readiness,
         ),
         authenticator=AdminToken.from_file(settings.admin_token_file),
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         lifespan=lifespan,
     )
+    return api, readiness
 
 
 def recorded(cluster: ClusterSettings) -> Redact:
@@ -261,8 +268,31 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         log_config=None,
+        # Longer than load balancers keep an idle connection: whoever closes it must not be the one that is sent to.
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=int(_DRAIN_S),
     )
+
+
+class _Server(uvicorn.Server):
+    """Stops in steps, so that clients and load balancers can go elsewhere before a request is refused.
+
+    First it is not ready any more, and each answer asks its client to close the connection. After a while it takes no
+    new connections and closes those that are idle, answers what is under way, and ends.
+    """
+
+    def __init__(self, config: uvicorn.Config, readiness: Readiness, drain_s: float) -> None:
+        super().__init__(config)
+        self._readiness = readiness
+        self._drain_s = drain_s
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop; a second Ctrl-C ends the wait."""
+        self._readiness.stopping = True
+        until = time.monotonic() + self._drain_s
+        while time.monotonic() < until and not self.force_exit:  # noqa: ASYNC110 - a signal's handler sets it
+            await asyncio.sleep(min(0.1, self._drain_s))
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings) -> None:
@@ -272,7 +302,8 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
-    uvicorn.Server(uvicorn_config(create_app(settings), settings)).run()
+    app, readiness = create_app(settings)
+    _Server(uvicorn_config(app, settings), readiness, settings.http.drain_ms / 1000).run()
 
 
 def openapi_yaml() -> str:

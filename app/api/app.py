@@ -83,6 +83,7 @@ def create_api(
         clusters=services.clusters,
         deadline_ms=deadline_ms,
         max_body_bytes=max_body_bytes,
+        readiness=services.readiness,
     )
 
 

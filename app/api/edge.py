@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from app.security.principals import Authenticator
     from app.services.clusters import Clusters
+    from app.services.readiness import Readiness
 
 DOCS: Final = "/docs"
 DOCS_SCRIPT: Final = "/docs/swagger-ui-bundle.js"
@@ -65,6 +66,8 @@ class Edge:
         clusters: Those that there are: every answer of one, errors too, carries its headers of consistency.
         deadline_ms: How long a request may take.
         max_body_bytes: Largest request body.
+        readiness: Once it says that the process is stopping, every answer asks the client to close its connection, so
+            that none is left on which a request could be on its way when the process closes it.
     """
 
     def __init__(
@@ -75,9 +78,11 @@ class Edge:
         clusters: Clusters,
         deadline_ms: int,
         max_body_bytes: int,
+        readiness: Readiness,
     ) -> None:
         self._app = app
         self._clusters = clusters
+        self._readiness = readiness
         self._authenticator = authenticator
         self._deadline_s = deadline_ms / 1000
         self._max_drained = _DRAINED_BODIES * max_body_bytes
@@ -97,6 +102,8 @@ class Edge:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"].append((b"x-request-id", request_id))
+                if self._readiness.stopping:
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         answer: Send = send_with_id

@@ -795,7 +795,7 @@ class ClusterList(AnswerModel):
 class ReadinessReport(AnswerModel):
     """The state of a process and its stores."""
 
-    status: Literal["starting", "ready", "degraded"]
+    status: Literal["starting", "ready", "degraded", "stopping"]
     clusters: dict[str, ClusterState]
     postgres: str
     warnings: list[str]

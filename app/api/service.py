@@ -13,6 +13,7 @@ from app.api.docs import problems_of
 from app.api.responses import json_response
 from app.api.routes import StrictRoute
 from app.services.ports import StoreStatus
+from app.services.readiness import Report
 
 router = APIRouter(tags=["service"], route_class=StrictRoute)
 
@@ -34,12 +35,18 @@ async def livez(request: Request) -> Response:
     operation_id="readyz",
     summary="Can the process do its work",
     response_model=schemas.ReadinessReport,
-    responses={503: {"model": schemas.ReadinessReport, "description": "Still starting"}, **problems_of(400)},
+    responses={
+        503: {"model": schemas.ReadinessReport, "description": "Still starting, or about to stop"},
+        **problems_of(400),
+    },
 )
 async def readyz(request: Request, services: ServicesDep) -> Response:
-    """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when one of them is away."""
+    """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when one of them is away.
+
+    503 again, with `stopping`, once the process was told to stop: it serves for a while yet.
+    """
     report = await services.readiness.report()
-    status = "starting" if not report.ready else "degraded" if report.degraded else "ready"
+    status = _word(report)
     body = {
         "status": status,
         "clusters": {name: _status(found) for name, found in report.clusters.items()},
@@ -87,6 +94,14 @@ async def clusters(request: Request, services: ServicesDep, _: CommonDep) -> Res
 async def get_cluster(request: Request, cluster: ClusterDep, _: CommonDep) -> Response:
     """Its state as this process sees it."""
     return json_response(request, {"name": cluster.name, **_status(cluster.store.status())})
+
+
+def _word(report: Report) -> str:
+    if report.stopping:
+        return "stopping"
+    if not report.ready:
+        return "starting"
+    return "degraded" if report.degraded else "ready"
 
 
 def _status(status: StoreStatus) -> dict[str, Any]:

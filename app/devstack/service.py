@@ -83,6 +83,8 @@ class Service(Server):
             "PYTHONUNBUFFERED": "1",
             "CONFPLANE_HTTP__HOST": "127.0.0.1",
             "CONFPLANE_HTTP__PORT": str(self.port),
+            # Nobody balances its load, and a person waits for it to stop.
+            "CONFPLANE_HTTP__DRAIN_MS": "0",
         }
 
     def _answers(self) -> bool:

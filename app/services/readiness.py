@@ -2,7 +2,7 @@
 
 Ready means: every cluster's mirror was loaded, and Postgres has answered with the right schema, once since the start.
 Later losses make the service *degraded*, not unready: reads go on from the mirror, and taking the process out of its
-load balancer would end them too.
+load balancer would end them too. A process that was told to stop is not ready, though it still serves for a while.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Report:
 
     ready: bool
     degraded: bool
+    stopping: bool
     clusters: dict[str, StoreStatus]
     postgres: str | None
     """What is wrong with Postgres; None when nothing is."""
@@ -49,6 +50,8 @@ class Readiness:
         self._audit = audit
         self._background = background
         self._was_ready = False
+        self.stopping = False
+        """The process was told to stop: whoever asks should go to another one from now on."""
 
     async def report(self) -> Report:
         """Look at all stores; takes at most three seconds."""
@@ -65,4 +68,5 @@ class Readiness:
         warnings += [text for work in self._background for text in work.warnings()]
         sound = postgres is None and all(status.connected and status.loaded for status in statuses.values())
         self._was_ready = self._was_ready or sound
-        return Report(self._was_ready, not sound, statuses, postgres, tuple(warnings))
+        ready = self._was_ready and not self.stopping
+        return Report(ready, not sound, self.stopping, statuses, postgres, tuple(warnings))

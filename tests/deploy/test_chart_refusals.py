@@ -65,7 +65,7 @@ GUARDED = [
         {"extraEnv": [{"name": "CONFPLANE_POSTGRES__DSN", "value": "postgresql://confplane:secret@db/confplane"}]},
         ["extraEnv", "CONFPLANE_POSTGRES__DSN", "secrets"],
     ),
-    ({"terminationGracePeriodSeconds": 14}, ["terminationGracePeriodSeconds (14)", "here 15"]),
+    ({"terminationGracePeriodSeconds": 16}, ["terminationGracePeriodSeconds (16)", "here 17"]),
     ({"updateStrategy": {"maxUnavailable": 0, "maxSurge": "0%"}}, ["updateStrategy.maxSurge", "at least 1"]),
 ]
 

@@ -246,6 +246,7 @@ def test_the_service_loads_its_settings_as_in_the_pod(
                 "port": 8080,
                 "max_body_bytes": 8 * 1024 * 1024,
                 "request_deadline_ms": 10_000,
+                "drain_ms": 2_000,
             }
             | http
         )

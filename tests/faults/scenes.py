@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -23,7 +24,7 @@ from tests.support.stepping import CONSTANTS_VARIABLE, REASON
 from tests.support.stores import kafka_writes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from app.devstack.zookeeper import ZooKeeper
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 NODE = "/config/users/alice"
 COMMITS = "/confplane/commits"
-PATH = "/v1/clusters/default/client-quotas/user=alice"
+QUOTAS = "/v1/clusters/default/client-quotas"
 PATIENT_MS = 300_000
 """A deadline that no request comes near."""
 LONG_SESSION_MS = 60_000
@@ -58,6 +59,7 @@ class Scene:
         self._database = database
         self._operations = Operations()
         self._calls: list[Call] = []
+        self._clients: dict[str, httpx.AsyncClient] = {}
 
     @asynccontextmanager
     async def service(
@@ -93,30 +95,60 @@ class Scene:
 
     # -- calls
 
-    def _call(self, process: int | None, kind: Kind, method: str, path: str, part: Part) -> Call:
-        made = Call(len(self._calls), 0, process, kind, method, path, time.monotonic(), (part,))
+    async def put(
+        self,
+        service: Service,
+        value: int,
+        *,
+        user: str = "alice",
+        step: bool = False,
+        key: str | None = None,
+        resend_of: Call | None = None,
+    ) -> Call:
+        """Set a user's rate; ``step`` is the write at which the services stop where they are told to."""
+        path = f"{QUOTAS}/user={user}?view=full" + (f"&reason={REASON}" if step else "")
+        part = _part(user, Mode.REPLACE, value)
+        call = self._begin(0, Kind.WRITE, "PUT", path, part, key=key, resend_of=resend_of and resend_of.id)
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return await self._send(service, call, headers, {"quotas": part.set})
+
+    async def get(
+        self, service: Service, *, user: str = "alice", min_revision: int | None = None, strong: bool = False
+    ) -> Call:
+        """Read a user's rate."""
+        path = f"{QUOTAS}/user={user}" + ("?consistency=strong" if strong else "")
+        part = _part(user, Mode.ALTER)
+        call = self._begin(0, Kind.READ, "GET", path, part, min_revision=min_revision, strong=strong)
+        headers = {} if min_revision is None else {"Confplane-Min-Revision": str(min_revision)}
+        return await self._send(service, call, headers, None)
+
+    def _begin(self, process: int | None, kind: Kind, method: str, path: str, part: Part, **more: Any) -> Call:
+        made = Call(len(self._calls), 0, process, kind, method, path, time.monotonic(), (part,), **more)
         self._calls.append(made)
         return made
 
-    async def put(self, service: Service, value: int, *, step: bool = False) -> Call:
-        """Set alice's rate; ``step`` is the write at which the services stop where they are told to."""
-        part = Part("client-quotas", "user=alice", NODE, Mode.REPLACE, {"producer_byte_rate": value})
-        query = f"?view=full&reason={REASON}" if step else "?view=full"
-        call = self._call(0, Kind.WRITE, "PUT", PATH + query, part)
-        headers = {"Authorization": f"Bearer {service.token}", "X-Request-Id": call.request_id}
-        async with httpx.AsyncClient(base_url=service.url, headers=headers, timeout=600, trust_env=False) as http:
-            try:
-                answer = await http.put(call.path, json={"quotas": part.set})
-                self._operations.answered(call, answer.status_code, dict(answer.headers), answer.content)
-            except httpx.TransportError as error:
-                call.failure = type(error).__name__
+    async def _send(self, service: Service, call: Call, headers: dict[str, str], body: Any) -> Call:
+        known = {"Authorization": f"Bearer {service.token}", "X-Request-Id": call.request_id}
+        http = self._clients.get(service.url)
+        if http is None:
+            http = self._clients[service.url] = httpx.AsyncClient(base_url=service.url, timeout=600, trust_env=False)
+        try:
+            answer = await http.request(call.method, call.path, json=body, headers=known | headers)
+            self._operations.answered(call, answer.status_code, dict(answer.headers), answer.content)
+        except httpx.TransportError as error:
+            call.failure = type(error).__name__
         call.end = time.monotonic()
         return call
 
+    async def close(self) -> None:
+        """Close all connections."""
+        for http in self._clients.values():
+            await http.aclose()
+
     def write_outside(self, value: int, *, notified: bool) -> None:
         """Set alice's node as another tool would; not notified, no mirror hears of it for minutes."""
-        part = Part("node", "user=alice", NODE, Mode.NODE, {"producer_byte_rate": value})
-        call = self._call(None, Kind.OUTSIDE, "", "", part)
+        part = replace(_part("alice", Mode.NODE, value), facet="node")
+        call = self._begin(None, Kind.OUTSIDE, "", "", part)
         data = b'{"version":1,"config":{"producer_byte_rate":"%d"}}' % value
         if notified:
             kafka_writes(self.zk, "users/alice", data)
@@ -149,13 +181,22 @@ class Scene:
         )
 
 
-@contextmanager
-def scene(directory: Path, zookeeper: ZooKeeper, database: Database) -> Iterator[Scene]:
+def _part(user: str, mode: Mode, value: int | None = None) -> Part:
+    given: dict[str, str | float] = {} if value is None else {"producer_byte_rate": value}
+    return Part("client-quotas", f"user={user}", f"/config/users/{user}", mode, given)
+
+
+@asynccontextmanager
+async def scene(directory: Path, zookeeper: ZooKeeper, database: Database) -> AsyncIterator[Scene]:
     """Set up a scene on servers that are there."""
     upgrade(database.owner_dsn, SERVICE)
     connect = servers.make_chroot(zookeeper.hosts)
     for zk in servers.raw_client(connect):
-        yield Scene(directory, zookeeper, database, connect, zk)
+        found = Scene(directory, zookeeper, database, connect, zk)
+        try:
+            yield found
+        finally:
+            await found.close()
 
 
 async def ready(*services: Service) -> None:

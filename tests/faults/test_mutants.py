@@ -11,33 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.devstack.zookeeper import ZooKeeper
 from tests.faults import mutants
 from tests.faults.checker import check
 from tests.faults.checks import trail
-from tests.faults.scenes import COMMITS, NODE, Scene, ready, scene, stopped, until
+from tests.faults.scenes import COMMITS, NODE, ready, stopped, until
 from tests.faults.world import rules
 from tests.support.proxy import proxy
 from tests.support.stepping import STEP_FILE_VARIABLE, STEP_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.servers import Database
-
-
-@pytest.fixture(scope="module")
-def logged_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """A ZooKeeper whose logs are here to be read, whichever the other tests use."""
-    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), durable=False) as server:
-        yield server
-
-
-@pytest.fixture
-def stage(tmp_path: Path, logged_zookeeper: ZooKeeper, database: Database) -> Iterator[Scene]:
-    with scene(tmp_path, logged_zookeeper, database) as found:
-        yield found
+    from tests.faults.scenes import Scene
 
 
 def judge(stage: Scene, mutant: str | None, *expected: str) -> None:

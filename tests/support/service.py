@@ -53,6 +53,7 @@ class Service:
             "CONFPLANE_POSTGRES__DSN": dsn,
             "CONFPLANE_HTTP__PORT": str(self.port),
             "CONFPLANE_ADMIN_TOKEN_FILE": str(token_file),
+            "CONFPLANE_HTTP__DRAIN_MS": "0",
             **(settings or {}),
         }
         self._command = [sys.executable, "-m", module, "serve"] if command is None else list(command)

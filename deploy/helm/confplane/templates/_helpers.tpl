@@ -116,9 +116,9 @@ capabilities:
 {{- fail (printf "\n\nextraEnv must not set %s: settings go below `settings`, DSNs and the token into the Secrets named below `secrets`" .name) }}
 {{- end }}
 {{- end }}
-{{- $deadline := add .Values.preStopSeconds (div (add .Values.settings.http.request_deadline_ms 999) 1000) }}
+{{- $deadline := add .Values.preStopSeconds (div (add .Values.settings.http.drain_ms .Values.settings.http.request_deadline_ms 999) 1000) }}
 {{- if lt (int64 .Values.terminationGracePeriodSeconds) $deadline }}
-{{- fail (printf "\n\nterminationGracePeriodSeconds (%d) would cut off requests: set it to at least preStopSeconds plus settings.http.request_deadline_ms, here %d" (int64 .Values.terminationGracePeriodSeconds) $deadline) }}
+{{- fail (printf "\n\nterminationGracePeriodSeconds (%d) would cut off requests: set it to at least preStopSeconds plus settings.http.drain_ms and settings.http.request_deadline_ms, here %d" (int64 .Values.terminationGracePeriodSeconds) $deadline) }}
 {{- end }}
 {{- if and (has (toString .Values.updateStrategy.maxUnavailable) (list "0" "0%")) (has (toString .Values.updateStrategy.maxSurge) (list "0" "0%")) }}
 {{- fail "\n\nupdateStrategy.maxUnavailable and updateStrategy.maxSurge are both 0, so that no update could ever proceed: set one of them to at least 1" }}

@@ -1,0 +1,30 @@
+"""A ZooKeeper whose own logs can be read, and scenes on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.devstack.zookeeper import ZooKeeper
+from tests.faults.scenes import Scene, scene
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from tests.support.servers import Database
+
+
+@pytest.fixture(scope="module")
+def logged_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A ZooKeeper whose logs are here to be read, whichever the other tests use."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, logged_zookeeper: ZooKeeper, database: Database) -> AsyncIterator[Scene]:
+    """A scene on a chroot and a database of the test's own."""
+    async with scene(tmp_path, logged_zookeeper, database) as found:
+        yield found

@@ -1,0 +1,131 @@
+"""Replicas restarted one after the other under load: with one retry through another, nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import uuid
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import httpx
+
+from tests.faults.checker import check
+from tests.faults.scenes import NODE, Scene, ready, until
+from tests.support.proxy import proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.faults.history import Call
+    from tests.support.service import Service
+
+REPLICAS = 3
+CLIENTS = 12
+DRAIN = {"CONFPLANE_HTTP__DRAIN_MS": "1000"}
+
+
+class Client:
+    """Writes and reads, each time through the next replica; what fails there is sent once more, through another."""
+
+    def __init__(self, stage: Scene, services: Sequence[Service], number: int, failed: list[Call]) -> None:
+        self._stage = stage
+        self._services = services
+        self._user = f"u{number}"
+        self._turns = itertools.count(number)
+        self._failed = failed
+        self.done = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Go on until told to stop."""
+        while not stop.is_set():
+            written = await self._write(next(self._turns) * CLIENTS + 1)
+            await self._read(written.revision)
+            self.done += 1
+            await asyncio.sleep(0.05)
+
+    def _two(self) -> tuple[Service, Service]:
+        turn = next(self._turns)
+        return self._services[turn % REPLICAS], self._services[(turn + 1) % REPLICAS]
+
+    async def _write(self, value: int) -> Call:
+        first, other = self._two()
+        key = str(uuid.uuid4())
+        call = await self._stage.put(first, value, user=self._user, key=key)
+        if not call.acknowledged:
+            call = await self._stage.put(other, value, user=self._user, key=key, resend_of=call)
+        return self._answered(call)
+
+    async def _read(self, revision: int | None) -> Call:
+        first, other = self._two()
+        call = await self._stage.get(first, user=self._user, min_revision=revision)
+        if call.status is None or call.status >= 500:
+            call = await self._stage.get(other, user=self._user, min_revision=revision)
+        return self._answered(call)
+
+    def _answered(self, call: Call) -> Call:
+        if not call.acknowledged:
+            self._failed.append(call)
+        return call
+
+
+async def test_no_read_and_no_write_fails_while_three_replicas_are_restarted(stage: Scene) -> None:
+    failed: list[Call] = []
+    async with AsyncExitStack() as stack:
+        services = [await stack.enter_async_context(stage.service(settings=DRAIN)) for _ in range(REPLICAS)]
+        await ready(*services)
+        clients = [Client(stage, services, number, failed) for number in range(CLIENTS)]
+        stop = asyncio.Event()
+        tasks = [asyncio.create_task(client.run(stop)) for client in clients]
+        for service in services:
+            before = [client.done for client in clients]
+            await until(lambda: all(client.done > known for client, known in zip(clients, before, strict=True)))  # noqa: B023
+            assert await asyncio.to_thread(service.stop) == -signal.SIGTERM
+            await asyncio.to_thread(service.start)
+        before = [client.done for client in clients]
+        await until(lambda: all(client.done > known for client, known in zip(clients, before, strict=True)))
+        stop.set()
+        await asyncio.gather(*tasks)
+    assert failed == []
+    assert check(stage.collected()) == []
+
+
+async def test_a_process_that_is_to_stop_says_so_first_and_serves_on(stage: Scene) -> None:
+    async with stage.service(settings={"CONFPLANE_HTTP__DRAIN_MS": "60000"}) as service:
+        await ready(service)
+        os.kill(service.pid, signal.SIGTERM)
+
+        def unready() -> httpx.Response | None:
+            answer = httpx.get(f"{service.url}/readyz", trust_env=False, timeout=60)
+            return None if answer.status_code == 200 else answer
+
+        answer = await until(unready)
+        assert (answer.status_code, answer.json()["status"]) == (503, "stopping")
+        assert answer.headers["Connection"] == "close"
+        assert (await stage.put(service, 1)).status == 200
+        assert (await stage.get(service)).content == {"producer_byte_rate": 1}
+        assert await asyncio.to_thread(service.stop, kill=True) == -signal.SIGKILL
+    assert check(stage.collected()) == []
+
+
+async def test_what_is_under_way_when_the_listener_closes_is_answered(stage: Scene) -> None:
+    async with proxy(stage.server.hosts) as line, stage.service(through=line) as service:
+        await ready(service)
+        line.replies.clear()
+        writing = asyncio.create_task(stage.put(service, 1))
+        await until(lambda: stage.zk.exists(NODE))
+        os.kill(service.pid, signal.SIGTERM)
+
+        def refused() -> bool:
+            try:
+                httpx.get(f"{service.url}/livez", trust_env=False)
+            except httpx.ConnectError:
+                return True
+            return False
+
+        await until(refused)
+        line.replies.set()
+        assert (await writing).status == 200
+    assert check(stage.collected()) == []

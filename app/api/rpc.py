@@ -184,13 +184,14 @@ def _edit(index: int, entry: Any) -> Edit | EditResult:
     ops = tuple(
         Op(op.key, op.value, op.remove, pointer=f"{pointer}/ops/{position}") for position, op in enumerate(entry.ops)
     )
+    entity = Entity(())
     try:
         entity = Entity.from_components(
             ((component.entity_type, component.entity_name) for component in entry.entity), pointer=f"{pointer}/entity"
         )
         precondition = entry_precondition(entry.etag, pointer=f"{pointer}/etag")
     except InvalidRequestError as error:
-        return EditResult(Edit(Entity(()), ops, pointer=pointer), error)
+        return EditResult(Edit(entity, ops, pointer=pointer), error)
     return Edit(entity, ops, precondition=precondition, pointer=f"{pointer}/entity")
 
 

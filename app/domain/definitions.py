@@ -265,9 +265,12 @@ def canonical(definition: ConfigDef, value: str) -> str:
     match parse(definition, value):
         case bool(flag):
             return "true" if flag else "false"
+        case float(number) if math.isnan(number):
+            return "NaN"
+        case float(number) if math.isinf(number):
+            return "Infinity" if number > 0 else "-Infinity"
         case float(number):
-            # The words for what is not finite are the same in a describe as in a file.
-            return java_double(number) if math.isfinite(number) else java_trim(value)
+            return java_double(number)
         case list(elements):
             return ",".join(elements)
         case parsed:

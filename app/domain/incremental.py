@@ -61,7 +61,7 @@ def op_type(given: int | str, *, pointer: str | None = None) -> OpType:
 
 
 def check_ops(ops: Sequence[ConfigOp]) -> None:
-    """Refuse ops that can't stand together or lack their value.
+    """Refuse ops that can't stand together or lack their value; whatever else is wrong, Kafka tells this first.
 
     Raises:
         InvalidRequestError: A key is named twice, whatever the ops, or an op other than DELETE has no value.
@@ -77,6 +77,17 @@ def check_ops(ops: Sequence[ConfigOp]) -> None:
     if missing:
         keys = ", ".join(clipped(op.key) for op in missing[:20])
         raise InvalidRequestError(f"Null value not supported for : {keys}", pointer=missing[0].pointer)
+
+
+def check_list_ops(ops: Sequence[ConfigOp], definitions: Mapping[str, ConfigDef]) -> None:
+    """Refuse APPEND and SUBTRACT where there is no list. Kafka tells this before that a topic is not there.
+
+    Raises:
+        InvalidConfigError: The key is unknown or not a list.
+    """
+    for op in ops:
+        if op.type in {OpType.APPEND, OpType.SUBTRACT}:
+            _list_definition(op, definitions)
 
 
 def apply_incremental(

@@ -510,6 +510,8 @@ def _edit(item: _Prepared | EditResult) -> Edit:
 
 
 def _repeated(edits: Sequence[Edit | EditResult]) -> frozenset[str]:
-    """Return the ids of the entities that are named more than once."""
-    named = Counter(edit.entity.id for edit in edits if isinstance(edit, Edit))
+    """Return the ids of the entities that are named more than once, be it by an edit that could not be formed."""
+    entities = [edit.entity if isinstance(edit, Edit) else edit.edit.entity for edit in edits]
+    # One without components stands for what no entity could be made of.
+    named = Counter(entity.id for entity in entities if entity.components)
     return frozenset(name for name, times in named.items() if times > 1)

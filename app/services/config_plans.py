@@ -18,7 +18,7 @@ from app.domain.errors import (
     UndecodablePasswordError,
     UnknownTopicError,
 )
-from app.domain.incremental import ConfigOp, OpType, apply_incremental, check_ops
+from app.domain.incremental import ConfigOp, OpType, apply_incremental, check_list_ops, check_ops
 from app.domain.texts import clipped
 from app.services.edits import Edit, Mode, Plan, already_exists, check_node, stored
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from app.domain.changes import Node, Op
+    from app.domain.definitions import ConfigDef
     from app.services.clusters import Collection
     from app.services.config_levels import BrokerLevels
     from app.services.ports import Cipher
@@ -57,11 +58,6 @@ class ConfigPlanner:
 
     def encode(self, collection: Collection, edit: Edit) -> ConfigOps:
         """Check an edit on its own; see ``Planner``."""
-        try:
-            collection.facet.check_entity(edit.entity, pointer=edit.pointer)
-        except InvalidTopicError as error:
-            # To an alter it is just a topic that is not there.
-            raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
         ops: list[ConfigOp] = []
         kept: dict[str, str | None] = {}
         for op in edit.ops:
@@ -74,6 +70,13 @@ class ConfigPlanner:
             else:
                 ops.append(ConfigOp(op.key, OpType.SET, _text(op), op.pointer))
         check_ops(ops)
+        try:
+            collection.facet.check_entity(edit.entity, pointer=edit.pointer)
+        except InvalidTopicError as error:
+            check_list_ops(ops, topic_configs())
+            # To an alter it is just a topic that is not there.
+            raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
+        check_list_ops(ops, _definitions(edit.entity))
         return ConfigOps(tuple(ops), kept)
 
     async def plan(
@@ -102,7 +105,7 @@ class ConfigPlanner:
             lacking = f"/{collection.facet.member}" if named else None
             ops += [ConfigOp(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
         is_topic = entity.types == (EntityType.TOPIC,)
-        after = apply_incremental(before, ops, topic_configs() if is_topic else broker_configs())
+        after = apply_incremental(before, ops, _definitions(entity))
         pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
         passwords = [] if is_topic else [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
         if (
@@ -170,6 +173,10 @@ class ConfigPlanner:
             return self._cipher.matches(broker_id, key, encoded, plain)
         except UndecodablePasswordError:
             return False
+
+
+def _definitions(entity: Entity) -> Mapping[str, ConfigDef]:
+    return topic_configs() if entity.types == (EntityType.TOPIC,) else broker_configs()
 
 
 def _text(op: Op) -> str | None:

@@ -194,12 +194,15 @@ def _result(
 def _edits(cluster: Cluster, changes: Sequence[EntityChange]) -> list[tuple[FacetName, Edit] | ConfplaneError]:
     """Make an edit of each change, or the error that it is."""
     made: list[tuple[FacetName, Edit] | ConfplaneError] = []
+    # Counted before all else, so that one that is named twice is refused in both places whatever else is wrong in one.
+    named: Counter[str] = Counter()
     for change in changes:
         try:
-            made.append(_edit(cluster, change))
+            entity = _checked(cluster, change.entity_type, change.entity_name, change.pointer)
+            named[entity.id] += 1
+            made.append(_edit(cluster, entity, change))
         except ConfplaneError as error:
             made.append(error)
-    named = Counter(item[1].entity.id for item in made if not isinstance(item, ConfplaneError))
     return [
         InvalidRequestError(
             f"{item[1].entity.id} is named more than once in this request; say all that is to be done with it once",
@@ -211,8 +214,7 @@ def _edits(cluster: Cluster, changes: Sequence[EntityChange]) -> list[tuple[Face
     ]
 
 
-def _edit(cluster: Cluster, change: EntityChange) -> tuple[FacetName, Edit]:
-    entity = _checked(cluster, change.entity_type, change.entity_name, change.pointer)
+def _edit(cluster: Cluster, entity: Entity, change: EntityChange) -> tuple[FacetName, Edit]:
     added = [(f"{change.pointer}/addedConfigs/{place}", key, value) for place, (key, value) in enumerate(change.added)]
     deleted = [(f"{change.pointer}/deletedConfigs/{place}", key) for place, key in enumerate(change.deleted)]
     pointers = [(key, pointer) for pointer, key, _ in added] + [(key, pointer) for pointer, key in deleted]

@@ -1,0 +1,32 @@
+"""Both sides of the differential test, apart from the broker and the service of the other tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.differential.stage import Started, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.interop.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def both(
+    zookeeper: ZooKeeper, postgres: Postgres, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Started]:
+    """Kafka and Confplane, each on a chroot of its own."""
+    directory = tmp_path_factory.mktemp("differential")
+    with started(directory, hosts=zookeeper.hosts, postgres=postgres, class_path=kafka_class_path) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def broker(both: Started) -> Broker:
+    """The broker that these tests ask."""
+    return both.broker

@@ -59,6 +59,8 @@ from app.rollups.folding import ENTITY, content_of, folded, last_of, nothing, sa
 from app.rollups.job import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame
 
 _MISMATCH: Final = (
@@ -100,92 +102,102 @@ def transform(
     entities = folded(changes, floor, begin).join(known, list(ENTITY), "full").join(found, list(ENTITY), "full")
     settled = horizon if watermark is None else min(watermark, horizon)
     pending = _sure(F.col("is_open")) | _sure(F.col("node.mzxid") > settled)
-    none = F.array().cast(f"array<{StructType([*_MISMATCH]).simpleString()}>")
-    mismatches = F.concat(
-        F.coalesce(F.transform("gaps", _gap), none),
-        F.when(F.col("unexplained"), F.array(_row("state"))).otherwise(none),
-        F.when(_sure(F.col("node.forbidden")), none).otherwise(_compared(none, floor, begin, watermark)),
+
+    def judged(entity: Column) -> Column:
+        return _let(_expected(entity), lambda expected: _mismatches(entity, expected, floor, begin, watermark))
+
+    given = F.struct(
+        "node", "state", "gaps", last_of(F.col("tail"), _seen(floor)).alias("last"), _seen(floor).alias("seen")
     )
-    # The outer form, because of the inner one Spark infers filters that repeat the whole expression, and it takes a
-    # minute over planning that.
-    return (
-        _expected(entities, floor)
-        .withColumn("mismatches", mismatches)
-        .select(
-            *ENTITY, F.inline_outer("mismatches"), F.col("node.mzxid").alias("znode_revision"), pending.alias("pending")
-        )
+    return entities.withColumn("mismatch", F.explode(_let(given, judged))).select(
+        *ENTITY, "mismatch.*", F.col("node.mzxid").alias("znode_revision"), pending.alias("pending")
     )
 
 
-def _expected(entities: DataFrame, floor: int) -> DataFrame:
-    """Add what should be there.
+def _seen(floor: int) -> Column:
+    """Return up to which revision changes count for a znode; of an absent one, all do."""
+    node = F.col("node")
+    return F.when(node.isNull(), F.lit(2**63 - 1)).otherwise(F.greatest(node["mzxid"], F.lit(floor)))
+
+
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """Return an expression in which a value is worked out once, however often it is used.
+
+    Of one that is written out at each place Spark's planner makes a tree that it takes minutes over.
+    """
+    return F.get(F.transform(F.array(value), body), F.lit(0))
+
+
+def _expected(entity: Column) -> Column:
+    """Return what should be there.
 
     ``known``: whether anything says so; ``unexplained``: the recorder's state has a content that the trail has not;
-    ``present, content, version, czxid``; ``since``: the revision; ``change_id``.
+    ``present, content, version, czxid``; ``since``: the revision that says so; ``trail_revision, change_id``.
     """
-    node, state, last = F.col("node"), F.col("state"), F.col("last")
-    # Of an absent node, that it was read after the floor is all that is known.
-    seen = F.when(node.isNull(), F.lit(2**63 - 1)).otherwise(F.greatest(node["mzxid"], F.lit(floor)))
+    state, last = entity["state"], entity["last"]
     same_state = (state["present"] == last["version"].isNotNull()) & (
         ~state["present"] | ((state["version"] == last["version"]) & (state["czxid"] == last["czxid"]))
     )
-    by_trail = F.when(last["version"].isNotNull(), content_of(last)).otherwise(nothing())
-    by_state = F.when(state["present"], state["content"]).otherwise(nothing())
-    counts = F.col("state_counts")
-    unexplained = counts & last.isNotNull() & ~same_content(F.col("by_trail"), by_state)
-    return (
-        entities.withColumn("last", last_of(F.col("tail"), seen))
-        .withColumn("by_trail", by_trail)
-        .withColumn(
-            "state_counts",
-            _sure(state["mzxid"] <= seen)
-            & (last.isNull() | (_sure(state["mzxid"] > last["revision"]) & ~_sure(same_state))),
-        )
-        .withColumn("unexplained", unexplained)
-        .select(
-            *ENTITY,
-            "node",
-            "gaps",
-            "is_open",
-            "unexplained",
+    contents = F.struct(
+        F.when(last["version"].isNotNull(), content_of(last)).otherwise(nothing()).alias("by_trail"),
+        F.when(state["present"], state["content"]).otherwise(nothing()).alias("by_state"),
+        (
+            _sure(state["mzxid"] <= entity["seen"])
+            & (last.isNull() | (_sure(state["mzxid"] > last["revision"]) & ~_sure(same_state)))
+        ).alias("state_counts"),
+    )
+
+    def expected(both: Column) -> Column:
+        counts = both["state_counts"]
+        unexplained = counts & last.isNotNull() & ~same_content(both["by_trail"], both["by_state"])
+        content = F.when(counts & (last.isNull() | unexplained), both["by_state"]).otherwise(both["by_trail"])
+        return F.struct(
             (counts | last.isNotNull()).alias("known"),
+            unexplained.alias("unexplained"),
             F.when(counts, state["present"]).otherwise(last["version"].isNotNull()).alias("present"),
-            F.when(counts & (last.isNull() | F.col("unexplained")), by_state)
-            .otherwise(F.col("by_trail"))
-            .alias("content"),
+            content.alias("content"),
             F.when(~counts, last["version"]).when(state["present"], state["version"]).alias("version"),
             F.when(counts, state["czxid"]).otherwise(last["czxid"]).alias("czxid"),
             F.when(counts, state["mzxid"]).otherwise(last["revision"]).alias("since"),
             last["revision"].alias("trail_revision"),
             last["change_id"].alias("change_id"),
         )
-    )
+
+    return _let(contents, expected)
 
 
-def _compared(none: Column, floor: int, begin: int | None, watermark: int | None) -> Column:
-    """Return what is wrong with a znode, as an array of mismatches."""
-    node, content = F.col("node"), F.col("content")
+def _mismatches(entity: Column, expected: Column, floor: int, begin: int | None, watermark: int | None) -> Column:
+    """Return what is wrong with an entity, as an array of mismatches."""
+    none = F.array().cast(f"array<{StructType([*_MISMATCH]).simpleString()}>")
+    node, content, present = entity["node"], expected["content"], expected["present"]
     is_there = node.isNotNull()
-    has_content = F.size(node["config"]) > 0
-    # Where the recorder has a state of every entity, one that has none came later. Else it is as old as its node.
-    unknown = (
-        F.expr("true")
-        if watermark is not None
-        else _sure(node["czxid"] > begin)
-        if begin is not None
-        else F.expr("false")
+    unknown = F.expr("true")
+    if watermark is None:
+        # Without a state of every entity, what is as old as its znode tells whether the trail should know it.
+        unknown = F.expr("false") if begin is None else _sure(node["czxid"] > begin)
+    should_be_absent = F.when(expected["known"], ~present).otherwise(unknown)
+    no_trail = is_there & (F.size(node["config"]) > 0) & should_be_absent
+    no_znode = ~is_there & present & (F.size(content) > 0) & (expected["since"] <= floor)
+    other_version = (node["version"] != expected["version"]) | (node["czxid"] != expected["czxid"])
+    is_read = is_there & present & ~_sure(node["undecodable"])
+    differing = F.transform(
+        F.when(is_read, _differing(content, node["config"])).otherwise(F.array()),
+        lambda key: _row("content", entity, expected, key),
     )
-    differing = _differing(content, node["config"])
-    differs = F.when(F.col("present") & is_there & ~node["undecodable"], differing).otherwise(F.array())
-    other_version = (node["version"] != F.col("version")) | (node["czxid"] != F.col("czxid"))
-    no_trail = is_there & has_content & F.when(F.col("known"), ~F.col("present")).otherwise(unknown)
-    no_znode = ~is_there & F.col("present") & (F.size(content) > 0) & (F.col("since") <= floor)
-    return (
-        F.when(no_trail, F.array(_row("no_trail")))
-        .when(no_znode, F.array(_row("no_znode")))
-        .when(F.size(differs) > 0, F.transform(differs, lambda key: _row("content", key)))
-        .when(is_there & F.col("present") & other_version, F.array(_row("version")))
-        .otherwise(none)
+    compared = _let(
+        differing,
+        lambda rows: (
+            F.when(F.size(rows) > 0, rows)
+            .when(no_trail, F.array(_row("no_trail", entity, expected)))
+            .when(no_znode, F.array(_row("no_znode", entity, expected)))
+            .when(is_there & present & other_version, F.array(_row("version", entity, expected)))
+            .otherwise(none)
+        ),
+    )
+    return F.concat(
+        F.coalesce(F.transform(entity["gaps"], _gap), none),
+        F.when(expected["unexplained"], F.array(_row("state", entity, expected))).otherwise(none),
+        F.when(_sure(node["forbidden"]), none).otherwise(compared),
     )
 
 
@@ -199,17 +211,17 @@ def _differing(content: Column, config: Column) -> Column:
     )
 
 
-def _row(kind: str, key: Column | None = None) -> Column:
+def _row(kind: str, entity: Column, expected: Column, key: Column | None = None) -> Column:
     text = F.lit(None).cast("string")
     return F.struct(
         F.lit(kind).alias("kind"),
         (F.lit("") if key is None else key).alias("config_key"),
-        F.coalesce("trail_revision", F.lit(0)).cast("long").alias("trail_revision"),
-        F.col("change_id").alias("change_id"),
-        (text if key is None else F.col("content")[key]).alias("expected"),
-        (text if key is None else F.col("node.config")[key]).alias("found"),
-        F.when(F.col("present"), F.col("version")).alias("trail_version"),
-        F.col("node.version").alias("version"),
+        F.coalesce(expected["trail_revision"], F.lit(0).cast("long")).alias("trail_revision"),
+        expected["change_id"].alias("change_id"),
+        (text if key is None else expected["content"][key]).alias("expected"),
+        (text if key is None else entity["node"]["config"][key]).alias("found"),
+        F.when(expected["present"], expected["version"]).alias("trail_version"),
+        entity["node"]["version"].alias("version"),
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.faults.topology import Replica, Topology
     from tests.support.proxy import Proxy
 
-LONGEST_S: Final = SESSION_TIMEOUT_MS / 1000 + 4
+LONGEST_S: Final = SESSION_TIMEOUT_MS / 1000 + 3
 """Well past a session's timeout."""
 _KAZOO_S: Final = 5.0
 _STRIKE_S: Final = 8.0

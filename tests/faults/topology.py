@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REPLICAS: Final = 3
-SESSION_TIMEOUT_MS: Final = 4_000
+SESSION_TIMEOUT_MS: Final = 6_000
 DEADLINE_MS: Final = 5_000
 """How long a request may take."""
 CLUSTER: Final = "default"

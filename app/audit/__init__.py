@@ -4,6 +4,7 @@ from app.audit.database import Database
 from app.audit.open_changes import PostgresOpenChanges
 from app.audit.registrations import PostgresRegistrationLog
 from app.audit.request_keys import PostgresRequestKeys
+from app.audit.rollups import PostgresRollups
 from app.audit.states import PostgresEntityStates
 from app.audit.trail import PostgresAuditLog
 
@@ -14,4 +15,5 @@ __all__ = [
     "PostgresOpenChanges",
     "PostgresRegistrationLog",
     "PostgresRequestKeys",
+    "PostgresRollups",
 ]

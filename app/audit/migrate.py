@@ -151,8 +151,8 @@ def _grant(connection: Connection, role: str) -> str:
     ):
         connection.execute(text(statement.replace(":", r"\:")))
     return (
-        f"The role {role} may select and insert; besides it may drop the keys of requests, and move the recorder's "
-        "position."
+        f"The role {role} may select and insert; besides it may drop the keys of requests and the results of "
+        "rollups, and move the recorder's position."
     )
 
 

@@ -1,11 +1,11 @@
-"""The tables of the trail and of the registrations, of requests with an Idempotency-Key, and the recorder's position.
+"""The tables of the trail and the registrations, and those of Idempotency-Keys, of the recorder and of the rollups.
 
 All are append-only, by trigger (the migrations make those), except for :data:`TRANSIENT` and :data:`POSITIONS`.
 
-Every primary key holds the change id, so that range partitioning by it stays possible. Change ids are UUIDv7: their
-order is the order of time, and the first 48 bits are the time itself, in milliseconds. That is why a search by time is
-a range of ids. The one index on a time finds what was written since a moment of Postgres's own clock: ids are made by
-the clocks of many processes, some time before their row.
+Every primary key of the trail holds the change id, so that range partitioning by it stays possible. Change ids are
+UUIDv7: their order is the order of time, and the first 48 bits are the time itself, in milliseconds. That is why a
+search by time is a range of ids. The one index on a time finds what was written since a moment of Postgres's own clock:
+ids are made by the clocks of many processes, some time before their row.
 
 There are no foreign keys: rows that belong together are written by one statement, and an outcome may come to stand
 without its intent (a marker found in ZooKeeper after Postgres lost data).
@@ -183,10 +183,6 @@ request_changes: Final = Table(
     comment="The changes of those requests, and what each would be answered with; purged with them",
 )
 
-TRANSIENT: Final = (request_changes, request_keys)
-"""Tables whose rows come and go. What they say of changes is in the trail as well, and stays there; so the service's
-role may update and delete here, and nowhere else."""
-
 entity_states: Final = Table(
     "entity_states",
     metadata,
@@ -211,6 +207,60 @@ watermarks: Final = Table(
     _recorded_at(),
     comment="Up to which revision the trail of a cluster is complete; a position, which moves",
 )
+
+rollup_runs: Final = Table(
+    "rollup_runs",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    _name("cluster"),
+    _name("job"),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="1"),
+    Column("as_of", DateTime(timezone=True), nullable=False),
+    Column("position", JSONB, nullable=False),
+    Column("previous", UUID),
+    Column("principal", Text, nullable=False),
+    Column("started_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("finished_at", DateTime(timezone=True)),
+    Column("row_count", BigInteger),
+    Column("error", Text),
+    CheckConstraint("state IN ('running', 'complete', 'failed')", name="state_is_known"),
+    CheckConstraint("state <> 'complete' OR num_nulls(finished_at, row_count) = 0", name="complete_is_whole"),
+    Index(None, "cluster", "job", "as_of", "id"),
+    comment="Runs of the rollups; the complete one with the latest as_of is a job's current one",
+)
+
+rollup_parts: Final = Table(
+    "rollup_parts",
+    metadata,
+    Column("run_id", UUID, primary_key=True),
+    Column("part", Integer, primary_key=True),
+    Column("row_count", BigInteger, nullable=False),
+    comment="Which parts of a run are written, each in one transaction with its rows",
+)
+
+# No key keeps two attempts of one part apart: the second would wait for the first, however long that one hangs. They
+# write side by side, and the key of rollup_parts decides which of them commits.
+rollup_rows: Final = Table(
+    "rollup_rows",
+    metadata,
+    Column("run_id", UUID, nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("entity_id", Text(collation="C")),
+    Column("item", JSONB, nullable=False),
+    Index(None, "run_id", "part", "ordinal"),
+    Index(
+        "ix_rollup_rows_entity",
+        *("run_id", "entity_id", "part", "ordinal"),
+        postgresql_where=text("entity_id IS NOT NULL"),
+    ),
+    comment="The rows of runs, in the order of (part, ordinal)",
+)
+
+TRANSIENT: Final = (request_changes, request_keys, rollup_parts, rollup_rows, rollup_runs)
+"""Tables whose rows come and go. What they say of changes is in the trail as well, and stays there; so the service's
+role may update and delete here, and nowhere else."""
 
 POSITIONS: Final = (entity_states, watermarks)
 """Tables that the service's role may update. All others it may only add to."""

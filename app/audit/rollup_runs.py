@@ -1,0 +1,275 @@
+"""Publishes runs of rollups: begun, written in parts by many processes, and made current at once, or not at all.
+
+Whoever makes a run holds an advisory lock, in a transaction of a connection of its own, until it is done. So a run
+whose lock is free and that is not complete will never be: the next run of the job cleans up behind it. Parts are
+written by other processes (:mod:`app.audit.rollup_parts`); each commits only while the run is being made, and once.
+
+Not asynchronous: Spark's driver waits for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import namedtuple_row
+
+from app.audit import faults
+from app.audit.database import parse_dsn
+from app.audit.rollups import LOCK_OF, run_of
+from app.domain.errors import ConcurrentChangeError, UnavailableError
+from app.services.rollups import KEEP_RUNS, KEEP_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from psycopg import Connection
+
+    from app.services.rollups import RollupRun
+
+_CONNECT_TIMEOUT_S: Final = 10
+# A lost network is noticed within a minute or so, on either side; nothing else ends what only holds a lock.
+_OPTIONS: Final = (
+    "-c TimeZone=UTC -c application_name=confplane-rollups -c statement_timeout=0 -c lock_timeout=60s"
+    " -c idle_in_transaction_session_timeout=0 -c tcp_keepalives_idle=20 -c tcp_keepalives_interval=10"
+    " -c tcp_keepalives_count=4"
+)
+_KEEPALIVES: Final = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 4}
+
+_RETURNED: Final = (
+    "id, cluster, job, state, as_of, position, previous, principal, started_at, finished_at, row_count, error"
+)
+_LOCK: Final = f"SELECT pg_try_advisory_xact_lock({LOCK_OF.format('%s')})"
+_FIND: Final = f"SELECT {_RETURNED} FROM rollup_runs WHERE id = %s FOR UPDATE"  # noqa: S608 - of constants
+_CURRENT: Final = f"""
+SELECT {_RETURNED} FROM rollup_runs WHERE cluster = %s AND job = %s AND state = 'complete'
+ORDER BY as_of DESC, id DESC LIMIT 1
+"""  # noqa: S608 - of constants
+_BEGIN: Final = """
+INSERT INTO rollup_runs (id, cluster, job, state, as_of, position, previous, principal)
+VALUES (%(id)s, %(cluster)s, %(job)s, 'running', %(as_of)s, %(position)s, %(previous)s, %(principal)s)
+ON CONFLICT (id) DO UPDATE SET
+  state = 'running', as_of = excluded.as_of, position = excluded.position, previous = excluded.previous,
+  principal = excluded.principal, started_at = now(), finished_at = NULL, row_count = NULL, error = NULL,
+  attempt = rollup_runs.attempt + 1
+RETURNING attempt
+"""
+_COMPLETE: Final = f"""
+UPDATE rollup_runs SET
+  state = 'complete', finished_at = clock_timestamp(),
+  row_count = (SELECT coalesce(sum(row_count), 0) FROM rollup_parts WHERE run_id = %(id)s)
+WHERE id = %(id)s AND state = 'running' RETURNING {_RETURNED}
+"""  # noqa: S608 - of constants
+_FAIL: Final = (
+    "UPDATE rollup_runs SET state = 'failed', finished_at = now(), error = %s WHERE id = %s AND state = 'running'"
+)
+_RUNNING: Final = "SELECT id FROM rollup_runs WHERE cluster = %s AND job = %s AND state = 'running'"
+# Kept besides: what a run under way is built on. Of failed ones as many are kept as of complete ones.
+_OLD: Final = """
+WITH ranked AS (
+  SELECT id, row_number() OVER (
+    PARTITION BY state ORDER BY CASE state WHEN 'complete' THEN as_of ELSE started_at END DESC, id DESC
+  ) AS rank
+  FROM rollup_runs WHERE cluster = %(cluster)s AND job = %(job)s
+)
+SELECT id FROM rollup_runs AS old
+WHERE id IN (SELECT id FROM ranked WHERE rank > %(keep)s) AND state <> 'running'
+  AND finished_at < now() - make_interval(secs => %(keep_s)s)
+  AND NOT EXISTS (SELECT FROM rollup_runs AS built WHERE built.previous = old.id AND built.state = 'running')
+FOR UPDATE SKIP LOCKED
+"""
+_DROP: Final = (
+    "DELETE FROM rollup_rows WHERE run_id = ANY(%s)",
+    "DELETE FROM rollup_parts WHERE run_id = ANY(%s)",
+)
+_FORGET: Final = "DELETE FROM rollup_runs WHERE id = ANY(%s)"
+LOST: Final = "The process that made it ended before it was done"
+
+
+class RollupRuns:
+    """The runs of one cluster's rollups, for who makes them.
+
+    Every method raises ``UnavailableError`` when Postgres is away or not migrated.
+
+    Args:
+        dsn: ``postgresql://...`` of the service's role.
+        cluster: Whose.
+
+    Raises:
+        ValueError: ``dsn`` is not a connection string.
+    """
+
+    def __init__(self, dsn: str, cluster: str) -> None:
+        self._conninfo = conninfo(dsn)
+        self._cluster = cluster
+
+    @contextmanager
+    def held(self, run_id: UUID) -> Iterator[None]:
+        """Hold a run for the length of a block: nobody takes it for abandoned meanwhile.
+
+        Raises:
+            ConcurrentChangeError: Another process is making it.
+        """
+        with _told(), psycopg.connect(self._conninfo) as connection:
+            row = connection.execute(_LOCK, [run_id]).fetchone()
+            if row is None or not row[0]:
+                raise ConcurrentChangeError(f"Run {run_id} is being made by another process")
+            # The transaction stays open; it has no snapshot, and keeps nothing from being vacuumed.
+            try:
+                yield
+            finally:
+                connection.close()
+
+    def current(self, job: str) -> RollupRun | None:
+        """Return the current run of a job."""
+        with self._connected() as connection:
+            row = connection.execute(_CURRENT, [self._cluster, job]).fetchone()
+            return None if row is None else run_of(row)
+
+    def begin(
+        self,
+        run_id: UUID,
+        job: str,
+        *,
+        as_of: datetime,
+        position: Mapping[str, Any],
+        previous: UUID | None,
+        principal: str,
+    ) -> RollupRun | int:
+        """Begin a run that is held, or begin it anew. What an earlier attempt at it left is dropped.
+
+        Returns:
+            Which attempt at the run this is, for who writes its parts; or the run, where it is complete already.
+        """
+        with self._connected() as connection:
+            row = connection.execute(_FIND, [run_id]).fetchone()
+            if row is not None and row.state == "complete":
+                return run_of(row)
+            if row is not None:
+                _drop(connection, [run_id])
+            begun = connection.execute(
+                _BEGIN,
+                {
+                    "id": run_id,
+                    "cluster": self._cluster,
+                    "job": job,
+                    "as_of": as_of,
+                    "position": orjson.dumps(dict(position)).decode(),
+                    "previous": previous,
+                    "principal": principal,
+                },
+            ).fetchone()
+            assert begun is not None  # noqa: S101 - for the type checker; the statement always returns a row
+            return int(begun.attempt)
+
+    def parts(self, run_id: UUID) -> list[int]:
+        """Return the numbers of a run's parts that are written."""
+        with self._connected() as connection:
+            found = connection.execute("SELECT part FROM rollup_parts WHERE run_id = %s ORDER BY part", [run_id])
+            return [row.part for row in found]
+
+    def complete(self, run_id: UUID, rows: int) -> RollupRun:
+        """Make a run visible, with all of its rows.
+
+        Args:
+            run_id: The run.
+            rows: How many rows were written, by those who wrote them.
+
+        Raises:
+            ConcurrentChangeError: The run is not being made any more: it was taken for abandoned.
+            RuntimeError: Postgres has another number of rows.
+        """
+        for is_last in (False, True):
+            try:
+                return self._complete(run_id, rows)
+            except UnavailableError:
+                # The reply may be lost, and the run complete.
+                if is_last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _complete(self, run_id: UUID, rows: int) -> RollupRun:
+        with self._connected() as connection:
+            row = connection.execute(_COMPLETE, {"id": run_id}).fetchone()
+            if row is None:
+                row = connection.execute(_FIND, [run_id]).fetchone()
+                if row is None or row.state != "complete":
+                    raise ConcurrentChangeError(f"Run {run_id} was given up meanwhile; run it again")
+            if row.row_count != rows:
+                raise RuntimeError(f"Run {run_id} has {row.row_count} rows in Postgres, and {rows} were written")
+            return run_of(row)
+
+    def fail(self, run_id: UUID, error: str) -> None:
+        """Give a run up: its rows go, and it stays as failed. Without effect on one that is complete."""
+        with self._connected() as connection:
+            if connection.execute(_FAIL, [error, run_id]).rowcount:
+                _drop(connection, [run_id])
+
+    def sweep(self, job: str) -> list[UUID]:
+        """Give up the runs of a job whose processes are gone, and return their ids."""
+        with self._connected() as connection:
+            running = [row.id for row in connection.execute(_RUNNING, [self._cluster, job])]
+        swept = []
+        for run_id in running:
+            # Each in a transaction of its own, which holds the run's lock: nobody begins it anew meanwhile.
+            with self._connected() as connection:
+                row = connection.execute(_LOCK, [run_id]).fetchone()
+                if row is not None and row[0] and connection.execute(_FAIL, [LOST, run_id]).rowcount:
+                    _drop(connection, [run_id])
+                    swept.append(run_id)
+        return swept
+
+    def purge(self, job: str, *, keep: int = KEEP_RUNS, keep_s: float = KEEP_S) -> list[UUID]:
+        """Drop old runs of a job, and return their ids.
+
+        Args:
+            job: The job.
+            keep: How many complete runs are kept, the latest ones by ``as_of``; and how many failed ones.
+            keep_s: For how many seconds since its end every run is kept.
+        """
+        with self._connected() as connection:
+            given = {"cluster": self._cluster, "job": job, "keep": keep, "keep_s": keep_s}
+            old = [row.id for row in connection.execute(_OLD, given)]
+            if old:
+                _drop(connection, old)
+                connection.execute(_FORGET, [old])
+            return old
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection[Any]]:
+        """Connect for one transaction."""
+        with _told(), psycopg.connect(self._conninfo, row_factory=namedtuple_row) as connection:
+            yield connection
+
+
+def conninfo(dsn: str) -> str:
+    """Return how a process that makes a run connects: with no limit on statements, and told when its peer is gone.
+
+    Raises:
+        ValueError: ``dsn`` is not a connection string.
+    """
+    given = parse_dsn(dsn)
+    options = f"{_OPTIONS} {given.get('options') or ''}".strip()
+    return make_conninfo(dsn, connect_timeout=_CONNECT_TIMEOUT_S, options=options, **_KEEPALIVES)
+
+
+def _drop(connection: Connection[Any], run_ids: list[UUID]) -> None:
+    for statement in _DROP:
+        connection.execute(statement, [run_ids])
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise what is the server's fault as an error that says what to do."""
+    try:
+        yield
+    except psycopg.Error as error:
+        fault = faults.classify(error)
+        if fault is None:
+            raise
+        raise faults.unavailable(fault) from error

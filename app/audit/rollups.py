@@ -1,0 +1,183 @@
+"""Reads the runs of rollups, and pages through their rows with work that is bounded whatever is searched for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from sqlalchemy import text
+
+from app.audit.database import storable
+from app.services.rollups import JobRuns, Place, RollupRun, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from sqlalchemy import Row
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+    from app.services.rollups import RowQuery
+
+_WINDOW: Final = 25_000
+"""Rows that one statement looks through."""
+_MAX_EXAMINED: Final = 200_000
+"""Rows that one page may look through: half a second or so."""
+
+LOCK_OF: Final = "hashtextextended(CAST({} AS text), 0)"
+"""The key of the advisory lock that whoever makes a run holds meanwhile."""
+
+_COLUMNS: Final = (
+    "id, cluster, job, state, as_of, position, previous, principal, started_at, finished_at, row_count, error"
+)
+# A lock's key of 64 bits stands in two columns, as two numbers without a sign.
+_RUNS: Final = text(f"""
+WITH latest AS (
+  SELECT DISTINCT ON (job) * FROM rollup_runs WHERE cluster = :cluster ORDER BY job, started_at DESC, id DESC
+), current AS (
+  SELECT DISTINCT ON (job) * FROM rollup_runs WHERE cluster = :cluster AND state = 'complete'
+  ORDER BY job, as_of DESC, id DESC
+), held AS (
+  SELECT (classid::bigint << 32) | objid::bigint AS key FROM pg_locks
+  WHERE locktype = 'advisory' AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+SELECT true AS is_current, {_COLUMNS} FROM current
+UNION ALL
+SELECT false, id, cluster, job,
+  CASE WHEN state = 'running' AND {LOCK_OF.format("id")} NOT IN (SELECT key FROM held) THEN 'lost' ELSE state END,
+  as_of, position, previous, principal, started_at, finished_at, row_count, error
+FROM latest
+""")  # noqa: S608 - put together from constants
+_RUN: Final = text(f"""
+SELECT {_COLUMNS} FROM rollup_runs
+WHERE cluster = :cluster AND job = :job AND state = 'complete' AND id = coalesce(CAST(:run_id AS uuid), id)
+ORDER BY as_of DESC, id DESC LIMIT 1
+""")  # noqa: S608 - put together from constants
+_ROWS: Final = """
+SELECT part, ordinal, item FROM rollup_rows
+WHERE run_id = :run_id AND (part, ordinal) > (:part, :ordinal) {entity}
+ORDER BY part, ordinal LIMIT :count
+"""
+_BY_PLACE: Final = text(_ROWS.format(entity=""))
+_OF_ENTITY: Final = text(_ROWS.format(entity="AND entity_id = :entity_id"))
+# The window first, and the filter over it: the other way around a filter that little fits would walk the whole run.
+_SEARCH: Final = """
+WITH seen AS MATERIALIZED ({rows}), found AS (
+  SELECT part, ordinal, item FROM seen WHERE item @> CAST(:members AS jsonb) ORDER BY part, ordinal LIMIT :limit
+)
+SELECT part, ordinal, item, false AS is_end FROM found
+UNION ALL
+(SELECT part, ordinal, NULL, true FROM seen ORDER BY part DESC, ordinal DESC LIMIT 1)
+ORDER BY is_end, part, ordinal
+"""
+_SEARCH_BY_PLACE: Final = text(_SEARCH.format(rows=_BY_PLACE.text))
+_SEARCH_OF_ENTITY: Final = text(_SEARCH.format(rows=_OF_ENTITY.text))
+_IS_THERE: Final = text("SELECT EXISTS (SELECT FROM rollup_runs WHERE id = :run_id AND state = 'complete')")
+_BEFORE_ALL: Final = (-1, -1)
+
+
+class PostgresRollups:
+    """Implements :class:`app.services.rollups.RollupResults`.
+
+    Args:
+        database: Where they are.
+        window: Rows that one statement looks through.
+        max_examined: Rows that one page may look through.
+    """
+
+    def __init__(self, database: Database, *, window: int = _WINDOW, max_examined: int = _MAX_EXAMINED) -> None:
+        self._database = database
+        self._window = window
+        self._max_examined = max_examined
+
+    async def runs(self, cluster: str) -> dict[str, JobRuns]:
+        """Return the runs of each job: see the port."""
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(_RUNS, {"cluster": cluster})).all()
+
+        rows = await self._database.read(work)
+        current = {row.job: run_of(row) for row in rows if row.is_current}
+        return {row.job: JobRuns(current.get(row.job), run_of(row)) for row in rows if not row.is_current}
+
+    async def run(self, cluster: str, job: str, run_id: UUID | None = None) -> RollupRun | None:
+        """Return a complete run: see the port."""
+
+        async def work(connection: AsyncConnection) -> Row[Any] | None:
+            given = {"cluster": cluster, "job": job, "run_id": run_id}
+            return (await connection.execute(_RUN, given)).one_or_none()
+
+        row = await self._database.read(work)
+        return None if row is None else run_of(row)
+
+    async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
+        """Return a page of a run's rows: see the port."""
+        # What Postgres can't hold, no row has.
+        if not all(storable(given) for given in _texts(query)):
+            return [], None
+
+        async def work(connection: AsyncConnection) -> tuple[list[dict[str, Any]], Place | None] | None:
+            page = await (self._search(connection, query) if query.members else self._page(connection, query))
+            # A run goes with all of its rows in one transaction. So if it is there now, none was missing above.
+            is_there = await connection.scalar(_IS_THERE, {"run_id": query.run_id})
+            return page if is_there else None
+
+        return await self._database.read(work)
+
+    async def _page(self, connection: AsyncConnection, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None]:
+        statement = _BY_PLACE if query.entity_id is None else _OF_ENTITY
+        given = _given(query, query.after) | {"count": query.page_size + 1}
+        found = (await connection.execute(statement, given)).all()
+        page = found[: query.page_size]
+        return [row.item for row in page], (page[-1].part, page[-1].ordinal) if len(found) > len(page) else None
+
+    async def _search(self, connection: AsyncConnection, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None]:
+        statement = _SEARCH_BY_PLACE if query.entity_id is None else _SEARCH_OF_ENTITY
+        members = orjson.dumps(query.members).decode()
+        items: list[dict[str, Any]] = []
+        after = query.after
+        for _ in range(max(1, self._max_examined // self._window)):
+            limit = query.page_size - len(items)
+            given = _given(query, after) | {"count": self._window, "members": members, "limit": limit}
+            rows = (await connection.execute(statement, given)).all()
+            if not rows:
+                return items, None
+            *found, end = rows
+            items += [row.item for row in found]
+            if len(items) == query.page_size:
+                return items, (found[-1].part, found[-1].ordinal)
+            after = (end.part, end.ordinal)
+        return items, after
+
+
+def run_of(row: Any) -> RollupRun:
+    """Return the run that a row of ``rollup_runs`` tells of."""
+    return RollupRun(
+        id=row.id,
+        cluster=row.cluster,
+        job=row.job,
+        state=RunState(row.state),
+        as_of=row.as_of,
+        position=row.position,
+        previous=row.previous,
+        principal=row.principal,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        rows=row.row_count,
+        error=row.error,
+    )
+
+
+def _given(query: RowQuery, after: Place | None) -> dict[str, Any]:
+    part, ordinal = after or _BEFORE_ALL
+    entity = {} if query.entity_id is None else {"entity_id": query.entity_id}
+    return {"run_id": query.run_id, "part": part, "ordinal": ordinal, **entity}
+
+
+def _texts(query: RowQuery) -> list[str]:
+    texts = [] if query.entity_id is None else [query.entity_id]
+    for value in (query.members or {}).values():
+        texts += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+    return texts

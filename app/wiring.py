@@ -34,6 +34,7 @@ from app.domain.errors import InvalidRequestError, InvalidTopicError, NotFoundEr
 from app.domain.facets import FacetName, Tree
 from app.domain.quotas import ClientQuotas
 from app.policy import load_policies
+from app.rollups.origin import Origin
 from app.security.tokens import AdminToken
 from app.services.alter import AlterService
 from app.services.client_plans import ClientPlanner
@@ -118,13 +119,21 @@ async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> A
         UnusableSettingsError: As :func:`build`.
         UnavailableError: ZooKeeper or Postgres did not answer in time.
     """
-    if name not in settings.clusters:
-        raise NotFoundError(f"The settings have no cluster {name!r}; they have: {', '.join(sorted(settings.clusters))}")
+    _named(settings, name)
     parts = build(settings, [name])
     async with parts.running():
         await parts.audit.check()
         await parts.stores[name].wait_for(0, time.monotonic() + timeout_s)
         yield parts
+
+
+def origin(settings: Settings, name: str) -> Origin:
+    """Return what a run of the rollups reads a cluster from.
+
+    Raises:
+        NotFoundError: The settings have no such cluster.
+    """
+    return Origin(name, _named(settings, name), settings.postgres.dsn)
 
 
 def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
@@ -189,6 +198,14 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
         lifespan=lifespan,
     )
     return api, readiness
+
+
+def _named(settings: Settings, name: str) -> ClusterSettings:
+    try:
+        return settings.clusters[name]
+    except KeyError:
+        known = ", ".join(sorted(settings.clusters))
+        raise NotFoundError(f"The settings have no cluster {name!r}; they have: {known}") from None
 
 
 def recorded(cluster: ClusterSettings) -> Redact:

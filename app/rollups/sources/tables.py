@@ -1,0 +1,186 @@
+"""The frames of Postgres as SQL: which columns are what, and what one range of keys of a frame is.
+
+Names of tables and columns are those of app/audit/tables.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from app.rollups import schemas
+from app.rollups.sources.postgres import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME_BITS, _OTHER_BITS = 48, 80
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What of the tables a run is given."""
+
+    cluster: str
+    as_of: datetime | None
+    """Rows of after this moment are left out; None where the snapshot alone decides."""
+    last_registration: int
+    """The id of the last event that is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys from ``low`` on and below ``high``, each None for no bound, as texts."""
+
+    low: str | None = None
+    high: str | None = None
+
+    def of(self, key: str, as_sql: Callable[[str], str]) -> str:
+        """Return the condition that a column is in it, as one more of a conjunction."""
+        low = "" if self.low is None else f" AND {key} >= {as_sql(self.low)}"
+        high = "" if self.high is None else f" AND {key} < {as_sql(self.high)}"
+        return low + high
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A frame.
+
+    Attributes:
+        schema: Of the frame.
+        columns: Column -> SQL.
+        rows: (cut, range) -> what follows SELECT and the columns, ending with a condition.
+        sampled: The table that the keys are taken from, to part it evenly; and the column.
+        key: A key as a text -> SQL.
+        order: Keys as texts -> what they are ordered by.
+        exact: Columns that can't be compared in SQL as Spark would; filters on them are left to Spark.
+    """
+
+    schema: StructType
+    columns: Mapping[str, str]
+    rows: Callable[[Cut, KeyRange], str]
+    sampled: tuple[str, str]
+    key: Callable[[str], str]
+    order: Callable[[str], Any]
+    opaque: frozenset[str]
+
+    def query(self, names: Sequence[str], cut: Cut, keys: KeyRange, conditions: Sequence[str] = ()) -> str:
+        """Return the query of some columns of one range."""
+        columns = ", ".join(f"{self.columns[name]} AS {name}" for name in names) or "1 AS nothing"
+        more = "".join(f" AND ({condition})" for condition in conditions)
+        return f"SELECT {columns} {self.rows(cut, keys)}{more}"
+
+    def sample(self, cut: Cut, percent: float) -> str:
+        """Return the query of the keys of some pages, as texts."""
+        table, column = self.sampled
+        return (
+            f"SELECT {column}::text AS key FROM {table} TABLESAMPLE SYSTEM ({percent:.6f}) REPEATABLE (1)"  # noqa: S608
+            f" WHERE cluster = {literal(cut.cluster)}"
+        )
+
+    def size(self) -> str:
+        """Return the query of how many bytes there are to take samples of."""
+        return f"SELECT pg_relation_size({literal(self.sampled[0])}::regclass)"
+
+
+def first_id_at(moment: datetime) -> str:
+    """Return the lowest change id of a moment or later."""
+    milliseconds = ceil((moment - _EPOCH) / timedelta(milliseconds=1))
+    return str(UUID(int=min(max(milliseconds, 0), (1 << _TIME_BITS) - 1) << _OTHER_BITS))
+
+
+def time_of(change_id: str) -> datetime:
+    """Return the time that a change id holds."""
+    return _EPOCH + (UUID(change_id).int >> _OTHER_BITS) * timedelta(milliseconds=1)
+
+
+def _prefixed(alias: str, *names: str) -> dict[str, str]:
+    return {name: f"{alias}.{name}" for name in names}
+
+
+def _until(column: str, cut: Cut) -> str:
+    return "" if cut.as_of is None else f" AND {column} <= {literal(cut.as_of)}"
+
+
+def _uuid(text: str) -> str:
+    return literal(UUID(text))
+
+
+def _changes(cut: Cut, keys: KeyRange) -> str:
+    cluster = literal(cut.cluster)
+    # Each table has the range itself: the planner does not carry it over a join.
+    intent, entity, outcome = (keys.of(f"{each}.change_id", _uuid) for each in ("intent", "entity", "outcome"))
+    return f"""
+FROM intents AS intent
+JOIN intent_entities AS entity ON entity.change_id = intent.change_id AND entity.attempt = intent.attempt{entity}
+LEFT JOIN outcomes AS outcome
+  ON outcome.change_id = intent.change_id AND outcome.cluster = {cluster}{_until("outcome.recorded_at", cut)}{outcome}
+WHERE intent.cluster = {cluster}{intent}{_until("intent.recorded_at", cut)}
+  AND intent.attempt = coalesce(outcome.attempt, (
+    SELECT max(attempt) FROM intents AS any_attempt
+    WHERE any_attempt.change_id = intent.change_id{_until("any_attempt.recorded_at", cut)}))"""  # noqa: S608
+
+
+def _events(cut: Cut, keys: KeyRange) -> str:
+    return f"FROM registrations WHERE cluster = {literal(cut.cluster)} AND id <= {cut.last_registration}" + keys.of(
+        "id", lambda key: literal(int(key))
+    )
+
+
+def _states(cut: Cut, keys: KeyRange) -> str:
+    return f"FROM entity_states WHERE cluster = {literal(cut.cluster)}" + keys.of("entity_id", literal)
+
+
+_COMMITTED: Final = "CASE WHEN outcome.committed THEN {} END"
+
+TABLES: Final[Mapping[str, Table]] = {
+    "changes": Table(
+        schema=schemas.CHANGES,
+        columns={
+            "change_id": "intent.change_id::text",
+            "created_at": "uuid_send(intent.change_id)",  # taken apart on the worker
+            **_prefixed(
+                "intent", "attempt", "kind", "recorded_at", "principal", "source", "request_id", "reason", "ticket",
+                "writes",
+            ),
+            **_prefixed("entity", "position", "entity_id", "facet", "path", "version_read", "czxid_read", "keys"),
+            **{name: f"entity.{name}::text" for name in ("ops", "before", "after")},
+            "outcome": f"CASE WHEN outcome.committed THEN {literal(schemas.COMMITTED)}"
+            f" WHEN outcome.committed IS NULL THEN {literal(schemas.OPEN)} ELSE {literal(schemas.REJECTED)} END",
+            "revision": _COMMITTED.format("outcome.revision"),
+            "time": _COMMITTED.format("outcome.time"),
+            "version": _COMMITTED.format("(outcome.versions ->> entity.path)::integer"),
+            **_prefixed("outcome", "error_code", "error"),
+            "concluded_at": "outcome.recorded_at",
+        },
+        rows=_changes,
+        sampled=("intent_entities", "change_id"),
+        key=_uuid,
+        order=str,
+        opaque=frozenset({"created_at", "keys", "before", "after"}),
+    ),
+    "registration_events": Table(
+        schema=schemas.REGISTRATION_EVENTS,
+        columns={name: name for name in schemas.REGISTRATION_EVENTS.names},
+        rows=_events,
+        sampled=("registrations", "id"),
+        key=lambda key: literal(int(key)),
+        order=int,
+        opaque=frozenset({"supported_configs"}),
+    ),
+    "states": Table(
+        schema=schemas.STATES,
+        columns={name: name for name in schemas.STATES.names} | {"content": "content::text"},
+        rows=_states,
+        sampled=("entity_states", "entity_id"),
+        key=literal,
+        order=str,
+        opaque=frozenset({"content"}),
+    ),
+}  # fmt: skip

@@ -84,21 +84,26 @@ class Accounts:
         """
         if not self.pending:
             return True
-        own = await self._own(watermark)
+        own = await self.own(watermark)
         seen = sorted(self.pending.items(), key=lambda item: item[1].mzxid)
         for start in range(0, len(seen), _BATCH):
             self.check_leading()
             await self._batch(dict(seen[start : start + _BATCH]), own, watermark)
         return not self.pending
 
-    async def _own(self, watermark: int) -> dict[Key, list[OwnWrite]]:
-        """Return changes of ours above a revision, by what they wrote."""
+    async def own(self, watermark: int) -> dict[Key, list[OwnWrite]]:
+        """Return changes of ours above a revision, by what they wrote.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
         found: dict[Key, list[OwnWrite]] = {}
         above: int | None = watermark
         while above is not None:
             rows, above = await self._states.own(self._store.name, above)
             for entity_id, path, write in rows:
-                found.setdefault((_tree_of(path), entity_id), []).append(write)
+                if any(path.startswith(f"{tree.value}/") for tree in self._store.recording.trees):
+                    found.setdefault((_tree_of(path), entity_id), []).append(write)
         return found
 
     async def _batch(self, batch: dict[Key, Seen], own: Mapping[Key, list[OwnWrite]], watermark: int) -> None:
@@ -108,7 +113,7 @@ class Accounts:
         for key, seen in batch.items():
             state, writes = states.get(key), own.get(key, ())
             start = state or ABSENT
-            if _nothing_new(state, seen):
+            if _nothing_new(state, writes, seen):
                 del self.pending[key]
             elif explained(start, writes, seen.shape) or _only_a_parent(start, writes, seen):
                 moves[key] = Move(key, state, self._end(key, seen, start, writes))
@@ -131,7 +136,7 @@ class Accounts:
         waiting = {
             (_tree_of(path), entity_id) for entity_id, path in await self._states.open(name, ids, self._margin_s)
         }
-        own = await self._own(watermark)
+        own = await self.own(watermark)
         whole = await self._states.known(name, list(unexplained), whole=True)
         revisions = {write.revision for key in unexplained for write in own.get(key, ())}
         contents = await self._states.contents(name, sorted(revisions)) if revisions else {}
@@ -143,7 +148,7 @@ class Accounts:
             state = whole.get(key)
             start = state or ABSENT
             end = self._end(key, seen, start, writes)
-            if _nothing_new(state, seen):
+            if _nothing_new(state, writes, seen):
                 self.pending.pop(key, None)
                 continue
             runs = runs_of_others(start, writes, end, seen.time_ms)
@@ -213,9 +218,15 @@ class Accounts:
         return Point(present=True, czxid=node.czxid, version=node.version, mzxid=node.mzxid, content=content)
 
 
-def _nothing_new(state: Point | None, seen: Seen) -> bool:
+def _nothing_new(state: Point | None, own: Sequence[OwnWrite], seen: Seen) -> bool:
     """Say whether the trail explains what was seen, or something later."""
-    return (state or ABSENT).same(seen.shape) or (state is not None and seen.mzxid <= state.mzxid)
+    start = state or ABSENT
+    if state is not None and seen.mzxid <= state.mzxid:
+        return True
+    # What is absent again was there meanwhile, if a change of ours was made on it.
+    return start.same(seen.shape) and (
+        start.present or not any(start.mzxid < write.revision <= seen.mzxid for write in own)
+    )
 
 
 def _only_a_parent(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:

@@ -201,6 +201,10 @@ class Recorder:
                     if self._store.get(tree, entity_id) is None:
                         accounts.pending.setdefault((tree.value, entity_id), Seen(None, revision))
                 await self._work_off(watermark)
+        # What came and went since the watermark is in neither; where we wrote it meanwhile, we know of it.
+        for tree_name, entity_id in await accounts.own(watermark.revision):
+            if self._store.get(Tree(tree_name), entity_id) is None:
+                accounts.pending.setdefault((tree_name, entity_id), Seen(None, revision))
         self._anew = False
         if taken:
             logger.info(

@@ -200,6 +200,29 @@ async def test_deleted_and_created_again_under_our_eyes(stage: Stage) -> None:
     assert len(await one.external()) == 3
 
 
+@pytest.mark.parametrize("another_leads", [False, True])
+async def test_what_came_and_went_unseen_is_recorded_where_we_wrote_it_meanwhile(
+    stage: Stage, *, another_leads: bool
+) -> None:
+    one, two = await stage.replica(), await stage.replica(leads=False)
+    await one.record()
+    kafka_writes(stage.zk, "users/alice", rate(1))
+    await two.store.catch_up(soon(60))
+    await two.alter(ALICE, producer_byte_rate=2)
+    kafka_writes(stage.zk, "users/alice", rate(3))
+    stage.zk.delete("/config/users/alice")
+    notify(stage.zk, "users/alice")
+    # Another's mirror never had it.
+    recorder = await stage.replica() if another_leads else one
+    await recorder.record()
+    await recorder.alter(ALICE, producer_byte_rate=5)
+    await recorder.record()
+    first, second = await recorder.external()
+    assert shown(first) == (None, 0, 1, {}, {RATE: "1"})
+    assert shown(second) == (1, None, 1, {RATE: "2"}, {})
+    assert states(stage.database.owner_dsn)["user=alice"][3] == {RATE: "5"}
+
+
 async def test_equal_content_moves_the_state_and_makes_no_row(stage: Stage) -> None:
     one = await stage.replica()
     await one.alter(ALICE, producer_byte_rate=1)

@@ -114,6 +114,11 @@ def stored_otherwise(world: World) -> None:
     world.nodes["/config/users/carol"] = replace(world.nodes["/config/users/carol"], mzxid=1)
 
 
+def not_notified(world: World) -> None:
+    world.write(part(value=20))
+    world.events.pop(-2)
+
+
 def batch_in_part(world: World) -> None:
     """One of its entities has no version at its revision."""
     world.write(part(value=20), part("user=carol", 21), atomic=True, answered=False)
@@ -332,6 +337,7 @@ BROKEN: list[tuple[Callable[[World], None], str]] = [
     (told_other_after, trail.OTHER_CONTENT),
     (hole, trail.NOT_INCREASING),
     (stored_otherwise, trail.NOT_AS_LOGGED),
+    (not_notified, trail.NOT_NOTIFIED),
     (batch_in_part, trail.IN_PART),
     (lost, answers.LOST),
     (lost_without_a_trace, answers.LOST),

@@ -45,6 +45,20 @@ def test_no_rule_is_without_a_run_that_breaks_it() -> None:
     assert told - {reads.OTHER_MIRROR} == {rule for _, rule in BROKEN}
 
 
+def test_what_nobody_was_notified_of_nobody_has_to_know() -> None:
+    """As with Kafka's tools, which write the node first and its notification second."""
+    world = some()
+    before = world.read()
+    world.outside(value=20, notified=False)
+    after = world.read(strong=True)
+    after.content, after.etag = before.content, before.etag
+    assert check(world.run()) == []
+    world.outside(value=21)
+    late = world.read(strong=True)
+    late.content, late.etag = before.content, before.etag
+    assert rules(check(world.run())) == {reads.OLDER_THAN_TOLD}
+
+
 def test_what_the_processes_show_at_the_end() -> None:
     run = some().run()
     [mirror] = run.mirrors

@@ -79,6 +79,10 @@ class World:
         self.nodes[path] = Znode(data, self._zxid if node is None else node.czxid, self._zxid, version)
         self._event(path, version, data, session)
 
+    def _notify(self, path: str, session: int) -> None:
+        data = json.dumps({"version": 2, "entity_path": path.removeprefix("/config/")})
+        self._event(f"/config/changes/config_change_{len(self.events):010}", 0, data, session)
+
     def config(self, path: str) -> dict[str, str]:
         """What a znode holds."""
         node = self.nodes.get(path)
@@ -152,6 +156,7 @@ class World:
         self._zxid += 1
         for each, _, after in changed:
             self._parents(each.path)
+            self._notify(each.path, OURS)
             self._set(each.path, after, OURS)
             self._account(each.path)
         versions = {each.path: self.nodes[each.path].version for each, _, _ in changed}
@@ -192,12 +197,14 @@ class World:
 
     # -- others
 
-    def outside(self, entity: str = ALICE, value: int = 0, *, recorded: bool = True) -> Call:
+    def outside(self, entity: str = ALICE, value: int = 0, *, recorded: bool = True, notified: bool = True) -> Call:
         """A write of others, and its row."""
         asked = part(entity, value, facet="node", mode=Mode.NODE)
         made = self.call(asked, process=None, kind=Kind.OUTSIDE)
         before, node = self.config(asked.path), self.nodes.get(asked.path)
         self._zxid += 1
+        if notified:
+            self._notify(asked.path, THEIRS)
         self._set(asked.path, {KEY: str(value)}, THEIRS)
         made.end, made.status, made.revision = self._tick(), 200, self._zxid
         if self._recording and recorded:

@@ -38,6 +38,7 @@ _QUOTAS: Final = frozenset(
     }
 )
 _WRITERS: Final = "/confplane/writers/"
+_NOTIFICATIONS: Final = "/config/changes/config_change_"
 
 
 def is_entity(path: str) -> bool:
@@ -133,6 +134,8 @@ class Timeline:
     path: str
     states: list[State] = field(default_factory=lambda: [BEGINNING])
     zxids: list[int] = field(default_factory=lambda: [0])
+    notified: list[int] = field(default_factory=list)
+    """The zxids of the path's notifications, in order."""
     _facets: dict[str, tuple[list[Shown], dict[Shown, list[int]]]] = field(default_factory=dict)
 
     def append(self, state: State) -> None:
@@ -150,8 +153,14 @@ class Timeline:
         return bisect_right(self.zxids, zxid) - 1
 
     def until(self, index: int) -> int:
-        """Return the zxid that ended a state; ``NEVER`` of the last."""
-        return self.zxids[index + 1] if index + 1 < len(self.zxids) else NEVER
+        """Return the zxid from which a reader must know that a state had ended; ``NEVER`` of the last.
+
+        That is the notification of a later one. Others write theirs after the node, if at all.
+        """
+        if index + 1 == len(self.zxids):
+            return NEVER
+        at = bisect_left(self.notified, self.zxids[index + 1])
+        return self.notified[at] if at < len(self.notified) else NEVER
 
     def shown(self, facet: str, index: int) -> Shown:
         """Return a facet's part of a state."""
@@ -198,11 +207,12 @@ class Log:
         for event in events:
             if event.path.startswith(_WRITERS) and event.version == 0:
                 ours.add(event.session)
+            if event.path.startswith(_NOTIFICATIONS) and event.version == 0:
+                for path in _notified(event.data):
+                    timelines.setdefault(path, Timeline(path)).notified.append(event.zxid)
             if not is_entity(event.path):
                 continue
-            timeline = timelines.get(event.path)
-            if timeline is None:
-                timeline = timelines[event.path] = Timeline(event.path)
+            timeline = timelines.setdefault(event.path, Timeline(event.path))
             before = timeline.states[-1]
             created = event.version is not None and not before.present
             state = State(
@@ -221,6 +231,12 @@ class Log:
     def of_path(self, path: str) -> Timeline:
         """Return a path's timeline, also where the path was never there."""
         return self.timelines.get(path) or Timeline(path)
+
+
+def _notified(data: str | None) -> list[str]:
+    """Return the paths that a notification is of: both trees have the same ones."""
+    entity = json.loads(data or "{}").get("entity_path", "")
+    return [f"{tree}/{entity}" for tree in _TREES]
 
 
 def _follows(before: State, state: State) -> bool:

@@ -29,6 +29,7 @@ OTHER_VERSION: Final = "the trail tells another version"
 OTHER_CONTENT: Final = "the trail tells another content"
 UNSEEN: Final = "a write was made on a state that it had not read"
 NOT_INCREASING: Final = "versions do not grow with revisions"
+NOT_NOTIFIED: Final = "a change has no notification"
 NOT_AS_LOGGED: Final = "what is stored is not what ZooKeeper's log ends in"
 
 
@@ -87,6 +88,8 @@ def _compare(facts: Facts, change: Change, entity: TrailEntity, timeline: Timeli
         facts.add(UNSEEN, f"change {change.id} of {entity.path}", *evidence, path=entity.path)
     elif not _tells(entity.before, before):
         facts.add(OTHER_CONTENT, f"before change {change.id} of {entity.path}", *evidence, path=entity.path)
+    if state.zxid not in timeline.notified:
+        facts.add(NOT_NOTIFIED, f"change {change.id} of {entity.path}", *evidence, path=entity.path)
     if not _tells(entity.after, state):
         facts.add(OTHER_CONTENT, f"after change {change.id} of {entity.path}", *evidence, path=entity.path)
 

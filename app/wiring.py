@@ -18,6 +18,7 @@ from app import properties
 from app.api.app import create_api, specification
 from app.api.context import Services
 from app.api.entries import Entries
+from app.api.traffic import Traffic
 from app.audit import (
     Database,
     PostgresAuditLog,
@@ -51,6 +52,7 @@ from app.services.record import Recorder
 from app.services.rotate import RotateService
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import Access, FacetIndex, ZooKeeperStore
+from app.telemetry import Telemetry
 
 if TYPE_CHECKING:
     import socket
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.facets import Facet
     from app.services.external import Redact
+    from app.services.figures import Measured
 
 _OTHERS = "*"
 """In ``server_properties``, every broker that is not named."""
@@ -181,6 +184,9 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
 
     describe = DescribeService(registrations)
     readiness = Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders))
+    traffic = Traffic()
+    measured: list[Measured] = [readiness, traffic, parts.alter, idempotency, *parts.stores.values(), *reconcilers]
+    measured += [*recorders, parts.database, parts.audit, registrations]
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -191,10 +197,12 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
             audit=parts.audit,
             registrations=registrations,
             readiness=readiness,
+            metrics=Telemetry(measured),
         ),
         authenticator=AdminToken.from_file(settings.admin_token_file),
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
+        traffic=traffic,
         lifespan=lifespan,
     )
     return api, readiness

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.api.context import Services
+    from app.api.traffic import Traffic
     from app.security.principals import Authenticator
 
 DESCRIPTION = (
@@ -61,6 +62,7 @@ def create_api(
     authenticator: Authenticator,
     max_body_bytes: int,
     deadline_ms: int,
+    traffic: Traffic,
     lifespan: Any = None,
 ) -> ASGIApp:
     """Build the application.
@@ -70,6 +72,7 @@ def create_api(
         authenticator: Who may call.
         max_body_bytes: Largest request body.
         deadline_ms: How long a request may take before it is answered with what is known.
+        traffic: Counts the requests.
         lifespan: Starts and stops the stores.
     """
     busy = _busy_routers()
@@ -84,6 +87,7 @@ def create_api(
         deadline_ms=deadline_ms,
         max_body_bytes=max_body_bytes,
         readiness=services.readiness,
+        traffic=traffic,
     )
 
 

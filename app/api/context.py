@@ -1,7 +1,7 @@
 """What a handler needs to know of its request: the service's parts, the cluster, the caller, the common parameters."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
@@ -21,6 +21,13 @@ MAX_REASON = 1024
 _REVISION_DIGITS = 19
 
 
+class Metrics(Protocol):
+    """The figures of this process, in a form that is scraped."""
+
+    def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
+        """Return them and their content type, in OpenMetrics or in Prometheus' text format."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Everything that the API stands on; built by the wiring, kept in ``app.state.services``."""
@@ -33,6 +40,7 @@ class Services:
     audit: AuditLog
     registrations: RegistrationLog
     readiness: Readiness
+    metrics: Metrics
 
 
 def services_of(request: Request) -> Services:

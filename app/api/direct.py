@@ -55,13 +55,13 @@ class Direct:
 
     def __init__(self, app: FastAPI, routers: Iterable[APIRouter]) -> None:
         self._app = app
-        self._handlers: dict[tuple[str, bytes], Handler] = {}
+        self._handlers: dict[tuple[str, bytes], tuple[Handler, APIRoute]] = {}
         for router in routers:
             for route in router.routes:
                 if isinstance(route, APIRoute) and route.path.startswith(_ROUTES):
                     for method in route.methods or ():
                         key = route.path.removeprefix(_ROUTES).replace("{id:path}", "{id}").encode()
-                        self._handlers[method, key] = _handler(route)
+                        self._handlers[method, key] = _handler(route), route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
@@ -96,8 +96,12 @@ class Direct:
             key = rest[0] + (b"/{id}/effective" if effective else b"/{id}")
         else:
             return None
+        found = self._handlers.get((method, key))
+        if found is None:
+            return None
         scope["path_params"] = {"cluster": unquote(cluster.decode("latin-1"))}
-        return self._handlers.get((method, key))
+        scope["route"] = found[1]
+        return found[0]
 
 
 class _Bodies:

@@ -15,6 +15,7 @@ from uuid_utils import uuid7
 
 from app.api import problems
 from app.api.responses import STORE
+from app.api.traffic import HUNG_UP
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from app.api.traffic import Traffic
     from app.security.principals import Authenticator
     from app.services.clusters import Clusters
     from app.services.readiness import Readiness
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 DOCS: Final = "/docs"
 DOCS_SCRIPT: Final = "/docs/swagger-ui-bundle.js"
 DOCS_STYLE: Final = "/docs/swagger-ui.css"
-OPEN_PATHS: Final = frozenset({"/livez", "/readyz", DOCS, DOCS_SCRIPT, DOCS_STYLE, "/openapi.json"})
+METRICS: Final = "/metrics"
+OPEN_PATHS: Final = frozenset({"/livez", "/readyz", METRICS, DOCS, DOCS_SCRIPT, DOCS_STYLE, "/openapi.json"})
 REQUEST_ID: Final = "confplane.request_id"
 PRINCIPAL: Final = "confplane.principal"
 DEADLINE: Final = "confplane.deadline"
@@ -68,6 +71,7 @@ class Edge:
         max_body_bytes: Largest request body.
         readiness: Once it says that the process is stopping, every answer asks the client to close its connection, so
             that none is left on which a request could be on its way when the process closes it.
+        traffic: Counts the requests.
     """
 
     def __init__(
@@ -79,8 +83,10 @@ class Edge:
         deadline_ms: int,
         max_body_bytes: int,
         readiness: Readiness,
+        traffic: Traffic,
     ) -> None:
         self._app = app
+        self._traffic = traffic
         self._clusters = clusters
         self._readiness = readiness
         self._authenticator = authenticator
@@ -92,15 +98,18 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        began, status, traffic = time.monotonic(), HUNG_UP, self._traffic
         headers = {name: value for name, value in scope["headers"] if name in _READ}
         scope[HEADERS] = headers
         given = headers.get(b"x-request-id")
         request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
         scope[REQUEST_ID] = request_id.decode()
-        scope[DEADLINE] = time.monotonic() + self._deadline_s
+        scope[DEADLINE] = began + self._deadline_s
 
         async def send_with_id(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message["headers"].append((b"x-request-id", request_id))
                 if self._readiness.stopping:
                     message["headers"].append((b"connection", b"close"))
@@ -110,12 +119,17 @@ class Edge:
         if scope["method"] != "GET":
             body = _Body(receive, send_with_id, self._max_drained)
             receive, answer = body.receive, body.send
+        traffic.in_flight += 1
         try:
-            self._admit(scope, headers)
-        except ConfplaneError as error:
-            await problems.respond(Request(scope), error)(scope, receive, answer)
-            return
-        await self._app(scope, receive, answer)
+            try:
+                self._admit(scope, headers)
+            except ConfplaneError as error:
+                await problems.respond(Request(scope), error)(scope, receive, answer)
+                return
+            await self._app(scope, receive, answer)
+        finally:
+            traffic.in_flight -= 1
+            traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Find out who calls and which cluster is asked for; refuse what no route may be reached with."""

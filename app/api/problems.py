@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.api.responses import json_response
+from app.api.traffic import HUNG_UP
 from app.domain import errors
 from app.domain.errors import ConfplaneError, KafkaCode
 from app.domain.texts import step
@@ -167,7 +168,7 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
         return response
 
     async def gone(_: Request, __: Exception) -> Response:
-        return Response()  # nobody reads it
+        return Response(status_code=HUNG_UP)  # nobody reads it
 
     async def rest(request: Request, error: Exception) -> Response:
         return internal(request, error)

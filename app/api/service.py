@@ -1,6 +1,6 @@
 """The service itself: liveness, readiness, clusters, and who is asking."""
 
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -10,12 +10,14 @@ import app
 from app.api import edge, schemas
 from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
 from app.api.docs import problems_of
-from app.api.responses import json_response
+from app.api.responses import PreparedResponse, json_response
 from app.api.routes import StrictRoute
 from app.services.ports import StoreStatus
 from app.services.readiness import Report
 
 router = APIRouter(tags=["service"], route_class=StrictRoute)
+
+_OPENMETRICS: Final = "application/openmetrics-text"
 
 
 @router.get(
@@ -55,6 +57,29 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
     }
     headers = None if report.ready else {"Retry-After": "1"}
     return json_response(request, body, status=200 if report.ready else 503, headers=headers)
+
+
+@router.get(
+    edge.METRICS,
+    operation_id="metrics",
+    summary="The figures of the process, for Prometheus",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {
+                "text/plain": {"schema": {"type": "string"}},
+                _OPENMETRICS: {"schema": {"type": "string"}},
+            },
+            "description": f"Prometheus' text format, or OpenMetrics by `Accept: {_OPENMETRICS}`",
+        },
+        **problems_of(400),
+    },
+)
+async def metrics(request: Request, services: ServicesDep) -> Response:
+    """What it counts, and the states of its sessions and mirrors (docs/operations.md). Asks no store for anything."""
+    accepted = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
+    body, media_type = services.metrics.render(openmetrics=_OPENMETRICS in accepted)
+    return PreparedResponse(body, {"content-type": media_type})
 
 
 @router.get(

@@ -23,11 +23,13 @@ import orjson
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from app.audit import faults
+from app.services.figures import Figure
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from typing import TypeVar
 
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -64,6 +66,28 @@ class _Limit:
             _sever(self._raw)
 
 
+class Health:
+    """What the uses of the pool tell of Postgres. The reader of registrations uses it every few seconds.
+
+    Attributes:
+        up: Whether the last use was answered.
+        faults: How many were not.
+    """
+
+    def __init__(self) -> None:
+        self.up = False
+        self.faults = 0
+
+    def note(self, fault: faults.Fault | None) -> None:
+        """Take note of a use; without a fault it was answered, be it with a refusal of what was asked for."""
+        if fault is None:
+            self.up = True
+            return
+        self.faults += 1
+        if fault is not faults.BUSY:
+            self.up = False
+
+
 _limit: ContextVar[_Limit | None] = ContextVar("_limit", default=None)
 
 
@@ -93,6 +117,16 @@ class Database:
         self._pool_size = pool_size
         self._readers = asyncio.Semaphore(max(1, pool_size - _WRITERS))
         self._engine = self._make_engine()
+        self.health = Health()
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        yield Figure("postgres_up", self.health.up)
+        yield Figure("postgres_faults", self.health.faults)
+        yield Figure("postgres_connections_limit", self._pool_size)
+        pool = self._engine.pool
+        if isinstance(pool, QueuePool):
+            yield Figure("postgres_connections_in_use", pool.checkedout())
 
     async def start(self) -> None:
         """Open a first connection when Postgres is there; it is no error when it is not."""
@@ -143,6 +177,7 @@ class Database:
             async with asyncio.timeout(POOL_TIMEOUT_S):
                 await self._readers.acquire()
         except TimeoutError:
+            self.health.note(faults.BUSY)
             raise faults.unavailable(faults.BUSY) from None
         try:
             try:
@@ -161,8 +196,14 @@ class Database:
             self._readers.release()
 
     async def _once(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        async with self.connection(READ_TIMEOUT_S) as connection:
-            return await work(connection)
+        try:
+            async with self.connection(READ_TIMEOUT_S) as connection:
+                found = await work(connection)
+        except Exception as error:
+            self.health.note(faults.classify(error))
+            raise
+        self.health.note(None)
+        return found
 
     def _make_engine(self) -> AsyncEngine:
         return create_async_engine(

@@ -21,9 +21,10 @@ import psycopg
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from app.audit import faults
+from app.services.figures import ROWS, SECONDS, Figure, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sqlalchemy import TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -135,6 +136,14 @@ class GroupWriter:
         self._waiting: deque[_Call] = deque()
         self._flushes: set[asyncio.Task[None]] = set()
         self._down = False
+        self._rows = Histogram(ROWS)
+        self._seconds = Histogram(SECONDS)
+
+    def figures(self, kind: str) -> Iterator[Figure]:
+        """Return the figures, of this kind of rows."""
+        yield Figure("group_commit_rows", self._rows, (kind,))
+        yield Figure("group_commit_duration_seconds", self._seconds, (kind,))
+        yield Figure("group_commit_waiting", len(self._waiting), (kind,))
 
     async def write(self, rows: Sequence[bytes]) -> None:
         """Return once the rows are durable.
@@ -230,10 +239,12 @@ class GroupWriter:
         patient_until = time.monotonic() + _PATIENCE_S
         pauses = iter(_PAUSES_S)
         while True:
+            began = time.monotonic()
             try:
                 written, refused = await held.execute(self._statement, parameters)
             except Exception as error:  # noqa: BLE001 - classified here, and raised to those whom it concerns
                 fault = faults.classify(error)
+                self._database.health.note(fault)
                 if fault is None:
                     return error, []
                 pause = next(pauses, None)
@@ -243,6 +254,9 @@ class GroupWriter:
                 await asyncio.sleep(pause)
                 continue
             self._down = False
+            self._database.health.note(None)
+            self._rows.add(len(rows))
+            self._seconds.add(time.monotonic() - began)
             if self._on_repeats is not None and written < len(rows):
                 self._on_repeats(rows)
             return None, refused

@@ -23,10 +23,11 @@ from app.audit.database import storable
 from app.audit.group_commit import GroupWriter
 from app.audit.registration_view import RegistrationView, Software
 from app.domain.errors import InvalidRequestError, UnavailableError
+from app.services.figures import Figure
 from app.services.ports import Registration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy import Row
@@ -134,6 +135,13 @@ class PostgresRegistrationLog:
         except (UnavailableError, TimeoutError):
             _log.warning("%d registrations were not written; clients will send them again", len(self._pending))
         await self._writer.close()
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        yield from self._writer.figures("registrations")
+        yield Figure("registrations_held", len(self._view))
+        yield Figure("registrations_pending", len(self._pending))
+        yield Figure("registrations_dropped", self._dropped)
 
     @property
     def dropped(self) -> int:

@@ -16,9 +16,10 @@ from app.audit.group_commit import GroupWriter, RowRefusedError
 from app.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from app.audit.tables import outcomes as outcomes_table
 from app.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
+from app.services.figures import Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from uuid import UUID
 
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -108,6 +109,14 @@ class PostgresAuditLog:
             _log.exception("Postgres refused an outcome; its intent stays open until settled")
             return False
         return True
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        yield from self._intents.figures("intents")
+        yield from self._claimed.figures("claimed_intents")
+        yield from self._outcomes.figures("outcomes")
+        yield Figure("outcomes_kept", self.kept)
+        yield Figure("outcomes_differing", self.differing)
 
     @property
     def kept(self) -> int:

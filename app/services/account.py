@@ -48,11 +48,13 @@ class Accounts:
     Attributes:
         pending: What was seen and is not accounted for.
         refused: Entities whose states Postgres can't take.
+        recorded: Changes of others that were recorded, since the start.
     """
 
     def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, margin_s: float) -> None:
         self.pending: dict[Key, Seen] = {}
         self.refused: set[Key] = set()
+        self.recorded = 0
         self._store = store
         self._states = states
         self._redact = redact
@@ -192,7 +194,7 @@ class Accounts:
             while parts:
                 part = parts.pop()
                 try:
-                    moved |= await self._states.move(self._store.name, part)
+                    written = await self._states.move(self._store.name, part)
                 except RefusedError as error:
                     if len(part) > 1:
                         middle = len(part) // 2
@@ -203,6 +205,9 @@ class Accounts:
                     )
                     self.refused.add(part[0].key)
                     self.pending.pop(part[0].key, None)
+                else:
+                    moved |= written
+                    self.recorded += sum(len(each.changes) for each in part if each.key in written)
         return moved
 
     def _end(self, key: Key, seen: Seen, start: Point, own: Sequence[OwnWrite]) -> Point:

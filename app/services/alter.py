@@ -27,6 +27,7 @@ from app.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
     InvalidRequestError,
+    KafkaCode,
     NotAttemptedError,
     OutcomeUnknownError,
     UnavailableError,
@@ -34,12 +35,13 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.services.edits import Edit, EditResult, Plan
+from app.services.figures import Figure
 from app.services.policies import PolicyRequest
 from app.services.ports import Committed, Conflict, Intent, Outcome, SessionEnded, Transaction, full_path
 from app.services.settle import committed, settle_own
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from app.domain.changes import Node
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 _Prepared = tuple[Edit, Any]
 """An edit with what its facet's planner made of it."""
 
+_NONE = KafkaCode.NONE.name
 _CONCURRENCY = 256
 """Changes of one request under way at once: enough to fill ZooKeeper's pipeline, and bounded."""
 
@@ -127,6 +130,7 @@ class AlterService:
         self._audit = audit
         self._queues = _Queues()
         self._running: set[asyncio.Task[list[EditResult]]] = set()
+        self._results: Counter[tuple[str, str, str, str]] = Counter()
 
     async def alter(
         self,
@@ -150,14 +154,36 @@ class AlterService:
         """
         run = caller.run
         if run is None:
-            return await self._alter(collection, edits, caller, validate_only=validate_only, atomic=atomic)
+            results = await self._alter(collection, edits, caller, validate_only=validate_only, atomic=atomic)
+            self._count(collection, results, validate_only=validate_only)
+            return results
         # What an earlier run of the same request applied is not done again.
         given = [edit if isinstance(edit, EditResult) else run.result(collection, edit) or edit for edit in edits]
         if atomic and all(isinstance(edit, EditResult) and edit.error is None for edit in given):
             return [edit for edit in given if isinstance(edit, EditResult)]
         results = await self._alter(collection, given, caller, validate_only=validate_only, atomic=atomic)
-        run.note([result for result, edit in zip(results, given, strict=True) if result is not edit])
+        done = [result for result, edit in zip(results, given, strict=True) if result is not edit]
+        run.note(done)
+        self._count(collection, done, validate_only=validate_only)
         return results
+
+    def _count(self, collection: Collection, results: Sequence[EditResult], *, validate_only: bool) -> None:
+        """Count how edits ended, by Kafka's names of errors."""
+        cluster, facet = collection.store.name, collection.name.value
+        for result in results:
+            if (error := result.error) is not None:
+                ended = (error.outcome or WriteOutcome.NOT_APPLIED).value, error.code.name
+            elif validate_only:
+                ended = "validated", _NONE
+            else:
+                ended = "unchanged" if result.change_id is None else "applied", _NONE
+            self._results[cluster, facet, *ended] += 1
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        yield Figure("changes_in_flight", len(self._running))
+        for labels, number in self._results.items():
+            yield Figure("alter_results", number, labels)
 
     async def _alter(
         self,

@@ -23,6 +23,7 @@ import json
 import logging
 import random
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -38,11 +39,12 @@ from app.domain.errors import (
 )
 from app.services.background import Background
 from app.services.edits import EditResult, Plan
+from app.services.figures import Figure
 from app.services.ports import Claim, Outcome, full_path
 from app.services.settle import settle_own
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from app.services.clusters import Collection
@@ -209,7 +211,13 @@ class IdempotencyService:
     def __init__(self, keys: RequestKeys, audit: AuditLog) -> None:
         self._keys = keys
         self._audit = audit
+        self._begun: Counter[str] = Counter()
         self._background = Background(self._purge_forever, name="purge of request keys")
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        for how, number in self._begun.items():
+            yield Figure("idempotent_requests", number, (how,))
 
     def start(self) -> None:
         """Begin purging old keys, in the background."""
@@ -247,6 +255,7 @@ class IdempotencyService:
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
             if row.answer is not None:
+                self._begun["replayed"] += 1
                 return row.answer
             over = not row.in_time or (ended is not None and row.holder == ended.holder)
             if not over and time.monotonic() >= look_at:
@@ -255,6 +264,7 @@ class IdempotencyService:
             if over:
                 run = await self._take_over(key, row, store, deadline)
                 if run is not None:
+                    self._begun["taken_over"] += 1
                     return run
                 continue
             left = deadline - time.monotonic()
@@ -262,6 +272,7 @@ class IdempotencyService:
                 raise _busy()
             await asyncio.sleep(min(left, pause * random.uniform(0.5, 1)))  # noqa: S311 - to spread those who wait
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+        self._begun["first"] += 1
         return Run(key, None, uuid7())
 
     async def finish(self, run: Run, answer: Answer | None) -> bool:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from app.domain.errors import UnavailableError
+from app.services.figures import Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from app.services.clusters import Clusters
     from app.services.ports import AuditLog, StoreStatus
@@ -50,6 +51,7 @@ class Readiness:
         self._audit = audit
         self._background = background
         self._was_ready = False
+        self._warnings = 0
         self.stopping = False
         """The process was told to stop: whoever asks should go to another one from now on."""
 
@@ -69,4 +71,11 @@ class Readiness:
         sound = postgres is None and all(status.connected and status.loaded for status in statuses.values())
         self._was_ready = self._was_ready or sound
         ready = self._was_ready and not self.stopping
+        self._warnings = len(warnings)
         return Report(ready, not sound, self.stopping, statuses, postgres, tuple(warnings))
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures: as whoever asked last was told."""
+        yield Figure("ready", self._was_ready and not self.stopping)
+        yield Figure("stopping", self.stopping)
+        yield Figure("warnings", self._warnings)

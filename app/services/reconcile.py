@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.services.background import Background
+from app.services.figures import Figure, of_cluster
 from app.services.ports import ClusterStore
 from app.services.settle import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -181,6 +182,18 @@ class Reconciler:
                 f" {_some(self._strays)}. Was Postgres restored from a backup?"
             )
         return found
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures; only the leader has any."""
+        return of_cluster(self._store.name, self._figures())
+
+    def _figures(self) -> Iterator[Figure]:
+        if self._leading:
+            waited = time.monotonic() - self._found_at
+            oldest = max((change.age_s + waited for change in self._open.values()), default=0.0)
+            yield Figure("open_changes", len(self._open))
+            yield Figure("oldest_open_change_seconds", oldest)
+            yield Figure("stray_markers", len(self._strays))
 
     async def _run(self) -> None:
         while True:

@@ -23,10 +23,11 @@ from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.account import Accounts
 from app.services.background import Background
+from app.services.figures import Figure, of_cluster
 from app.services.recorded import Move, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from app.domain.changes import Node
     from app.services.external import Redact
@@ -71,6 +72,7 @@ class Recorder:
         self._written_at = float("-inf")
         self._anew = False
         self._target = 0
+        self._target_at = self._level_at = time.monotonic()
         self._accounts.pending.clear()
         self._accounts.refused.clear()
 
@@ -99,6 +101,19 @@ class Recorder:
                 f" there is not recorded: {min(self._accounts.refused)[1][:200]}"
             )
         return found
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures; of what is to be done only the leader has any."""
+        return of_cluster(self._store.name, self._figures())
+
+    def _figures(self) -> Iterator[Figure]:
+        yield Figure("external_changes", self._accounts.recorded)
+        if self._leading:
+            yield Figure("recorder_lag_seconds", time.monotonic() - self._level_at)
+            yield Figure("recorder_pending_entities", len(self._accounts.pending))
+            yield Figure("recorder_refused_entities", len(self._accounts.refused))
+            if self._watermark is not None:
+                yield Figure("recorder_watermark", self._watermark.revision)
 
     async def _run(self) -> None:
         while True:
@@ -156,9 +171,11 @@ class Recorder:
         # What was touched by the round before this one: the outcomes of our own changes are written by now.
         if await self._accounts.settle(watermark.revision) and self._target:
             await self._advance(self._target, watermark)
+            self._level_at = self._target_at
         touched = store.touched()
         if touched is None:
             return
+        self._target_at = time.monotonic()
         self._anew = self._anew or touched.anew
         self._target = touched.revision
         for key, old in touched.old.items():

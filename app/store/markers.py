@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -25,12 +25,13 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, Runt
 
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.services.background import Background
+from app.services.figures import Figure
 from app.services.ports import Marker
 from app.store import loader, znodes
 from app.store.session import answered, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from app.store.session import Keeper, Session
 
@@ -108,6 +109,8 @@ class Markers:
         self._name = name
         self._keeper = keeper
         self._released: deque[tuple[float, UUID]] = deque()
+        self._settlements: Counter[str] = Counter()
+        self._dropped = 0
         self._background = Background(self._drop_forever, name=f"zookeeper-markers-{name}")
 
     def start(self) -> None:
@@ -122,7 +125,17 @@ class Markers:
         """Create a tombstone, or read the marker that stands: see :meth:`app.services.ports.ClusterStore.settle`."""
         session = self._keeper.current
         async with answered(self._name, deadline):
-            return await self._settle(session, change_id)
+            marker = await self._settle(session, change_id)
+        if marker is not None:
+            self._settlements[_COMMITTED if marker.committed else _ABORTED] += 1
+        return marker
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        yield Figure("markers_released", len(self._released))
+        yield Figure("markers_dropped", self._dropped)
+        for outcome in (_COMMITTED, _ABORTED):
+            yield Figure("settlements", self._settlements[outcome], (outcome,))
 
     async def _settle(self, session: Session, change_id: UUID) -> Marker | None:
         path = znodes.marker_path(change_id)
@@ -230,6 +243,7 @@ class Markers:
             session = self._keeper.current
             async with answered(self._name, time.monotonic() + _DROP_SECONDS):
                 await loader.delete(session, paths[start : start + _BATCH])
+            self._dropped += len(paths[start : start + _BATCH])
 
 
 def change_id_of(name: str) -> UUID | None:

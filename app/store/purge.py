@@ -45,7 +45,11 @@ _SLACK: Final = 0.1
 
 
 class Purger:
-    """Runs the clean-up of one cluster in the background."""
+    """Runs the clean-up of one cluster in the background.
+
+    Attributes:
+        purged: Notifications deleted since the start.
+    """
 
     def __init__(self, name: str, keeper: Keeper, follower: Follower, guard: Guard, notifications_max: int) -> None:
         self._name = name
@@ -55,6 +59,7 @@ class Purger:
         self._max = notifications_max
         self._wake = asyncio.Event()
         self._kept: tuple[int, float] | None = None
+        self.purged = 0
         self._background = Background(self._purge_forever, name=f"zookeeper-purge-{name}")
 
     def start(self) -> None:
@@ -98,6 +103,7 @@ class Purger:
         for start in range(0, len(going), _BATCH):
             await loader.delete(session, [znodes.change_path(number) for number in going[start : start + _BATCH]])
             self._follower.notifications -= len(going[start : start + _BATCH])
+            self.purged += len(going[start : start + _BATCH])
         if going:
             logger.info("Cluster %s: purged %d notifications", self._name, len(going))
         return len(going)

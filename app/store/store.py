@@ -11,8 +11,9 @@ from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, Runt
 from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.facets import Tree
+from app.services.figures import Figure, of_cluster
 from app.services.ports import Committed, Conflict, FreezeState, SessionEnded, StoreStatus, Unknown
-from app.store import compaction, findings, transactions, znodes
+from app.store import compaction, counts, findings, transactions, znodes
 from app.store.access import Access
 from app.store.admission import Admission, mended
 from app.store.bridge import Mailbox
@@ -72,6 +73,7 @@ class ZooKeeperStore:
         self._access = access or Access()
         self._limits = transactions.Limits(max_packet, self._chroot, self._access)
         self._notifications_max = notifications_max
+        self.transactions = counts.Transactions()
         self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
         for facet, index in facets.items():
             self._trees.setdefault(index.tree, {})[facet] = index
@@ -146,6 +148,21 @@ class ZooKeeperStore:
             warnings=tuple(findings.of(follower)),
             frozen=None if self._guard.freeze is None else self._guard.freeze.reason,
         )
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures; see :mod:`app.telemetry`."""
+        return of_cluster(self.name, self._figures())
+
+    def _figures(self) -> Iterator[Figure]:
+        yield from self.transactions.figures()
+        yield from self.markers.figures()
+        yield from counts.of_session(self._keeper)
+        yield from counts.of_mirror(self._follower)
+        yield Figure("leader", self.leadership.held)
+        yield Figure("frozen", self._guard.freeze is not None)
+        yield Figure("brokers_registered", self._guard.brokers > 0)
+        yield Figure("notifications_limit", self._notifications_max)
+        yield Figure("notifications_purged", self._purger.purged)
 
     def freshness(self) -> tuple[int, int | None] | None:
         """Return the mirror's revision and staleness; see the port."""
@@ -353,11 +370,14 @@ class ZooKeeperStore:
                     self._purger.noticed()
 
         reply.then(delivered)
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
+            async with asyncio.timeout(deadline - began):
                 await reply
         except (TimeoutError, ZookeeperError):
+            self.transactions.ended(None, time.monotonic() - began)
             return Unknown()
+        self.transactions.ended(verdict, time.monotonic() - began)
         return await self._result(session, verdict, deadline)
 
     async def _result(self, session: Session, verdict: transactions.Verdict | None, deadline: float) -> CommitResult:

@@ -75,6 +75,7 @@ OPERATION_IDS: Final = frozenset(
         "listConfigs",
         "listRegistrations",
         "livez",
+        "metrics",
         "putClientConfigs",
         "putClientQuotas",
         "putConfigs",

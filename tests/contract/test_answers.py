@@ -410,6 +410,9 @@ def test_the_service_itself(recorder: Recorder) -> None:
     recorder.send("livez", 400, "/livez?x=1")
     recorder.send("readyz", 200, "/readyz")
     recorder.send("readyz", 400, "/readyz?x=1")
+    recorder.send("metrics", 200, "/metrics")
+    recorder.send("metrics", 200, "/metrics", headers={"Accept": "application/openmetrics-text"})
+    recorder.send("metrics", 400, "/metrics?x=1")
     recorder.send("whoami", 200, "/v1/whoami")
     recorder.send("whoami", 400, "/v1/whoami?x=1")
     recorder.send("listClusters", 200, "/v1/clusters")
@@ -434,7 +437,7 @@ def test_a_revision_that_is_not_reached_in_time(recorder: Recorder) -> None:
     assert waited.json()["retriable"] is True
 
 
-@pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "readyz"}))
+@pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "metrics", "readyz"}))
 def test_without_a_token(recorder: Recorder, operation_id: str) -> None:
     operation = recorder._operations[operation_id]
     url = operation.path.format(cluster="default", id="user=alice", changeId="019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10")

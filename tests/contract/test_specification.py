@@ -20,7 +20,7 @@ OPERATIONS: dict[str, dict[str, Any]] = {
     for path, item in SPEC["paths"].items()
     for method, operation in item.items()
 }
-OPEN = frozenset({"livez", "readyz"})
+OPEN = frozenset({"livez", "metrics", "readyz"})
 WRITES = frozenset(
     name for name in OPERATIONS if name.startswith(("alter", "change", "incrementalAlter", "create", "put", "delete"))
 )

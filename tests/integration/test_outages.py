@@ -13,6 +13,7 @@ from app.client import ProblemError
 from app.devstack.postgres import OWNER, SERVICE, Postgres
 from app.devstack.zookeeper import ZooKeeper
 from app.domain.entities import Entity
+from tests.support.metrics import scrape
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -96,12 +97,16 @@ async def test_postgres_away_and_back(tmp_path: Path, chroot: str, own_postgres:
                 await client.request("GET", "audit")
             assert caught.value.status == 503
             assert (await client.request("GET", "/readyz")).body["status"] == "degraded"
+            away = await asyncio.to_thread(scrape, service)
+            assert (away("postgres_up"), away("ready"), away("warnings")) == (0, 1, 0)
+            assert away("postgres_faults_total") >= 4
             own_postgres.start()
             again = {"producer_byte_rate": 3}
             await eventually(lambda: client.put("client-quotas", ALICE, again, idempotency_key="k"))
             assert (await client.put("client-quotas", ALICE, again, idempotency_key="k")).replayed
             trail = [item async for item in client.items("audit", entity=ALICE.id, outcome="committed")]
             assert [item["entities"][0]["after"]["producer_byte_rate"] for item in trail] == ["3", "1"]
+            assert (await asyncio.to_thread(scrape, service))("postgres_up") == 1
 
 
 async def test_a_service_that_starts_before_its_stores(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from app.client import ProblemError
 from app.devstack.zookeeper import ZooKeeper
 from app.domain.entities import Entity
+from tests.support.metrics import scrape
 from tests.support.proxy import Proxy, proxy
 from tests.support.service import Service
 from tests.support.stores import kafka_writes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.client import ConfplaneClient
+    from tests.support.metrics import Scraped
     from tests.support.servers import Database
 
 ALICE: Final = Entity.of(user="alice")
@@ -36,6 +38,11 @@ PATIENT: Final = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "300000"}
 """What is answered at once is told from what waits by this: no test takes as long."""
 ENTITIES: Final = 300
 NEVER: Final = 9_000_000_000_000_000_000
+
+
+async def figures(line: Line) -> Scraped:
+    """What /metrics tells."""
+    return await asyncio.to_thread(scrape, line.service)
 
 
 async def state(client: ConfplaneClient) -> dict[str, Any]:
@@ -111,7 +118,8 @@ class Line:
 async def test_a_cut_suspends_the_session_and_it_goes_on(
     line: Proxy, module_chroot: str, module_database: Database, tmp_path: Path
 ) -> None:
-    async with Line(line, module_chroot, module_database.service_dsn, tmp_path, LONG_MS) as client:
+    end = Line(line, module_chroot, module_database.service_dsn, tmp_path, LONG_MS)
+    async with end as client:
         await client.put("client-quotas", ALICE, RATE)
         found = await state_when(client, lambda found: found["mirror"] == "fresh")
         assert (found["status"], found["session"], found["staleMs"]) == ("ready", "connected", None)
@@ -125,9 +133,18 @@ async def test_a_cut_suspends_the_session_and_it_goes_on(
         await serves_the_old_copy(client)
         await refuses_writes_and_waits(client)
         await refused_at_once(waiting)
+        told = await figures(end)
+        assert (told.state("session_state"), told.state("mirror_state")) == ("suspended", "stale")
+        assert told("mirror_stale_seconds", cluster="default") * 1000 >= later["staleMs"]
+        assert told("session_state_seconds", cluster="default") * 1000 >= later["sessionMs"]
+        assert told("leader", cluster="default") == 0
         line.accepting = True
         found = await state_when(client, lambda found: found["mirror"] == "fresh")
         assert (found["status"], found["session"]) == ("ready", "connected")
+        told = await figures(end)
+        assert (told.state("session_state"), told.state("mirror_state")) == ("connected", "fresh")
+        assert told("session_transitions_total", cluster="default", state="connected") == 2
+        assert told("session_transitions_total", cluster="default", state="suspended") == 1
         read = await client.get("client-quotas", ALICE, strong=True)
         assert (read.body["quotas"], read.stale_ms) == (RATE, None)
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 3})
@@ -142,7 +159,8 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
     for number in range(ENTITIES):
         kafka_writes(zk, f"users/kept{number}", content)
     kafka_writes(zk, "users/removed", content)
-    async with Line(line, module_chroot, module_database.service_dsn, tmp_path, SHORT_MS) as client:
+    end = Line(line, module_chroot, module_database.service_dsn, tmp_path, SHORT_MS)
+    async with end as client:
         await client.put("client-quotas", ALICE, RATE)
         await state_when(client, lambda found: found["mirror"] == "fresh")
         writers = set(zk.get_children("/confplane/writers"))
@@ -165,6 +183,9 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         assert (found["status"], found["mirror"], found["loaded"]) == ("degraded", "stale", True)
         await serves_the_old_copy(client)
         await refuses_writes_and_waits(client)
+        told = await figures(end)
+        assert (told.state("session_state"), told.state("mirror_state")) == ("lost", "stale")
+        before = told("mirror_loads_total", cluster="default")
         deadline = time.monotonic() + 120
         while writers & set(zk.get_children("/confplane/writers")):
             assert time.monotonic() < deadline
@@ -178,6 +199,10 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         assert (await client.get("client-quotas", ALICE, strong=True)).stale_ms is None
         page = await client.request("GET", "client-quotas", params={"pageSize": "1000"})
         assert {item["id"] for item in page.body["items"]} == {*kept, ALICE.id, "user=added"}
+        told = await figures(end)
+        assert (told.state("session_state"), told.state("mirror_state")) == ("connected", "fresh")
+        assert told("mirror_loads_total", cluster="default") > before
+        assert told("mirror_gaps_total", cluster="default") >= 1
         over.set()
         assert await reading <= {(True, False), (False, True)}
         assert len(zk.get_children("/confplane/writers")) == 1

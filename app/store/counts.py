@@ -1,0 +1,71 @@
+"""What a cluster's store counts of itself, and the states that its session and its mirror are in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from app.services.figures import SECONDS, Figure, Histogram
+from app.services.ports import Conflict, MirrorState, SessionEnded, SessionState
+from app.store import transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.store.follower import Follower
+    from app.store.session import Keeper
+
+_UNKNOWN: Final = "unknown"
+_RESULTS: Final[dict[type, str]] = {
+    transactions.Applied: "committed",
+    Conflict: "conflict",
+    transactions.GuardConflict: "conflict",
+    transactions.RootsMissing: "conflict",
+    SessionEnded: "session_ended",
+    transactions.Refused: "refused",
+}
+
+
+class Transactions:
+    """Counts the transactions that were submitted, by what became of them."""
+
+    def __init__(self) -> None:
+        self._ended = {result: Histogram(SECONDS) for result in (*_RESULTS.values(), _UNKNOWN)}
+
+    def ended(self, verdict: transactions.Verdict | None, seconds: float) -> None:
+        """Count one; None is one whose reply did not come."""
+        self._ended[_RESULTS.get(type(verdict), _UNKNOWN)].add(seconds)
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        for result, histogram in self._ended.items():
+            yield Figure("transaction_duration_seconds", histogram, (result,))
+
+
+def of_session(keeper: Keeper) -> Iterator[Figure]:
+    """Return the figures of a session."""
+    now, seconds = keeper.state
+    yield Figure("session_state_seconds", seconds)
+    for state in SessionState:
+        yield Figure("session_state", state is now, (state.value,))
+        yield Figure("session_transitions", keeper.entered[state], (state.value,))
+
+
+def of_mirror(follower: Follower) -> Iterator[Figure]:
+    """Return the figures of a mirror."""
+    now = follower.state
+    for state in MirrorState:
+        yield Figure("mirror_state", state is now, (state.value,))
+    yield Figure("mirror_revision", follower.revision)
+    yield Figure("mirror_stale_seconds", (follower.stale_ms or 0) / 1000)
+    yield Figure("mirror_loads", follower.loads)
+    yield Figure("mirror_gaps", follower.gaps)
+    yield Figure("mirror_load_seconds", follower.load_s)
+    yield Figure("transactions_in_flight", follower.in_flight)
+    yield Figure("notifications", follower.notifications)
+    yield Figure("stray_notifications", len(follower.strays))
+    if (mirror := follower.mirror) is not None:
+        unread = len(mirror.forbidden) + len(mirror.unaddressed)
+        for tree, copy in mirror.trees.items():
+            yield Figure("entities", len(copy.nodes), (tree.value,))
+            unread += copy.defective
+        yield Figure("unreadable_znodes", unread)

@@ -1,0 +1,193 @@
+"""Metrics: what each part counts (app/services/figures.py), each with one name and one explanation, for Prometheus.
+
+The table below is all that there is; docs/operations.md says what to watch. Labels are the names of clusters, routes,
+facets, states, results and errors: few, known to the service, and never what a client names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics_exposition
+from prometheus_client.registry import Collector
+
+import app
+from app.services.figures import Figure, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from prometheus_client.metrics_core import Metric as Family
+
+    from app.services.figures import Measured
+
+PREFIX: Final = "confplane_"
+_Kind = type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]
+
+
+class Metric(NamedTuple):
+    """What a figure means."""
+
+    kind: _Kind
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+_C, _G, _H = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+_CLUSTER: Final = ("cluster",)
+
+METRICS: Final[dict[str, Metric]] = {
+    # the process
+    "build_info": Metric(_G, "1, with the version that runs", ("version",)),
+    "ready": Metric(_G, "1 while /readyz answers 200, as whoever asked it last was told"),
+    "stopping": Metric(_G, "1 once the process was told to stop"),
+    "warnings": Metric(_G, "Warnings of /readyz, as whoever asked it last was told; it has their texts"),
+    # requests
+    "http_requests": Metric(
+        _C,
+        "Requests that ended, by the route that they reached; 499 where nobody waited",
+        ("method", "route", "status"),
+    ),
+    "http_request_duration_seconds": Metric(_H, "Time from request to answer", ("method", "route")),
+    "http_requests_in_flight": Metric(_G, "Requests that are not answered yet"),
+    # changes
+    "alter_results": Metric(
+        _C,
+        "Entities of requests that write: applied, unchanged, validated, not_applied or unknown, and Kafka's error",
+        ("cluster", "facet", "outcome", "error"),
+    ),
+    "changes_in_flight": Metric(_G, "Changes that have begun and not ended"),
+    "idempotent_requests": Metric(
+        _C, "Requests with an Idempotency-Key: first, replayed, or taken_over from one that did not end", ("how",)
+    ),
+    "transaction_duration_seconds": Metric(
+        _H,
+        "Time of ZooKeeper transactions: committed, conflict, session_ended, refused; unknown where no reply came",
+        ("cluster", "result"),
+    ),
+    "transactions_in_flight": Metric(_G, "ZooKeeper transactions without a reply yet", _CLUSTER),
+    # the session and the mirror
+    "session_state": Metric(_G, "1 for the state that the ZooKeeper session is in", ("cluster", "state")),
+    "session_state_seconds": Metric(_G, "For how long it has been in that state", _CLUSTER),
+    "session_transitions": Metric(_C, "How often the ZooKeeper session came into a state", ("cluster", "state")),
+    "mirror_state": Metric(_G, "1 for the state that the copy of the configs is in", ("cluster", "state")),
+    "mirror_revision": Metric(_G, "The revision of the copy", _CLUSTER),
+    "mirror_stale_seconds": Metric(_G, "How long ago the copy could last be current; 0 while it is", _CLUSTER),
+    "mirror_loads": Metric(_C, "How often the copy was loaded", _CLUSTER),
+    "mirror_load_seconds": Metric(_G, "How long the last load took", _CLUSTER),
+    "mirror_gaps": Metric(_C, "How often notifications were missed, so that it was loaded again", _CLUSTER),
+    "entities": Metric(_G, "Entities in the copy, by the tree that they are stored in", ("cluster", "tree")),
+    "unreadable_znodes": Metric(_G, "Znodes that can't be read, decoded or addressed; /readyz names some", _CLUSTER),
+    # the cluster
+    "brokers_registered": Metric(_G, "1 where brokers are registered in ZooKeeper", _CLUSTER),
+    "frozen": Metric(_G, "1 while the cluster is frozen", _CLUSTER),
+    "notifications": Metric(_G, "Change notifications in ZooKeeper, as last seen", _CLUSTER),
+    "notifications_limit": Metric(_G, "How many there may be while brokers are registered", _CLUSTER),
+    "notifications_purged": Metric(_C, "Old notifications that this process deleted", _CLUSTER),
+    "stray_notifications": Metric(
+        _G, "Nodes among them that are none: they stop brokers from seeing changes", _CLUSTER
+    ),
+    # settling
+    "leader": Metric(_G, "1 on the process that leads: it settles, sweeps and records", _CLUSTER),
+    "settlements": Metric(
+        _C, "Changes that this process settled by their markers: committed or aborted", ("cluster", "outcome")
+    ),
+    "open_changes": Metric(_G, "Changes without an outcome, as the leader saw last", _CLUSTER),
+    "oldest_open_change_seconds": Metric(_G, "The age of the oldest of them; 0 where there is none", _CLUSTER),
+    "markers_released": Metric(_G, "Markers that this process is going to drop", _CLUSTER),
+    "markers_dropped": Metric(_C, "Markers that it has dropped", _CLUSTER),
+    "stray_markers": Metric(_G, "Markers of no change that the trail knows, as the leader saw last", _CLUSTER),
+    # the recorder
+    "external_changes": Metric(_C, "Changes of others that this process recorded", _CLUSTER),
+    "recorder_watermark": Metric(_G, "The revision up to which the trail is complete, on the leader", _CLUSTER),
+    "recorder_lag_seconds": Metric(
+        _G, "How long ago the leader's copy was such that the trail explains all of it", _CLUSTER
+    ),
+    "recorder_pending_entities": Metric(_G, "Entities that were touched and are not accounted for yet", _CLUSTER),
+    "recorder_refused_entities": Metric(_G, "Entities whose states Postgres can't take: not recorded", _CLUSTER),
+    # Postgres
+    "postgres_up": Metric(_G, "1 while Postgres answers; it is asked every few seconds at least"),
+    "postgres_faults": Metric(_C, "Times that it did not"),
+    "postgres_connections_in_use": Metric(_G, "Connections of the pool in use"),
+    "postgres_connections_limit": Metric(_G, "The size of the pool"),
+    "group_commit_rows": Metric(_H, "Rows that shared a statement and a commit", ("kind",)),
+    "group_commit_duration_seconds": Metric(_H, "Time of such a statement", ("kind",)),
+    "group_commit_waiting": Metric(_G, "Callers whose rows wait for the next one", ("kind",)),
+    "outcomes_kept": Metric(_G, "Outcomes that wait in memory for Postgres"),
+    "outcomes_differing": Metric(
+        _C, "Outcomes that differed from the one in the trail: config and trail may disagree. It should stay 0"
+    ),
+    # registrations
+    "registrations_held": Metric(_G, "Registrations of client software in memory"),
+    "registrations_pending": Metric(_G, "Registrations that wait to be written"),
+    "registrations_dropped": Metric(_C, "Registrations dropped for want of room; clients send them again"),
+}
+"""By name without the prefix, in the order in which they are rendered."""
+
+
+class Telemetry:
+    """Renders the figures of a process.
+
+    Args:
+        parts: All that count something.
+    """
+
+    def __init__(self, parts: Iterable[Measured]) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Figures([_Build(), *parts]))
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+
+    def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
+        """Return all figures and their content type, in OpenMetrics or in Prometheus' text format."""
+        if openmetrics:
+            body: bytes = openmetrics_exposition.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            return body, openmetrics_exposition.CONTENT_TYPE_LATEST
+        return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _Build:
+    """What runs."""
+
+    def figures(self) -> Iterator[Figure]:
+        yield Figure("build_info", 1, (app.__version__,))
+
+
+class _Figures(Collector):
+    """Turns figures into families, one for each name."""
+
+    def __init__(self, parts: Sequence[Measured]) -> None:
+        self._parts = parts
+
+    def collect(self) -> Iterator[Family]:
+        found: dict[str, list[tuple[tuple[str, ...], float | Histogram]]] = {name: [] for name in METRICS}
+        for part in self._parts:
+            for name, value, labels in part.figures():
+                found[name].append((labels, value))
+        for name, samples in found.items():
+            yield _family(name, samples)
+
+
+def _family(name: str, samples: Iterable[tuple[tuple[str, ...], float | Histogram]]) -> Family:
+    kind, text, labels = METRICS[name]
+    family = kind(PREFIX + name, text, labels=labels)
+    for values, value in samples:
+        if isinstance(family, HistogramMetricFamily):
+            assert isinstance(value, Histogram)  # noqa: S101 - for the type checker; as the table says
+            family.add_metric(values, _buckets(value), value.total)
+        else:
+            assert not isinstance(value, Histogram)  # noqa: S101 - as above
+            family.add_metric(values, value)
+    return family
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Return the counts as the formats have them: of all that is not above each bound."""
+    found: list[tuple[str, float]] = []
+    below = 0
+    for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
+        below += count
+        found.append((str(bound), below))
+    return found

@@ -1,0 +1,64 @@
+"""What a service tells of itself at ``/metrics``, as Prometheus would read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.service import Service
+
+
+class Scraped:
+    """One answer of ``/metrics``."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.families = {family.name: family for family in text_string_to_metric_families(text)}
+        samples = [sample for family in self.families.values() for sample in family.samples]
+        self._samples = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
+        assert len(self._samples) == len(samples), "a sample is there twice"
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, str]]]:
+        return ((name, dict(labels)) for name, labels in self._samples)
+
+    def get(self, name: str, **labels: str) -> float | None:
+        """Return one sample's value, None where it is not there; names are without ``confplane_``."""
+        return self._samples.get((f"confplane_{name}", tuple(sorted(labels.items()))))
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """Return one sample's value; it must be there."""
+        found = self.get(name, **labels)
+        assert found is not None, f"no {name}{labels} in\n{self.text}"
+        return found
+
+    def total(self, name: str, **labels: str) -> float:
+        """Add up the samples of a name that have these labels, and maybe others."""
+        wanted = labels.items()
+        return sum(
+            value
+            for (found, has), value in self._samples.items()
+            if found == f"confplane_{name}" and wanted <= dict(has).items()
+        )
+
+    def state(self, name: str, cluster: str = "default") -> str:
+        """Return the one state of a set of which just one is 1."""
+        found = {
+            dict(labels)["state"]: value
+            for (sample, labels), value in self._samples.items()
+            if sample == f"confplane_{name}" and dict(labels)["cluster"] == cluster
+        }
+        now = [state for state, value in found.items() if value]
+        assert len(now) == 1, found
+        return now[0]
+
+
+def scrape(service: Service) -> Scraped:
+    """Ask a service, without a token."""
+    answer = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return Scraped(answer.text)

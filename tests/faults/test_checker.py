@@ -59,6 +59,14 @@ def test_what_nobody_was_notified_of_nobody_has_to_know() -> None:
     assert rules(check(world.run())) == {reads.OLDER_THAN_TOLD}
 
 
+def test_others_may_go_on_with_a_parent_that_we_made() -> None:
+    world = some()
+    world.write(part("user=dora,client-id=billing", 1))
+    world.outside("user=dora", 2)
+    last(world.intents, entities=(replace(world.intents[-1].entities[0], version_read=None, czxid_read=None),))
+    assert check(world.run()) == []
+
+
 def test_what_the_processes_show_at_the_end() -> None:
     run = some().run()
     [mirror] = run.mirrors

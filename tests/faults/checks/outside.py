@@ -15,6 +15,7 @@ from tests.faults.checks.timeline import Timeline, shown
 
 if TYPE_CHECKING:
     from tests.faults.checks.facts import Change, Facts
+    from tests.faults.checks.timeline import State
 
 NO_TRAIL: Final = "a change of others has no trail"
 TWICE: Final = "a change of others is in the trail twice"
@@ -55,7 +56,7 @@ def _path(facts: Facts, timeline: Timeline, rows: list[Change]) -> None:
                 lines = (*other.lines(), *row.lines(), str(timeline.states[index]))
                 facts.add(TWICE, f"{path}: changes {other.id} and {row.id}", *lines)
                 return
-            if not facts.outside(path, timeline.states[index]):
+            if not facts.outside(path, timeline.states[index]) and not _only_a_parent(timeline.states[index]):
                 facts.add(OURS, f"change {row.id} of {path}", *row.lines(), str(timeline.states[index]))
                 return
         free -= set(span)
@@ -83,14 +84,19 @@ def _span(timeline: Timeline, row: Change, free: set[int]) -> range | None:
             if state.present and (state.czxid, state.version) == read:
                 return range(index + 1, last + 1)
         return None
-    # It read an absence: the one that the unbroken run of others begins with.
+    # It read an absence: the one that the unbroken run of others begins with, maybe on a parent that we made.
     first = last
-    while first - 1 in free and first - 1 > 0:
+    while first > 1 and (first - 1 in free or _only_a_parent(timeline.states[first - 1])):
         first -= 1
     for index in range(first - 1, last):
         if not timeline.states[index].present:
             return range(index + 1, last + 1)
     return None
+
+
+def _only_a_parent(state: State) -> bool:
+    """Say whether a znode was just made without content, as the parent of another; the trail has no row of that."""
+    return state.version == 0 and not state.config
 
 
 def _compare(facts: Facts, timeline: Timeline, row: Change, span: range) -> None:

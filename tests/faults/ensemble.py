@@ -44,10 +44,11 @@ class Member(zookeeper.ZooKeeper):
 
     stop_seconds = 20.0
 
-    def __init__(self, data_dir: Path, number: int, ports: Sequence[tuple[int, int, int]]) -> None:
+    def __init__(self, data_dir: Path, number: int, ports: Sequence[tuple[int, int, int]], sync_limit: int) -> None:
         super().__init__(data_dir, port=ports[number - 1][0], max_heap="160m", durable=False)
         self._number = number
         self._ports = ports
+        self._sync_limit = sync_limit
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -60,7 +61,8 @@ class Member(zookeeper.ZooKeeper):
         )
         with self._config.open("a", encoding="utf-8") as file:
             # A run reads the transaction logs afterwards, so that none of them may be purged: the last value counts.
-            file.write(f"initLimit=40\nsyncLimit=8\nautopurge.purgeInterval=0\nsnapCount=2000000\n{peers}")
+            limits = f"initLimit=40\nsyncLimit={self._sync_limit}\n"
+            file.write(f"{limits}autopurge.purgeInterval=0\nsnapCount=2000000\n{peers}")
 
     def _command(self) -> list[str]:
         # The heap of a young JVM is small enough for three of them; the rest is as in the dev stack.
@@ -92,12 +94,19 @@ class Member(zookeeper.ZooKeeper):
 
 
 class Ensemble:
-    """Three servers on 127.0.0.1, of which any two serve."""
+    """Three servers on 127.0.0.1, of which any two serve.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: Where they keep their data.
+        sync_limit: For how many ticks of half a second a leader bears followers that say nothing.
+    """
+
+    def __init__(self, directory: Path, *, sync_limit: int = 8) -> None:
         ports = stable_ports(3 * SIZE)
         triples = [(ports[3 * index], ports[3 * index + 1], ports[3 * index + 2]) for index in range(SIZE)]
-        self.members = [Member(directory / f"zookeeper-{number}", number, triples) for number in range(1, SIZE + 1)]
+        self.members = [
+            Member(directory / f"zookeeper-{number}", number, triples, sync_limit) for number in range(1, SIZE + 1)
+        ]
 
     @property
     def hosts(self) -> str:

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT: Final = Path(__file__).parents[2]
 COMPATIBILITY: Final = (ROOT / "docs/kafka-compatibility.md").read_text()
+GUARANTEES: Final = (ROOT / "docs/guarantees.md").read_text()
 ROWS: Final = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in COMPATIBILITY.partition("## Differences\n")[2].splitlines()
     if line.startswith("| ")
 ]
+
+
+def named_tests() -> Iterator[tuple[str, str]]:
+    """Yield (file, test) of all that docs/guarantees.md names; a bare name is of a file that its section begins with."""
+    for section in GUARANTEES.split("\n## "):
+        intro = section.partition("\n| promise |")[0].partition("\n| fact, ")[0]
+        files = re.findall(r"`([a-z_/]+\.py)`", intro)
+        for code in re.findall(r"`([^`\n]+)`", section):
+            if match := re.fullmatch(r"([a-z_/]+\.py)::(test_\w+)", code):
+                yield match[1], match[2]
+            elif re.fullmatch(r"test_\w+", code):
+                yield ",".join(files), code
+
+
+@pytest.mark.parametrize(("files", "test"), sorted(set(named_tests())), ids=lambda named: str(named)[:60])
+def test_each_test_that_the_guarantees_name_is_there(files: str, test: str) -> None:
+    texts = [(ROOT / "tests" / file).read_text() for file in files.split(",") if file]
+    assert sum(len(re.findall(rf"^(?:async )?def {test}\(", text, re.MULTILINE)) for text in texts) == 1
+
+
+def test_the_guarantees_name_many_tests() -> None:
+    assert len(set(named_tests())) >= 80
+
+
+def test_each_file_that_the_guarantees_name_is_there() -> None:
+    named = set(re.findall(r"`(?:tests/)?((?:[a-z_]+/)+test_[a-z_]+\.py)`", GUARANTEES))
+    assert named
+    assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])

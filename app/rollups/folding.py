@@ -30,7 +30,8 @@ def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
 
     Returns:
         ``tree, entity_id``
-        ``tail``: what those changes left: ``revision, change_id, version`` (null: removed), ``czxid``, ``config`` with
+        ``tail``: what those changes left: ``revision, change_id, version`` (null: removed), ``czxid`` (null: not told),
+        ``config`` with
         the values that the change tells, and ``told``: maps that tell the values of others, the newest first.
         ``gaps``: changes made on a state that no change before them left: ``revision, change_id, left_version`` by the
         change before, ``read_version``.
@@ -43,8 +44,7 @@ def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
     ).select(
         _tree(F.col("path")).alias("tree"),
         "entity_id", "change_id", "facet", "outcome", "revision", "version_read", "czxid_read", "version", "before",
-        "after",
-        F.when(F.col("version_read").isNull(), F.col("revision")).otherwise(F.col("czxid_read")).alias("czxid"),
+        "after", _czxid().alias("czxid"),
     )  # fmt: skip
     # Open ones have no revision: they come last, where they precede nothing.
     in_order = Window.partitionBy(*ENTITY).orderBy(F.asc_nulls_last("revision"))
@@ -57,7 +57,10 @@ def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
     )
     in_segment = Window.partitionBy(*ENTITY, "segment").orderBy(F.asc_nulls_last("revision"))
     by_facet = [
-        F.last(F.when(F.col("facet") == facet, F.struct("revision", "after")), ignorenulls=True).over(in_segment)
+        F.last(
+            F.when((F.col("facet") == facet) & (F.col("outcome") == COMMITTED), F.struct("revision", "after")),
+            ignorenulls=True,
+        ).over(in_segment)
         for facet in _FACETS
     ]
     newest_first = F.transform(
@@ -125,6 +128,17 @@ def _tree(path: Column) -> Column:
     return F.when(F.startswith(path, F.lit(f"{separate}/")), F.lit(separate)).otherwise(F.lit(Tree.CONFIG.value))
 
 
+def _czxid() -> Column:
+    """Return the zxid that made the znode which a change left; null where the trail does not tell it.
+
+    A run of others that made it, maybe after it was gone, has more writes than versions: the making is one.
+    """
+    read, made = F.col("version_read"), F.col("writes") != F.col("version") - F.col("version_read")
+    by_us = F.when(read.isNull(), F.col("revision")).otherwise(F.col("czxid_read"))
+    by_others = F.when(read.isNotNull() & ~F.coalesce(made, F.expr("false")), F.col("czxid_read"))
+    return F.when(F.col("writes").isNull(), by_us).otherwise(by_others)
+
+
 def _joins_on() -> Column:
     """Say whether a change was made on the very state that the change before it left."""
     previous, version = F.col("previous"), F.col("version_read")
@@ -132,7 +146,8 @@ def _joins_on() -> Column:
         F.when(F.col("outcome") == OPEN, F.expr("true"))
         .when(previous["version"].isNull(), version.isNull())  # there is none, or it removed the znode
         .otherwise(
-            F.coalesce((version == previous["version"]) & (F.col("czxid_read") == previous["czxid"]), F.expr("false"))
+            F.coalesce(version == previous["version"], F.expr("false"))
+            & F.coalesce(F.col("czxid_read") == previous["czxid"], F.expr("true"))
         )
     )
 

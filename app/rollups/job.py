@@ -1,7 +1,8 @@
 """What a job is: a pure function of frames, with what its callers need to know of it.
 
 Each module of :mod:`app.rollups.jobs` ends with ``JOB = Job(...)``. A transform takes its frames and options by name,
-reads nothing else, and starts no Spark action; the runner reads the frames, publishes what it returns, and counts.
+reads nothing else, and starts no Spark action; the runner reads the frames, publishes what it returns, and counts. What
+a transform uses several times it persists, and the runner clears Spark's cache after each job.
 """
 
 from __future__ import annotations

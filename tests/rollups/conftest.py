@@ -32,3 +32,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
     spark.stop()
+
+
+@pytest.fixture(autouse=True)
+def _cache(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Jobs keep in Spark's cache what they use several times; whoever runs them clears it."""
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").catalog.clearCache()

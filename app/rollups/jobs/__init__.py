@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.rollups.jobs import activity, compatibility, impact, integrity, quotas
+from app.rollups.jobs import activity, compatibility, drift, impact, integrity, quotas
 
-JOBS: Final = {job.name: job for job in (compatibility.JOB, impact.JOB, quotas.JOB, activity.JOB, integrity.JOB)}
+JOBS: Final = {
+    job.name: job for job in (compatibility.JOB, drift.JOB, impact.JOB, quotas.JOB, activity.JOB, integrity.JOB)
+}
 """In the order in which they are run and listed."""

@@ -20,6 +20,7 @@ Brokers are those that have an entry of their own. What their files set is below
 nothing. Topics that set nothing themselves follow their brokers; see ``drift``.
 
 Costs what :func:`app.rollups.levels.deciding` does, and a shuffle of a row per client and default that it falls under.
+The znodes, and what decides for each client, are kept in Spark's cache meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from app.domain.client_configs import SUPPORTED_CONFIGS
 from app.domain.entities import EntityType
 from app.domain.facets import FacetName, Tree
 from app.domain.quotas import QUOTA_KEYS
-from app.rollups.columns import client_part, entity_type, is_named, user_id
+from app.rollups.columns import entity_type, is_named, user_id
 from app.rollups.job import Job
 from app.rollups.levels import (
     CLIENT_QUOTAS,
@@ -47,7 +48,7 @@ from app.rollups.levels import (
 from app.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, GroupedData
 
 EXAMPLES: Final = 20
 
@@ -75,22 +76,32 @@ _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
     """Return the rows; see the module."""
-    readable = znodes.where("entity_id IS NOT NULL AND NOT undecodable AND NOT forbidden")
-    return _of_quotas(registrations, readable).unionByName(
-        _of_client_configs(registrations, readable)
-    ).unionByName(_of_brokers(readable))  # fmt: skip
+    # Both are used several times over, and reading them again would ask ZooKeeper and Postgres again.
+    readable = (
+        znodes.where("entity_id IS NOT NULL AND NOT undecodable AND NOT forbidden")
+        .select("tree", "entity_id", "config", "undecodable", "forbidden")
+        .persist()
+    )
+    clients = registrations.groupBy("entity_id").agg(
+        F.array_distinct(F.flatten(F.collect_set("supported_configs"))).alias("supports")
+    )
+    entries = quota_entries(readable)
+    decided = (
+        by_key(deciding(registered_clients(registrations), entries))
+        .select("entity_id", "user", "client", "config_key", F.coalesce("level", F.lit(_NOWHERE)).alias("decider"))
+        .persist()
+    )
+    defaults = entries.select(F.col("source").alias("default_id"), F.explode("quotas").alias("config_key", "value"))
+    listed = _set_for_some(defaults), _client_configs(readable), _of_brokers(readable)
+    under = (
+        _under_quotas(decided, listed[0]),
+        _under_client_configs(clients, readable, listed[1]),
+        _under_brokers(readable, listed[2]),
+    )
+    return _of_every_client(decided, defaults).unionByName(_counted(_union(under), _union(listed)))
 
 
 # -- client quotas
-
-
-def _of_quotas(registrations: DataFrame, znodes: DataFrame) -> DataFrame:
-    entries = quota_entries(znodes)
-    decided = by_key(deciding(registered_clients(registrations), entries)).select(
-        "entity_id", "user", "client", "config_key", "level"
-    )
-    defaults = entries.select(F.col("source").alias("default_id"), F.explode("quotas").alias("config_key", "value"))
-    return _of_every_client(decided, defaults).unionByName(_of_some_clients(decided, defaults))
 
 
 def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
@@ -99,9 +110,9 @@ def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
     Who decides what for how many is all that is needed of the clients, so each is looked at once.
     """
     # By key and deciding level: the level of what is unlimited is behind all others.
-    ranked = decided.select("entity_id", "config_key", F.coalesce("level", F.lit(_NOWHERE)).alias("decider"))
-    counts = ranked.groupBy("config_key", "decider").agg(F.count("*").alias("clients"))
-    examples = _first(ranked, "config_key", "decider")
+    counts = _numbered(decided.select("config_key", "decider", "entity_id"), "config_key", "decider").agg(
+        F.count("*").alias("clients"), _first_ids(F.expr("true")).alias("examples")
+    )
     levels = decided.sparkSession.createDataFrame(
         [(level, default_id, key) for level, default_id in EVERYWHERE.items() for key in CLIENT_QUOTAS],
         "level int, default_id string, config_key string",
@@ -109,7 +120,7 @@ def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
     affected = F.col("decider") >= F.col("level")
     clients = F.coalesce("clients", F.lit(0))
     return (
-        levels.join(counts.join(examples, ["config_key", "decider"]), "config_key", "left")
+        levels.join(counts, "config_key", "left")
         .groupBy("default_id", "config_key")
         .agg(
             F.sum(F.when(affected, clients).otherwise(0)).alias("affected"),
@@ -130,115 +141,130 @@ def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
     )
 
 
-def _of_some_clients(decided: DataFrame, defaults: DataFrame) -> DataFrame:
-    """Tell of the defaults of one user's client-ids, and of one client-id's users, that are set."""
+def _set_for_some(defaults: DataFrame) -> DataFrame:
+    """Return the defaults of one user's client-ids, and of one client-id's users, that are set."""
     named_user = is_named(F.col("default_id"), EntityType.USER)
     named_client = is_named(F.col("default_id"), EntityType.CLIENT_ID)
-    listed = defaults.where(entity_type(F.col("default_id")) == "user,client-id").select(
+    of_pairs = defaults.where(entity_type(F.col("default_id")) == "user,client-id")
+    return of_pairs.where(named_user != named_client).select(
         F.lit(FacetName.CLIENT_QUOTAS.value).alias("facet"), "default_id", "config_key", "value"
+    )  # fmt: skip
+
+
+def _under_quotas(decided: DataFrame, listed: DataFrame) -> DataFrame:
+    of_user = F.concat("user", F.lit(f",{EntityType.CLIENT_ID.value}"))
+    of_client = F.concat(F.lit(f"{EntityType.USER.value},"), "client")
+    both = F.array(
+        *(
+            F.struct(default_id.alias("default_id"), (F.col("decider") >= level).alias("affected"))
+            for default_id, level in ((of_user, _LEVEL_OF_USER), (of_client, _LEVEL_OF_CLIENT))
+        )
     )
-    of_user = listed.where(named_user & ~named_client).withColumn("user", user_id(F.col("default_id")))
-    of_client = listed.where(~named_user & named_client).withColumn("client", client_part(F.col("default_id")))
-    clients = decided.withColumn("decider", F.coalesce("level", F.lit(_NOWHERE)))
-    under = [
-        clients.join(of_user, ["user", "config_key"]).withColumn("affected", F.col("decider") >= _LEVEL_OF_USER),
-        clients.join(of_client, ["client", "config_key"]).withColumn("affected", F.col("decider") >= _LEVEL_OF_CLIENT),
-    ]
-    falls_under = [
-        each.select(*_KEY, "value", "entity_id", "affected", F.expr("true").alias("supported")) for each in under
-    ]
-    return _counted(falls_under[0].unionByName(falls_under[1]), listed.where(named_user != named_client))
+    falls = decided.select("entity_id", "config_key", F.inline(both))
+    return falls.join(listed, ["default_id", "config_key"]).select(
+        *_KEY, "entity_id", "affected", F.expr("true").alias("supported")
+    )
 
 
 # -- client configs
 
 
-def _of_client_configs(registrations: DataFrame, znodes: DataFrame) -> DataFrame:
-    entries = (
+def _client_configs(znodes: DataFrame, *, of_users: bool = True) -> DataFrame:
+    """Return what users set, the default of their client-ids; or what their client-ids set."""
+    is_pair = F.contains("entity_id", F.lit(","))
+    return (
         znodes.where(entity_type(F.col("entity_id")).isin("user", "user,client-id"))
         .where(is_named(F.col("entity_id"), EntityType.USER))
-        .select(F.col("entity_id").alias("source"), F.explode("config").alias("config_key", "value"))
+        .where(~is_pair if of_users else is_pair)
+        .select(
+            F.lit(FacetName.CLIENT_CONFIGS.value).alias("facet"),
+            F.col("entity_id").alias("default_id"),
+            F.explode("config").alias("config_key", "value"),
+        )
         .where(~F.col("config_key").isin(*QUOTA_KEYS, *_SCRAM, SUPPORTED_CONFIGS))
         .where("value IS NOT NULL")
     )
-    defaults = entries.where(~F.contains("source", F.lit(","))).withColumnRenamed("source", "default_id")
-    own = entries.where(F.contains("source", F.lit(","))).select(
-        F.col("source").alias("entity_id"), "config_key", F.expr("true").alias("own")
+
+
+def _under_client_configs(clients: DataFrame, znodes: DataFrame, listed: DataFrame) -> DataFrame:
+    own = _client_configs(znodes, of_users=False).select(
+        F.col("default_id").alias("entity_id"), "config_key", F.expr("true").alias("own")
     )
-    supported = registrations.groupBy("entity_id").agg(
-        F.array_distinct(F.flatten(F.collect_set("supported_configs"))).alias("supports")
-    )
-    clients = registered_clients(registrations).withColumnRenamed("user", "default_id").drop("client")
-    under = (
-        clients.join(supported, "entity_id")
-        .join(defaults, "default_id")
+    return (
+        clients.withColumn("default_id", user_id(F.col("entity_id")))
+        .join(listed, "default_id")
         .join(own, ["entity_id", "config_key"], "left")
         .select(
-            F.lit(FacetName.CLIENT_CONFIGS.value).alias("facet"),
-            "default_id",
-            "config_key",
-            "value",
+            *_KEY,
             "entity_id",
             F.col("own").isNull().alias("affected"),
             F.array_contains("supports", F.col("config_key")).alias("supported"),
         )
     )
-    return _counted(under, defaults.select(F.lit(FacetName.CLIENT_CONFIGS.value).alias("facet"), *_KEY[1:], "value"))
 
 
 # -- brokers
 
 
 def _of_brokers(znodes: DataFrame) -> DataFrame:
-    brokers = znodes.where(F.col("tree") == Tree.CONFIG.value).where(entity_type(F.col("entity_id")) == "broker")
-    defaults = brokers.where(F.col("entity_id") == EntityType.BROKER.value).select(
+    return znodes.where(F.col("tree") == Tree.CONFIG.value).where(F.col("entity_id") == EntityType.BROKER.value).select(
         F.lit(FacetName.CONFIGS.value).alias("facet"),
         F.col("entity_id").alias("default_id"),
         F.explode("config").alias("config_key", "value"),
+    )  # fmt: skip
+
+
+def _under_brokers(znodes: DataFrame, listed: DataFrame) -> DataFrame:
+    brokers = znodes.where(F.col("tree") == Tree.CONFIG.value).where(is_named(F.col("entity_id"), EntityType.BROKER))
+    return brokers.crossJoin(F.broadcast(listed)).select(
+        *_KEY,
+        "entity_id",
+        (~F.map_contains_key("config", F.col("config_key"))).alias("affected"),
+        F.expr("true").alias("supported"),
     )
-    under = (
-        brokers.where(is_named(F.col("entity_id"), EntityType.BROKER))
-        .crossJoin(F.broadcast(defaults))
-        .select(
-            *_KEY,
-            "value",
-            "entity_id",
-            (~F.map_contains_key("config", F.col("config_key"))).alias("affected"),
-            F.expr("true").alias("supported"),
-        )
-    )
-    return _counted(under, defaults)
+
+
+# -- all
+
+
+def _union(frames: tuple[DataFrame, ...]) -> DataFrame:
+    first, *others = frames
+    for each in others:
+        first = first.unionByName(each)
+    return first
 
 
 def _counted(under: DataFrame, listed: DataFrame) -> DataFrame:
     """Count who falls under each default; defaults that nobody falls under have a row as well."""
-    counts = under.groupBy(*_KEY).agg(
-        F.count_if("affected").alias("affected"),
-        F.count_if(~F.col("affected")).alias("overridden"),
-        F.count_if(F.col("affected") & ~F.col("supported")).alias("unsupported"),
-    )
+    affected = F.col("affected")
+    counts = _numbered(under, *_KEY, "affected").agg(
+        F.count("*").alias("clients"), F.count_if(~F.col("supported")).alias("ignoring"),
+        _first_ids(affected).alias("found"),
+    )  # fmt: skip
     zero = F.lit(0).cast("long")
-    return (
-        listed.join(counts, list(_KEY), "left")
-        .join(_first(under.where("affected"), *_KEY), list(_KEY), "left")
-        .select(
-            *_KEY,
-            "value",
-            *(F.coalesce(name, zero).alias(name) for name in ("affected", "overridden", "unsupported")),
-            F.coalesce("examples", F.array().cast(TEXTS)).alias("examples"),
-        )
+    totals = counts.groupBy(*_KEY).agg(
+        F.sum(F.when(affected, F.col("clients")).otherwise(zero)).alias("affected"),
+        F.sum(F.when(affected, zero).otherwise(F.col("clients"))).alias("overridden"),
+        F.sum(F.when(affected, F.col("ignoring")).otherwise(zero)).alias("unsupported"),
+        F.flatten(F.collect_list("found")).alias("examples"),
+    )
+    return listed.join(totals, list(_KEY), "left").select(
+        *_KEY,
+        "value",
+        *(F.coalesce(name, zero).alias(name) for name in ("affected", "overridden", "unsupported")),
+        F.coalesce("examples", F.array().cast(TEXTS)).alias("examples"),
     )
 
 
-def _first(rows: DataFrame, *group: str) -> DataFrame:
-    """Return the first entity ids of each group, in order, as ``examples``."""
-    rank = F.row_number().over(Window.partitionBy(*group).orderBy("entity_id"))
-    return (
-        rows.select(*group, "entity_id", rank.alias("rank"))
-        .where(F.col("rank") <= EXAMPLES)
-        .groupBy(*group)
-        .agg(_shortened(F.collect_list("entity_id")).alias("examples"))
-    )
+def _numbered(rows: DataFrame, *group: str) -> GroupedData:
+    """Group rows, numbered by their entity ids, so that the first ones can be told without holding all."""
+    in_order = Window.partitionBy(*group).orderBy("entity_id")
+    return rows.withColumn("number", F.row_number().over(in_order)).groupBy(*group)
+
+
+def _first_ids(condition: Column) -> Column:
+    """Return the first entity ids of a group."""
+    return _shortened(F.collect_list(F.when(condition & (F.col("number") <= EXAMPLES), F.col("entity_id"))))
 
 
 def _shortened(ids: Column) -> Column:

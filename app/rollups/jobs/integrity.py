@@ -42,7 +42,8 @@ Nobody has to stop for it. A znode is compared with the changes up to its own mz
 option ``floor``, which every read has seen. What committed later is left aside.
 
 A missing row is found by what follows it. If all rows of an entity are missing, and the recorder has its state, it
-looks like one that was there before.
+looks like one that was there before. The other way round, where others deleted a znode from before the trail began and
+made it again with the very same content, there is no row, and the next change looks like one behind a ``gap``.
 
 Costs one shuffle of all changes by entity, sorted by revision, with running values only; after that one row per entity,
 joined with the znodes and the states.
@@ -136,7 +137,8 @@ def _expected(entity: Column) -> Column:
     """
     state, last = entity["state"], entity["last"]
     same_state = (state["present"] == last["version"].isNotNull()) & (
-        ~state["present"] | ((state["version"] == last["version"]) & (state["czxid"] == last["czxid"]))
+        ~state["present"]
+        | ((state["version"] == last["version"]) & F.coalesce(state["czxid"] == last["czxid"], F.expr("true")))
     )
     contents = F.struct(
         F.when(last["version"].isNotNull(), content_of(last)).otherwise(nothing()).alias("by_trail"),
@@ -157,7 +159,9 @@ def _expected(entity: Column) -> Column:
             F.when(counts, state["present"]).otherwise(last["version"].isNotNull()).alias("present"),
             content.alias("content"),
             F.when(~counts, last["version"]).when(state["present"], state["version"]).alias("version"),
-            F.when(counts, state["czxid"]).otherwise(last["czxid"]).alias("czxid"),
+            F.when(counts | (last["czxid"].isNull() & _sure(state["version"] == last["version"])), state["czxid"])
+            .otherwise(last["czxid"])
+            .alias("czxid"),
             F.when(counts, state["mzxid"]).otherwise(last["revision"]).alias("since"),
             last["revision"].alias("trail_revision"),
             last["change_id"].alias("change_id"),
@@ -248,8 +252,8 @@ JOB: Final = Job(
     name="integrity",
     inputs={
         "changes": (
-            "change_id", "entity_id", "facet", "path", "version_read", "czxid_read", "before", "after", "outcome",
-            "revision", "version",
+            "change_id", "entity_id", "facet", "path", "version_read", "czxid_read", "writes", "before", "after",
+            "outcome", "revision", "version",
         ),
         "states": ("tree", "entity_id", "present", "czxid", "version", "mzxid", "content"),
         "znodes": (

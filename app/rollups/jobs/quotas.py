@@ -19,7 +19,8 @@ itself (KIP-13, KIP-55), so the totals are what one broker may be asked for, and
 ``share``        ``value / capacity``; above 1 the quotas promise more than there is
 ================ ======================================================================================================
 
-Costs what :func:`app.rollups.levels.deciding` does, and one shuffle of a row per budget.
+Costs what :func:`app.rollups.levels.deciding` does, and one shuffle of a row per budget. The entries, and what decides
+for each client, are kept in Spark's cache meanwhile.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ _DECIMAL: Final = r"^\s*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 
 def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[str, float]) -> DataFrame:
     """Return the rows; see the module."""
-    decided = by_key(deciding(registered_clients(registrations), quota_entries(znodes)))
+    entries = quota_entries(znodes).persist()
+    decided = by_key(deciding(registered_clients(registrations), entries)).persist()
     clients = decided.select(
         "config_key",
         "entity_id",
@@ -118,9 +120,10 @@ def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[
 
 def _number(stored: Column) -> Column:
     """Read a stored quota as brokers do; null where they can't, or where it is negative."""
-    number = F.trim(stored).try_cast("double")
-    readable = F.when(F.col("config_key").isin(*_INTEGRAL), stored.rlike(_WHOLE)).otherwise(stored.rlike(_DECIMAL))
-    return F.when(readable & (number < float("inf")), number)
+    whole = F.when(stored.rlike(_WHOLE), stored.try_cast("long").cast("double"))
+    decimal = F.when(stored.rlike(_DECIMAL), F.trim(stored).try_cast("double"))
+    number = F.when(F.col("config_key").isin(*_INTEGRAL), whole).otherwise(decimal)
+    return F.when(number < float("inf"), number)
 
 
 def _budget() -> Column:

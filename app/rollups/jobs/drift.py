@@ -1,0 +1,198 @@
+"""Which values of a config are in force across brokers, and across topics, and who deviates from most?
+
+One row per entity type, config key and value in force. Keys are those that at least one of them sets, or the default of
+all brokers does; a key of one row has the same value everywhere.
+
+================ ======================================================================================================
+``entity_type``  ``broker`` or ``topic``
+``config_key``   the key
+``rank``         1 is what most have; all others deviate
+``state``        ``value``; ``secret``, which is told apart by its fingerprint; ``none`` where there is no value at all
+``value``        in the form of its type, so that ``compact, delete`` is ``compact,delete``; null unless ``value``
+``fingerprint``  of a secret, keyed; null otherwise, and where the encoder's secret is not known: those are one row then
+``entities``     how many brokers or topics have it in force
+``own``          how many of these set it themselves; the others have it from a default
+``total``        how many brokers or topics there are
+``examples``     ids of up to :data:`EXAMPLES` of those that deviate, the first in order; empty for rank 1
+================ ======================================================================================================
+
+In force on a broker is what is set for it, over the default of all brokers, over Kafka's (KIP-226). Entries that
+brokers leave out count as not set. On a topic it is what the topic sets, over the default of all brokers for the config
+behind it, over Kafka's. Brokers' own files are not known here: a value that they set, below the dynamic levels, is
+taken for Kafka's default. What is set for single brokers is left aside on topics, as partitions move.
+
+Brokers are those that have an entry of their own; topics all that have a znode, which brokers make with the topic.
+Znodes that can't be read are left out.
+
+Costs a row per topic and key, and a sort of these by id within a value; a Python function runs once per broker, and
+once per different value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from app.domain.broker_keys import is_sensitive
+from app.domain.broker_levels import Level, Levels, effective_broker, left_out
+from app.domain.definitions import topic_configs
+from app.domain.entities import EntityType
+from app.domain.facets import Tree
+from app.domain.topics import effective_topic
+from app.rollups.columns import entity_type, is_named
+from app.rollups.job import Job
+from app.rollups.schemas import CONFIG, TEXTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+EXAMPLES: Final = 20
+
+OUTPUT: Final = StructType(
+    [
+        StructField("entity_type", StringType(), nullable=False),
+        StructField("config_key", StringType(), nullable=False),
+        StructField("rank", IntegerType(), nullable=False),
+        StructField("state", StringType(), nullable=False),
+        StructField("value", StringType()),
+        StructField("fingerprint", StringType()),
+        StructField("entities", LongType(), nullable=False),
+        StructField("own", LongType(), nullable=False),
+        StructField("total", LongType(), nullable=False),
+        StructField("examples", TEXTS, nullable=False),
+    ]
+)
+
+_IN_FORCE: Final = StructType([StructField("state", StringType()), StructField("value", StringType())])
+_KEY: Final = ("entity_type", "config_key")
+_VALUE: Final = ("state", "value", "fingerprint")
+_BROKER: Final = EntityType.BROKER.value
+_TOPIC: Final = EntityType.TOPIC.value
+
+
+def transform(*, znodes: DataFrame) -> DataFrame:
+    """Return the rows; see the module."""
+    nodes = (
+        znodes.where(F.col("tree") == Tree.CONFIG.value)
+        .where("entity_id IS NOT NULL AND NOT undecodable AND NOT forbidden")
+        .where(entity_type(F.col("entity_id")).isin(_BROKER, _TOPIC))
+        .select(entity_type(F.col("entity_id")).alias("entity_type"), "entity_id", "config", "fingerprints")
+        .persist()
+    )
+    of_brokers = nodes.where(F.col("entity_type") == _BROKER)
+    default = (
+        of_brokers.where(F.col("entity_id") == _BROKER)
+        .agg(F.first("config").alias("config"), F.first("fingerprints").alias("fingerprints"))
+        .select(
+            _or_nothing(_counted("config", F.lit(Level.DEFAULT.value))).alias("default_config"),
+            _or_nothing(F.col("fingerprints")).alias("default_fingerprints"),
+        )
+    )
+    brokers = of_brokers.where(is_named(F.col("entity_id"), EntityType.BROKER)).withColumn(
+        "config", _counted("config", F.lit(Level.BROKER.value))
+    )
+    entities = brokers.unionByName(nodes.where(F.col("entity_type") == _TOPIC))
+    found = _with_values(entities, default)
+    # Of each text that is set, how many set it, and who first; those that set none are one group.
+    texts = (*_KEY, "is_own", "stored", "fingerprint")
+    in_order = Window.partitionBy(*texts).orderBy("entity_id")
+    first_ids = F.collect_list(F.when(F.col("number") <= EXAMPLES, F.col("entity_id")))
+    of_texts = (
+        found.withColumn("number", F.row_number().over(in_order))
+        .groupBy(*texts)
+        .agg(F.count("*").alias("entities"), first_ids.alias("examples"))
+        .crossJoin(F.broadcast(default.select("default_config")))
+        .withColumn("in_force", _in_force(*_KEY, "is_own", "stored", "default_config"))
+    )
+    of_values = (
+        of_texts.select(*_KEY, "in_force.*", "fingerprint", "is_own", "entities", "examples")
+        .groupBy(*_KEY, *_VALUE)
+        .agg(
+            F.sum("entities").alias("entities"),
+            F.sum(F.when(F.col("is_own"), F.col("entities")).otherwise(0)).alias("own"),
+            F.flatten(F.collect_list("examples")).alias("examples"),
+        )
+    )
+    by_count = Window.partitionBy(*_KEY).orderBy(F.desc("entities"), *_VALUE)
+    rank = F.row_number().over(by_count)
+    return of_values.withColumns({"rank": rank, "total": F.sum("entities").over(Window.partitionBy(*_KEY))}).withColumn(
+        "examples",
+        F.when(F.col("rank") > 1, F.slice(F.array_sort("examples"), 1, EXAMPLES)).otherwise(F.array().cast(TEXTS)),
+    )
+
+
+def _with_values(entities: DataFrame, default: DataFrame) -> DataFrame:
+    """Return a row per entity and key: what it sets itself, or else what a broker has from the default of all."""
+    of_default = default.select(
+        F.lit(_BROKER).alias("entity_type"), F.explode(F.map_keys("default_config")).alias("key")
+    )
+    keys = (
+        entities.select("entity_type", F.explode(F.map_keys("config")).alias("key"))
+        .unionByName(of_default)
+        .distinct()
+        .withColumnRenamed("key", "config_key")
+        .crossJoin(default)
+    )
+    key, is_broker = F.col("config_key"), F.col("entity_type") == _BROKER
+    is_own = F.map_contains_key("config", key)
+    has_default = is_broker & F.map_contains_key("default_config", key)
+    return entities.join(F.broadcast(keys), "entity_type").select(
+        *_KEY,
+        "entity_id",
+        is_own.alias("is_own"),
+        F.when(is_own, F.col("config")[key]).alias("stored"),
+        F.when(is_own, F.col("fingerprints")[key])
+        .when(has_default, F.col("default_fingerprints")[key])
+        .alias("fingerprint"),
+    )
+
+
+def _or_nothing(values: Column) -> Column:
+    return F.coalesce(values, F.create_map().cast(CONFIG))
+
+
+@F.udf(returnType=CONFIG, useArrow=False)
+def _counted(config: Mapping[str, str | None] | None, level: str) -> dict[str, str | None] | None:
+    """Return a stored level of a broker without the entries that brokers leave out."""
+    if config is None:
+        return None
+    # Of secrets nothing is known but that they are texts.
+    return {name: value for name, value in config.items() if left_out(name, value or "", Level(level)) is None}
+
+
+@F.udf(returnType=_IN_FORCE, useArrow=False)
+def _in_force(
+    kind: str,
+    key: str,
+    is_own: bool,  # noqa: FBT001 - a column
+    stored: str | None,
+    default: Mapping[str, str | None],
+) -> tuple[str, str | None]:
+    """Return what a text that an entity sets comes to, or what it has that sets none."""
+    told = {name: value for name, value in default.items() if value is not None}
+    own = {key: stored} if is_own and stored is not None else {}
+    if kind == _BROKER:
+        hidden = is_sensitive(key) or (is_own and stored is None)
+        is_set = is_own or key in default
+        value = effective_broker(key, Levels(default=told, broker=own)).value
+    else:
+        hidden = key not in topic_configs() or (is_own and stored is None)
+        is_set = is_own
+        value = effective_topic(key, own, Levels(default=told)).value
+    if hidden:
+        return ("secret" if is_set else "none"), None
+    return ("none" if value is None else "value"), value
+
+
+JOB: Final = Job(
+    name="drift",
+    inputs={"znodes": ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden")},
+    output=OUTPUT,
+    key=(*_KEY, "rank"),
+    transform=transform,
+)

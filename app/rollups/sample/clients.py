@@ -1,0 +1,69 @@
+"""Clients that register: each has a software whose version moves on, and is seen once a day when it is up."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from app.rollups.sample.population import client_entities
+from app.rollups.sample.trail import DAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.rollups.sample.population import Member
+    from app.rollups.sample.trail import Plan, Row
+
+_SOFTWARE: Final = (
+    ("apache-kafka-java", ("3.5.1", "3.6.2", "3.7.1", "3.8.0", "3.9.1")),
+    ("librdkafka", ("2.3.0", "2.4.0", "2.6.1")),
+    ("confplane-python", ("0.1.0", "0.2.0")),
+    ("kafka-go", ("v0.4.47",)),
+    ("<b>odd</b>, Zoë", ("1 & 2", "")),
+)
+_PRODUCER: Final = ["acks"]
+_CONSUMER: Final = ["heartbeat.interval.ms", "session.timeout.ms"]
+_SETS: Final[tuple[list[str], ...]] = (
+    _PRODUCER,
+    _CONSUMER,
+    ["acks", "heartbeat.interval.ms", "session.timeout.ms"],
+    [],
+)
+_US_OF_DAY: Final = 86_400_000_000
+
+
+def events(plan: Plan, members: list[Member]) -> Iterator[Row]:
+    """Yield the rows of ``REGISTRATION_EVENTS``, by id."""
+    chosen = random.Random(f"clients {plan.seed}")  # noqa: S311 - made-up data
+    clients = client_entities(members, chosen)
+    count = plan.events // 2 if clients else 0
+    begin = int(plan.begin.timestamp()) * 1_000_000
+    day, today = 0, set[tuple[str, int, int]]()
+    for number in range(1, count + 1):
+        passed = number / count
+        at = begin + int(passed * DAYS * _US_OF_DAY)
+        if at // _US_OF_DAY != day:
+            day, today = at // _US_OF_DAY, set()
+        if chosen.random() < 0.0005:
+            entity = None if chosen.random() < 0.004 else clients[int(len(clients) * chosen.random())]
+            yield number, "cleared", entity, None, None, None, None, at
+            today = set()
+            continue
+        while True:
+            index = int(len(clients) * chosen.random() ** 2)
+            draw = index * 2_654_435_761 % 2**32 / 2**32
+            name, versions = _SOFTWARE[int(len(_SOFTWARE) * draw**2)]
+            # Each upgrades when it does; some that are late run two versions at a time.
+            newest = passed * 1.6 - draw * 0.6 + (0.2 if chosen.random() < 0.1 else 0)
+            version = versions[max(0, min(len(versions) - 1, int(newest * len(versions))))]
+            role = int(draw * 997) % 3 if chosen.random() < 0.9 else int(4 * chosen.random())
+            seen = (name + version, index, role)
+            if seen not in today:
+                break
+            # Everybody was here today: tell of the next day's first.
+            if len(today) >= len(clients):
+                today = set()
+        today.add(seen)
+        # A batch may wait for a while before it is written.
+        waited = int(chosen.random() * (3_600_000_000 if chosen.random() < 0.01 else 1_000_000))
+        yield number, "seen", clients[index], name, version, _SETS[role], at - waited, at

@@ -1,0 +1,42 @@
+-- A change of two keys counts in two rows, one of no key under the empty key.
+WITH altered AS (
+  SELECT
+    make_timestamp(epoch_us(created_at))::DATE AS day,
+    principal, kind, path, created_at, revision, outcome, before, after,
+    array_to_string([split_part(part, '=', 1) FOR part IN string_split(entity_id, ',')], ',') AS entity_type,
+    unnest(CASE WHEN len(keys) = 0 THEN [''] ELSE keys END) AS config_key
+  FROM changes
+),
+-- What the key was on either side: absence is a state as well, and a value that is not told is none.
+states AS (
+  SELECT *,
+    CASE
+      WHEN config_key = '' THEN NULL
+      WHEN NOT list_contains(map_keys(before), config_key) THEN ['absent']
+      WHEN before[config_key] IS NOT NULL THEN ['value', before[config_key]]
+    END AS was,
+    CASE
+      WHEN config_key = '' THEN NULL
+      WHEN NOT list_contains(map_keys(after), config_key) THEN ['absent']
+      WHEN after[config_key] IS NOT NULL THEN ['value', after[config_key]]
+    END AS became
+  FROM altered
+),
+numbered AS (SELECT *, row_number() OVER () AS number FROM states),
+reverting AS (
+  SELECT DISTINCT later.number
+  FROM numbered later
+  JOIN numbered earlier
+    ON earlier.path = later.path AND earlier.config_key = later.config_key AND earlier.was = later.became
+  WHERE earlier.outcome = 'committed' AND later.outcome = 'committed'
+    AND earlier.revision < later.revision
+    AND earlier.created_at >= later.created_at - INTERVAL 7 DAY
+)
+SELECT
+  day, principal, kind, entity_type, config_key,
+  count(*) FILTER (outcome = 'committed') AS committed,
+  count(*) FILTER (outcome = 'rejected') AS rejected,
+  count(*) FILTER (outcome = 'open') AS open,
+  count(reverting.number) AS reverts
+FROM numbered LEFT JOIN reverting USING (number)
+GROUP BY ALL

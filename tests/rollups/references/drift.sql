@@ -1,0 +1,17 @@
+-- in_force has what the describe of each broker and topic would answer.
+WITH counted AS (
+  SELECT entity_type, config_key, state, value, fingerprint, count(*) AS entities, count(*) FILTER (own) AS own,
+    list(entity_id ORDER BY entity_id) AS ids
+  FROM in_force GROUP BY ALL
+),
+ranked AS (
+  SELECT *,
+    row_number() OVER (
+      PARTITION BY entity_type, config_key
+      ORDER BY entities DESC, state, value NULLS FIRST, fingerprint NULLS FIRST) AS rank,
+    sum(entities) OVER (PARTITION BY entity_type, config_key) AS total
+  FROM counted
+)
+SELECT entity_type, config_key, rank, state, value, fingerprint, entities, own, total,
+  CASE WHEN rank = 1 THEN [] ELSE ids[:20] END AS examples
+FROM ranked

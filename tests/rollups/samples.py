@@ -1,0 +1,83 @@
+"""Frames for tests, and the references that the jobs are compared with: plain SQL, run by DuckDB on the same rows.
+
+Each reference in ``references`` is written from the definition of its job, and shares nothing with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+from pyspark.sql.types import TimestampType
+
+from app.rollups import schemas
+from app.rollups.jobs import JOBS
+from app.rollups.registered import current
+from app.rollups.sample.files import write_frame
+from tests.rollups import in_force
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+REFERENCES: Final = Path(__file__).parent / "references"
+STORED: Final = {
+    "changes": schemas.CHANGES,
+    "registration_events": schemas.REGISTRATION_EVENTS,
+    "znodes": schemas.ZNODES,
+    "states": schemas.STATES,
+}
+"""Frames that are written down. ``registrations`` follows from the events."""
+
+_VIEWS: Final = ("standing", "candidates", "quota_values")
+"""What several references start from, in this order."""
+
+
+def save(directory: Path, **rows: Sequence[tuple[Any, ...]]) -> Path:
+    """Write frames by hand; those that are not given are empty. Times are microseconds since 1970."""
+    for name, schema in STORED.items():
+        write_frame(directory / name, schema, rows.get(name, ()))
+    return directory
+
+
+def frames(spark: SparkSession, directory: Path) -> dict[str, DataFrame]:
+    """Read what was saved."""
+    found = {name: spark.read.schema(schema).parquet(str(directory / name)) for name, schema in STORED.items()}
+    return {**found, "registrations": current(found["registration_events"])}
+
+
+def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
+    """Run a job on the columns that it says it reads."""
+    job = JOBS[name]
+    inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
+    return job(**inputs, **{key: value for key, value in options.items() if key in job.options})
+
+
+def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity: Mapping[str, float]) -> int:
+    """Compare a job's rows with its reference on the saved frames, exactly; return how many there are."""
+    ours = str(scratch / name)
+    rows.write.mode("overwrite").option("parquet.enable.dictionary", "false").parquet(ours)
+    with duckdb.connect() as database:
+        for frame in STORED:
+            database.execute(f"CREATE VIEW {frame} AS FROM read_parquet('{directory / frame}/*.parquet')")
+        database.execute("CREATE TABLE capacities (config_key VARCHAR, capacity DOUBLE)")
+        for item in capacity.items():
+            database.execute("INSERT INTO capacities VALUES (?, ?)", item)
+        for view in _VIEWS:
+            database.execute(f"CREATE TABLE {view} AS {(REFERENCES / f'{view}.sql').read_text()}")
+        if name == "drift":
+            in_force.fill(database)
+        columns = ", ".join(
+            f"epoch_us({field.name}) AS {field.name}" if isinstance(field.dataType, TimestampType) else field.name
+            for field in JOBS[name].output.fields
+        )
+        database.execute(
+            f"CREATE TABLE reference AS SELECT {columns} FROM ({(REFERENCES / f'{name}.sql').read_text()})"  # noqa: S608
+        )
+        database.execute(f"CREATE TABLE ours AS SELECT {columns} FROM read_parquet('{ours}/*.parquet')")  # noqa: S608
+        missing = database.execute("FROM reference EXCEPT ALL FROM ours LIMIT 5").fetchall()
+        unexpected = database.execute("FROM ours EXCEPT ALL FROM reference LIMIT 5").fetchall()
+        assert (missing, unexpected) == ([], [])
+        return int(database.execute("SELECT count(*) FROM reference").fetchall()[0][0])

@@ -1,0 +1,173 @@
+"""The jobs on frames made by hand: nothing at all, defaults, odd names, znodes that went and came, late events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from app.domain.entities import Entity
+from app.services.freeze import ENTITY as FREEZE
+from tests.rollups import samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+DAY: Final = 86_400_000_000
+START: Final = 20_500 * DAY
+CAPACITY: Final = {"producer_byte_rate": 1000.0, "consumer_byte_rate": 0.0}
+ODD: Final = Entity.of(user="CN=a b,client-id=x 🐘").id
+ODD_PAIR: Final = Entity.of(user="CN=a b,client-id=x 🐘", client_id="user=~").id
+REFERENCED: Final = ("compatibility", "drift", "activity", "quotas", "impact")
+
+Config = dict[str, str | None]
+
+
+def change(  # noqa: PLR0913 - the parts of a row
+    number: int, entity: str, before: Config, after: Config, *, revision: int | None = None, day: float = 0.0,
+    keys: list[str] | None = None, outcome: str = "committed", kind: str = "change", position: int = 0,
+    facet: str = "client-quotas",
+) -> tuple[Any, ...]:  # fmt: skip
+    at = START + int(day * DAY)
+    path = f"/config/{Entity.from_id(entity).path}" if facet != FREEZE else "/confplane/freeze"
+    if keys is None:
+        keys = sorted(
+            key for key in {*before, *after} if (key in before, before.get(key)) != (key in after, after.get(key))
+        )
+    committed = outcome == "committed"
+    return (
+        f"00000000-0000-7000-8000-{number:012}", 1, position, kind, at, at, "User:a", "api", "r", None, None, None, entity,
+        facet, path, None, None, keys, "[]", before, after, outcome, (revision or number) if committed else None,
+        at if committed else None, 0, None, None, None if outcome == "open" else at,
+    )  # fmt: skip
+
+
+def seen(number: int, entity: str, name: str, version: str, configs: list[str], day: float = 0.0) -> tuple[Any, ...]:
+    at = START + int(day * DAY)
+    return number, "seen", entity, name, version, configs, at, at
+
+
+def cleared(number: int, entity: str | None) -> tuple[Any, ...]:
+    return number, "cleared", entity, None, None, None, None, START
+
+
+def znode(entity: str | None, config: Config, **other: Any) -> tuple[Any, ...]:
+    tree = other.get("tree", "/config")
+    path = f"{tree}/users/a+b" if entity is None else f"{tree}/{Entity.from_id(entity).path}"
+    undecodable, forbidden = other.get("undecodable", False), other.get("forbidden", False)
+    prints = {key: f"{entity}/{key}" for key, value in config.items() if value is None and key != "custom"}
+    return tree, path, entity, config, prints, 0, 1, 1, START, None, undecodable, forbidden
+
+
+CHANGES: Final = [
+    # Set, set again, set back; and back once more after the window.
+    change(1, "user=a", {}, {"producer_byte_rate": "1"}),
+    change(2, "user=a", {"producer_byte_rate": "1"}, {"producer_byte_rate": "2"}, day=1),
+    change(3, "user=a", {"producer_byte_rate": "2"}, {"producer_byte_rate": "1"}, day=8.0),
+    change(4, "user=a", {"producer_byte_rate": "1"}, {"producer_byte_rate": "2"}, day=15.1),
+    # Absence is a state: removed is set back, and so is set again what was removed.
+    change(5, "user", {}, {"request_percentage": "5"}, day=2),
+    change(6, "user", {"request_percentage": "5"}, {}, day=2.1),
+    change(7, "user", {}, {"request_percentage": "5"}, day=2.2),
+    # The znode went and came; a change of two keys; one that altered none.
+    change(8, ODD_PAIR, {"acks": "1", "producer_byte_rate": "7"}, {}, day=3, kind="external", facet="node"),
+    change(9, ODD_PAIR, {}, {"acks": "1", "producer_byte_rate": "8"}, day=3.1, kind="external", facet="node"),
+    change(10, ODD_PAIR, {}, {}, day=3.2, keys=[]),
+    # A secret is never set back, nor is what is not told equal to the text that looks like it.
+    change(11, "broker=0", {"ssl.key.password": None}, {"ssl.key.password": None}, keys=["ssl.key.password"]),
+    change(12, "broker=0", {"x": "absent"}, {}, keys=["x"]),
+    change(13, "broker=0", {}, {"x": "absent"}, keys=["x"]),
+    # Recorded late: by its id it comes before what it followed.
+    change(14, "user,client-id", {"consumer_byte_rate": "1"}, {"consumer_byte_rate": "2"}, revision=900, day=5),
+    change(15, "user,client-id", {"consumer_byte_rate": "2"}, {"consumer_byte_rate": "1"}, revision=901, day=4),
+    # No outcome, or a bad one: nothing was set back.
+    change(16, "user=a", {"producer_byte_rate": "2"}, {"producer_byte_rate": "1"}, outcome="open", day=16),
+    change(17, "user=a", {"producer_byte_rate": "2"}, {"producer_byte_rate": "1"}, outcome="rejected", day=16),
+    # One change of two entities, and one of no entity.
+    change(18, "topic=user", {}, {"retention.ms": "1"}, day=1, facet="configs"),
+    change(18, "ip=10.0.0.1", {}, {"connection_creation_rate": "1"}, day=1, position=1),
+    change(19, FREEZE, {"frozen": None}, {"frozen": "why"}, day=1, facet=FREEZE, keys=["frozen"]),
+]  # fmt: skip
+
+EVENTS: Final = [
+    seen(1, "user=gone", "lib", "1", ["acks"]),
+    cleared(2, None),
+    seen(3, "user=a", "lib", "1", ["acks"]),
+    seen(4, "user=a", "lib", "1", []),
+    seen(5, "user=a,client-id=c", "lib", "1", ["acks"]),
+    cleared(6, "user=a,client-id=c"),
+    cleared(6 + 1, "user=b"),
+    # Late: seen before what has a lower id.
+    seen(8, "user=a,client-id=c", "lib", "1", ["heartbeat.interval.ms", "session.timeout.ms"], day=-1),
+    seen(9, ODD, "Zoë <b>", "", ["acks", "session.timeout.ms"]),
+    seen(10, ODD, "Zoë <b>", "", ["acks"], day=2),
+    seen(11, ODD_PAIR, "Zoë <b>", "1", []),
+    seen(12, "user=b", "lib", "2", ["acks"]),
+    seen(13, "user=b,client-id=c", "lib", "2", ["acks"]),
+    seen(14, "user=b,client-id=d", "lib", "2", []),
+    *(seen(100 + number, f"user=many,client-id=c{number}", "lib", "3", ["acks"]) for number in range(25)),
+]
+
+ZNODES: Final = [
+    znode("user", {"producer_byte_rate": "100", "SCRAM-SHA-256": None}),
+    znode("client-id", {"producer_byte_rate": "200", "request_percentage": "12.5", "custom": None}),
+    znode("user,client-id", {"consumer_byte_rate": "300"}),
+    znode("client-id=c", {"controller_mutation_rate": "0.5"}),
+    znode("user,client-id=c", {"consumer_byte_rate": "9", "request_percentage": " 5e1 "}),
+    znode("user=a", {"producer_byte_rate": "1.0", "acks": "all", "session.timeout.ms": "10000"}),
+    znode("user=a,client-id=c", {"producer_byte_rate": "+7", "acks": "1"}),
+    znode("user=b", {"request_percentage": "NaN", "consumer_byte_rate": "-1"}),
+    znode("user=b,client-id", {"producer_byte_rate": "55", "acks": "0"}),
+    znode(ODD, {"acks": "all", "supported.configs": "acks", "producer_byte_rate": "99999999999999999999"}),
+    znode(ODD_PAIR, {}),
+    znode("user=many", {"acks": "-1", "custom": None, "consumer_byte_rate": "9999999999999999999"}),
+    znode("user=many,client-id=c3", {"consumer_byte_rate": "9223372036854775807", "acks": "1"}),
+    znode("user=a", {"acks": "0"}, tree="/confplane/client-configs"),
+    znode("ip", {"connection_creation_rate": "5"}),
+    znode("ip=10.0.0.1", {"connection_creation_rate": "7"}),
+    znode(
+        "broker", {"log.cleaner.threads": "2", "ssl.key.password": None, "num.io.threads": "8", "log.retention.ms": "5"}
+    ),
+    znode("broker=0", {"log.cleaner.threads": " 2", "ssl.key.password": None, "custom": None}),
+    znode("broker=1", {}),
+    # Brokers leave out what is not dynamic, or no number.
+    znode("broker=3", {"log.cleaner.threads": "many", "broker.rack": "r1", "background.threads": "010"}),
+    znode("broker=4", {"listener.name.a.ssl.keystore.location": "/a", "log.retention.ms": "-1"}),
+    znode("broker=2", {}, undecodable=True),
+    znode("topic=user", {"retention.ms": "1", "cleanup.policy": "delete"}),
+    znode("topic=empty", {}),
+    znode("topic=other", {"retention.ms": " 5", "cleanup.policy": "delete ", "unknown": None}),
+    znode("topic=broken", {"retention.ms": "soon", "cleanup.policy": "compact, delete"}),
+    znode("user=d", {"producer_byte_rate": "5"}, forbidden=True),
+    znode(None, {"producer_byte_rate": "5", "acks": "all"}),
+]
+
+
+@pytest.mark.parametrize("name", REFERENCED)
+def test_of_an_empty_cluster_there_is_nothing_to_tell(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    directory = samples.save(tmp_path)
+    rows = samples.run(name, samples.frames(spark, directory), capacity=CAPACITY)
+    # Impact tells of the defaults that everybody falls under, whether or not there is anybody.
+    assert samples.compare(name, rows, directory, tmp_path / "scratch", CAPACITY) == (12 if name == "impact" else 0)
+
+
+@pytest.mark.parametrize("name", REFERENCED)
+def test_odd_rows_are_counted_by_the_definition(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    directory = samples.save(tmp_path, changes=CHANGES, registration_events=EVENTS, znodes=ZNODES)
+    rows = samples.run(name, samples.frames(spark, directory), capacity=CAPACITY)
+    assert samples.compare(name, rows, directory, tmp_path / "scratch", CAPACITY) > 5
+
+
+def test_setting_back_counts_for_a_week(spark: SparkSession, tmp_path: Path) -> None:
+    directory = samples.save(tmp_path, changes=CHANGES)
+    rows = samples.run("activity", samples.frames(spark, directory)).where("reverts > 0").collect()
+    found = {(row.config_key, (row.day.toordinal() - 719_163 - 20_500), row.reverts) for row in rows}
+    assert found == {
+        ("producer_byte_rate", 8, 1),
+        ("request_percentage", 2, 2),
+        ("acks", 3, 1),
+        ("x", 0, 1),
+        ("consumer_byte_rate", 4, 1),
+    }  # fmt: skip

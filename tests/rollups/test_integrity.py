@@ -1,0 +1,229 @@
+"""Integrity finds nothing on a made-up cluster as it is, and each of fifty mismatches that are planted in it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from app.rollups import schemas
+from app.rollups.sample.files import write_frame
+from app.rollups.sample.trail import Plan, Trail
+from app.services.freeze import ENTITY as FREEZE
+from tests.rollups import samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+Row = dict[str, Any]
+Found = tuple[str, str, str]
+"""Entity id, kind and config key of a mismatch."""
+
+MADE_UP: Final = "made.up.key"
+
+
+class Cluster:
+    """A made-up cluster, row by row, so that it can be tampered with."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.trail = Trail(plan)
+        self.changes = named(schemas.CHANGES.names, self.trail.rows())
+        self.znodes = {row["entity_id"]: row for row in named(schemas.ZNODES.names, self.trail.znodes())}
+        self.states = named(schemas.STATES.names, self.trail.states())
+        self.planted: set[Found] = set()
+        self._histories: dict[str, list[Row]] = {}
+        for row in self.changes:
+            if row["outcome"] == "committed" and row["facet"] != FREEZE:
+                self._histories.setdefault(row["entity_id"], []).append(row)
+        self._untouched = sorted(self._histories)
+        random.Random(3).shuffle(self._untouched)  # noqa: S311 - of no use to an attacker
+
+    def take(self, wanted: Callable[[list[Row], Row], object], *, changes: int = 1) -> tuple[list[Row], Row]:
+        """Choose an entity that nothing was planted in: its changes in order, and its znode, which is there.
+
+        What its last change left is told wholly, and is what the znode holds.
+        """
+        for entity_id in self._untouched:
+            history, znode = self._histories[entity_id], self.znodes.get(entity_id)
+            if len(history) < changes or znode is None or history[-1]["version"] != znode["version"]:
+                continue
+            if history[-1]["after"] == znode["config"] and wanted(history, znode):
+                self._untouched.remove(entity_id)
+                return history, znode
+        raise AssertionError("The sample has no more of these entities")
+
+    def expect(self, entity_id: str, kind: str, key: str = "") -> None:
+        self.planted.add((entity_id, kind, key))
+
+    def save(self, directory: Path) -> Path:
+        frames: dict[str, list[Row]] = {
+            "changes": self.changes, "znodes": list(self.znodes.values()), "states": self.states,
+            "registration_events": [],
+        }  # fmt: skip
+        for name, rows in frames.items():
+            write_frame(directory / name, samples.STORED[name], [tuple(row.values()) for row in rows])
+        return directory
+
+    def mismatches(self, spark: SparkSession, directory: Path) -> list[Any]:
+        """Save it and run the job."""
+        end = self.trail.zxid + 1
+        watermark = end if self.trail.plan.recorded else None
+        given = samples.frames(spark, self.save(directory))
+        options = {"begin": self.trail.begin, "floor": end, "horizon": end, "watermark": watermark}
+        return samples.run("integrity", given, **options).collect()
+
+
+def named(names: list[str], rows: Any) -> list[Row]:
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+PLAN: Final = Plan(entities=20_000, events=100_000, seed=2)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        PLAN,
+        Plan(entities=3_000, events=20_000, recorded=False),
+        Plan(entities=0, events=10),
+        pytest.param(Plan(entities=100_000, events=1_000_000), marks=pytest.mark.long),
+    ],
+    ids=["recorded", "not recorded", "empty", "1M"],
+)
+def test_a_clean_cluster_has_no_mismatch(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
+    cluster = Cluster(plan)
+    assert len(cluster.changes) == (plan.events if plan.entities else 0)
+    assert cluster.mismatches(spark, tmp_path) == []
+
+
+def test_each_of_fifty_planted_mismatches_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    cluster = Cluster(PLAN)
+    for plant, count in PLANTS.items():
+        for _ in range(count):
+            plant(cluster)
+    assert len(cluster.planted) == sum(PLANTS.values()) == 50
+    found = cluster.mismatches(spark, tmp_path)
+    assert {(row.entity_id, row.kind, row.config_key) for row in found} == cluster.planted
+    assert not any(row.pending for row in found)
+    of_content = [row for row in found if row.kind == "content" and row.config_key != MADE_UP]
+    assert of_content
+    assert all(row.expected != row.found for row in of_content)
+
+
+# -- what is planted
+
+
+def a_key(row: Row) -> str:
+    return min(str(key) for key, value in row["config"].items() if value is not None)
+
+
+def has_told(_: list[Row], znode: Row) -> bool:
+    return any(value is not None for value in znode["config"].values())
+
+
+def value_by_hand(cluster: Cluster) -> None:
+    _, znode = cluster.take(has_told)
+    key = a_key(znode)
+    znode["config"] = {**znode["config"], key: "31"}
+    cluster.expect(znode["entity_id"], "content", key)
+
+
+def removed_by_hand(cluster: Cluster) -> None:
+    _, znode = cluster.take(has_told)
+    key = a_key(znode)
+    znode["config"] = {name: value for name, value in znode["config"].items() if name != key}
+    znode["version"] += 1
+    cluster.expect(znode["entity_id"], "content", key)
+
+
+def added_by_hand(cluster: Cluster) -> None:
+    _, znode = cluster.take(lambda _history, _znode: True)
+    znode["config"] = {**znode["config"], MADE_UP: None}
+    znode["version"] += 3
+    cluster.expect(znode["entity_id"], "content", MADE_UP)
+
+
+def deleted_by_hand(cluster: Cluster) -> None:
+    _, znode = cluster.take(lambda _history, znode: znode["config"])
+    del cluster.znodes[znode["entity_id"]]
+    cluster.expect(znode["entity_id"], "no_znode")
+
+
+def created_by_hand(cluster: Cluster) -> None:
+    number = len(cluster.planted)
+    _, like = cluster.take(lambda _history, znode: znode["config"])
+    entity_id = f"topic=by-hand-{number}"
+    cluster.znodes[entity_id] = {**like, "entity_id": entity_id, "path": f"/config/topics/by-hand-{number}"}
+    cluster.expect(entity_id, "no_trail")
+
+
+def row_between_withheld(cluster: Cluster) -> None:
+    """One whose change shows in what the next one read, and can't be told from what came before it."""
+
+    def wanted(history: list[Row], _znode: Row) -> bool:
+        one, withheld, following = history[-3:]
+        told = {**one["after"], **withheld["after"]}
+        return (
+            len({row["facet"] for row in history}) == 1
+            and all(row["kind"] == "change" and row["version"] is not None for row in (one, withheld, following))
+            and (following["version_read"], following["czxid_read"]) == (withheld["version"], withheld["czxid_read"])
+            and withheld["version_read"] == one["version"]
+            and None not in told.values()
+            and one["after"] != following["before"]
+        )
+
+    history, znode = cluster.take(wanted, changes=3)
+    cluster.changes.remove(history[-2])
+    cluster.expect(znode["entity_id"], "gap")
+
+
+def last_row_withheld(cluster: Cluster) -> None:
+    """The recorder's state has a content then that no row explains."""
+
+    def wanted(history: list[Row], znode: Row) -> bool:
+        return (
+            history[-2]["version"] is not None
+            and history[-2]["after"] != znode["config"]
+            and None not in {**history[-2]["after"], **znode["config"]}.values()
+        )
+
+    history, znode = cluster.take(wanted, changes=2)
+    cluster.changes.remove(history[-1])
+    cluster.expect(znode["entity_id"], "state")
+
+
+def row_with_another_value(cluster: Cluster) -> None:
+    history, znode = cluster.take(has_told)
+    key = a_key(znode)
+    history[-1]["after"] = {**history[-1]["after"], key: "31"}
+    cluster.expect(znode["entity_id"], "content", key)
+
+
+def written_as_it_was(cluster: Cluster) -> None:
+    _, znode = cluster.take(lambda _history, _znode: True)
+    znode["version"] += 1
+    cluster.expect(znode["entity_id"], "version")
+
+
+def made_again_as_it_was(cluster: Cluster) -> None:
+    _, znode = cluster.take(lambda _history, znode: znode["czxid"] != znode["mzxid"])
+    znode["czxid"] = znode["mzxid"]
+    cluster.expect(znode["entity_id"], "version")
+
+
+PLANTS: Final = {
+    value_by_hand: 10,
+    removed_by_hand: 5,
+    added_by_hand: 4,
+    deleted_by_hand: 5,
+    created_by_hand: 4,
+    row_between_withheld: 7,
+    last_row_withheld: 5,
+    row_with_another_value: 5,
+    written_as_it_was: 3,
+    made_again_as_it_was: 2,
+}

@@ -1,0 +1,143 @@
+"""The report: one page without scripts or links elsewhere, with pictures, whatever names a cluster has."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from typing import Any
+
+from app.rollups import charts, report
+from app.rollups.jobs import JOBS
+
+ODD = "<script>alert('1')</script>\"&amp; 🐘"
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "activity": [
+        {
+            "day": f"2026-05-{day:02}", "principal": f"User:{ODD if day % 2 else day % 5}", "kind": "change",
+            "entity_type": "user", "config_key": ODD if day % 3 else "", "committed": 10 * day, "rejected": day % 4,
+            "open": day % 2, "reverts": day % 3,
+        }
+        for day in range(1, 31)
+    ],
+    "compatibility": [
+        {
+            "entity_id": f"user=a{number}", "software_name": ODD, "software_version": str(number % 20),
+            "supported_configs": ["acks", ODD], "common_configs": ["acks"] if number % 2 else [],
+            "first_seen": NOW.isoformat(), "last_seen": NOW.isoformat(),
+        }
+        for number in range(100)
+    ],
+    "drift": [
+        {
+            "entity_type": "topic", "config_key": ODD, "rank": rank, "state": "value", "value": ODD, "fingerprint": None,
+            "entities": 100 // rank, "own": 1, "total": 183, "examples": [] if rank == 1 else ["topic=a", ODD],
+        }
+        for rank in (1, 2, 3)
+    ],
+    "impact": [
+        {
+            "facet": "client-quotas", "default_id": f"user={ODD}{number},client-id", "config_key": "producer_byte_rate",
+            "value": None, "affected": number, "overridden": 30 - number, "unsupported": 0, "examples": [ODD],
+        }
+        for number in range(30)
+    ],
+    "quotas": [
+        {
+            "config_key": "producer_byte_rate", "entity_id": entity, "value": value, "level": level, "source": ODD,
+            "budget": ODD, "clients": 1 if entity else 3, "unlimited": int(level is None), "unreadable": 0, "budgets": 1,
+            "capacity": 1e6, "share": None if value is None else value / 1e6,
+        }
+        for entity, value, level in (("", 1_250_000.5, None), (ODD, 1e6, 3), ("user=b", 250_000.5, 8), ("user=c", None, None))
+    ],
+    "integrity": [
+        {
+            "tree": "/config", "entity_id": ODD, "kind": kind, "config_key": ODD, "trail_revision": 1, "change_id": None,
+            "expected": ODD, "found": None, "trail_version": 1, "version": None, "znode_revision": 2, "pending": False,
+        }
+        for kind in ("content", "content", "gap")
+    ],
+}  # fmt: skip
+
+
+def made(rows: dict[str, list[dict[str, Any]]]) -> str:
+    results = [
+        report.Result(name, f"What of {ODD}?", iter(rows[name]), NOW, "019a", len(rows[name]))
+        if name in rows
+        else report.Result(name, "Why?")
+        for name in JOBS
+    ]
+    return report.page(ODD, results, made=NOW)
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_rows_here_have_the_columns_of_the_jobs() -> None:
+    assert {name: list(rows[0]) for name, rows in ROWS.items()} == {
+        name: job.output.names for name, job in JOBS.items()
+    }
+
+
+def test_a_page_has_a_section_and_pictures_of_every_rollup_and_needs_nothing_from_elsewhere() -> None:
+    page = Page(made(ROWS))
+    assert [attributes["id"] for tag, attributes in page.tags if tag == "h2"] == list(JOBS)
+    images = [attributes["src"] or "" for tag, attributes in page.tags if tag == "img"]
+    assert len(images) >= 9
+    for image in images:
+        assert image.startswith("data:image/svg+xml;base64,")
+        drawn = base64.b64decode(image.partition(",")[2]).decode()
+        assert drawn.startswith("<svg")
+        assert "<script" not in drawn
+        assert "NaN" not in drawn
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+    targets = [value for _, attributes in page.tags for name, value in attributes.items() if name in {"href", "src"}]
+    assert all(target and re.match(r"#|data:image/svg\+xml;", target) for target in targets)
+
+
+def test_odd_names_are_texts() -> None:
+    page = Page(made(ROWS))
+    assert f"Rollups of {ODD}" in page.text
+    assert ODD in page.text
+    assert not [tag for tag, _ in page.tags if tag == "script"]
+    assert "<script" not in made(ROWS)
+
+
+def test_of_many_rows_the_first_are_shown_and_all_are_counted() -> None:
+    rows = {"activity": [{**ROWS["activity"][0], "day": f"2026-05-{day:02}"} for day in range(1, 31)]}
+    page = Page(made(rows))
+    assert [tag for tag, _ in page.tags].count("tr") == report.ROWS + 1
+    assert any(text.startswith("300 keys were changed; 30 changes of keys were refused") for text in page.text)
+    assert any(text == f"The first {report.ROWS} of 30 rows" for text in page.text)
+
+
+def test_what_was_never_run_says_how_and_what_found_nothing_says_so() -> None:
+    page = Page(made({"integrity": []}))
+    told = [text for text in page.text if text.startswith("Not run yet")]
+    assert [text.rpartition(" ")[2] for text in told] == [name for name in JOBS if name != "integrity"]
+    assert any("there is no mismatch" in text for text in page.text)
+    empty: dict[str, list[dict[str, Any]]] = {name: [] for name in JOBS}
+    assert [tag for tag, _ in Page(made(empty)).tags].count("h2") == len(JOBS)
+
+
+def test_bars_are_the_largest_ones() -> None:
+    found = charts.summary("impact", iter(ROWS["impact"])).pictures[0].chart.to_dict()
+    [rows] = found["datasets"].values()
+    shown = {each["default"] for each in rows}
+    assert len(shown) == charts.MOST
+    assert f"producer_byte_rate of user={ODD}29,client-id" in shown
+    assert f"producer_byte_rate of user={ODD}0,client-id" not in shown

@@ -1,0 +1,76 @@
+"""Made-up clusters: the same seed makes the same, rows are as the trail has them, and odd things are in them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from datetime import timedelta
+from uuid import UUID
+
+from app.domain.entities import Entity
+from app.rollups import schemas
+from app.rollups.sample import clients
+from app.rollups.sample.population import ODD_NAMES
+from app.rollups.sample.trail import Plan, Trail
+from app.services.freeze import ENTITY as FREEZE
+
+PLAN = Plan(entities=2_000, events=20_000, seed=5)
+
+
+def test_the_same_seed_makes_the_same_rows() -> None:
+    first, second = Trail(PLAN), Trail(PLAN)
+    assert list(first.rows()) == list(second.rows())
+    assert list(first.znodes()) == list(second.znodes())
+    assert list(clients.events(PLAN, first.members)) == list(clients.events(PLAN, second.members))
+    other = Trail(Plan(PLAN.entities, PLAN.events, seed=6))
+    assert list(itertools.islice(other.rows(), 50)) != list(itertools.islice(Trail(PLAN).rows(), 50))
+
+
+def test_everything_that_happens_to_a_trail_is_in_it() -> None:
+    trail = Trail(PLAN)
+    rows = [dict(zip(schemas.CHANGES.names, row, strict=True)) for row in trail.rows()]
+    assert len(rows) == PLAN.events
+    kinds = Counter((row["kind"], row["outcome"]) for row in rows)
+    assert kinds.keys() == {
+        ("change", "committed"), ("change", "rejected"), ("change", "open"), ("external", "committed"),
+    }  # fmt: skip
+    assert {row["facet"] for row in rows} == {"client-quotas", "client-configs", "configs", "node", FREEZE}
+    assert max(row["position"] for row in rows) >= 2
+    removed = [row for row in rows if row["outcome"] == "committed" and row["version"] is None]
+    again = {row["entity_id"] for row in rows if row["version_read"] is None and row["outcome"] == "committed"}
+    assert {row["entity_id"] for row in removed} & again, "deleted and recreated"
+    assert any(row["recorded_at"] - row["created_at"] > 3_600_000_000 for row in rows), "recorded late"
+    in_order = [row["change_id"] for row in sorted(rows, key=lambda row: row["revision"] or 0) if row["revision"]]
+    assert in_order != sorted(in_order), "ids in another order than revisions"
+    for row in rows:
+        assert UUID(row["change_id"]).int >> 80 == row["created_at"] // 1000
+        assert (row["revision"] is None) == (row["outcome"] != "committed")
+        if row["facet"] != FREEZE:
+            assert row["path"] == f"/config/{Entity.from_id(row['entity_id']).path}"
+    span = timedelta(microseconds=rows[-1]["created_at"] - rows[0]["created_at"])
+    assert timedelta(days=90) < span < timedelta(days=150)
+    busiest = Counter(row["entity_id"] for row in rows).most_common(20)
+    assert sum(count for _, count in busiest) > len(rows) / 5, "a few are changed most"
+
+
+def test_members_are_as_many_as_asked_for_and_below_their_users() -> None:
+    members = Trail(PLAN).members
+    ids = [member.entity_id for member in members]
+    assert len(ids) == len(set(ids)) == PLAN.entities
+    assert {Entity.of(user=name).id for name in ODD_NAMES} <= set(ids)
+    for at, member in enumerate(members):
+        if "," in member.entity_id:
+            assert member.parent is not None
+            assert member.parent.entity_id == member.entity_id.partition(",")[0]
+            assert ids.index(member.parent.entity_id) < at
+    assert [len(Trail(Plan(count, 0)).members) for count in (0, 1, 7, 100)] == [0, 1, 7, 100]
+
+
+def test_registrations_go_by_id_and_day() -> None:
+    trail = Trail(PLAN)
+    events = list(clients.events(PLAN, trail.members))
+    assert [event[0] for event in events] == list(range(1, PLAN.events // 2 + 1))
+    assert {event[1] for event in events} == {"seen", "cleared"}
+    versions = {event[4] for event in events if event[3] == "librdkafka"}
+    assert versions == {"2.3.0", "2.4.0", "2.6.1"}
+    assert all(event[6] <= event[7] for event in events if event[1] == "seen")

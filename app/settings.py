@@ -154,7 +154,9 @@ class ClusterSettings(_Group):
         default=10_000, ge=10, le=37_000, description="Most config_change_ nodes while brokers are registered"
     )
     client_configs_layout: ClientConfigsLayout | None = Field(
-        default=None, description="Must be chosen where brokers are registered; shared otherwise"
+        default=None,
+        description="Where client configs go in a cluster that has none yet. Must be chosen where brokers are"
+        " registered; shared otherwise",
     )
     record_external_changes: bool = Field(
         default=False, description="Record what others write to the cluster's configs, in the trail; still on trial"

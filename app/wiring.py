@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 import yaml
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
 _OTHERS = "*"
 """In ``server_properties``, every broker that is not named."""
+_TREES: Final = {ClientConfigsLayout.SHARED: Tree.CONFIG, ClientConfigsLayout.SEPARATE: Tree.CLIENT_CONFIGS}
 _DRAIN_S = 10.0
 """How long a stop waits for changes between their intent and their outcome."""
 
@@ -218,10 +219,8 @@ def _named(settings: Settings, name: str) -> ClusterSettings:
 
 def recorded(cluster: ClusterSettings) -> Redact:
     """Return what the trail may have of a cluster's znodes that others wrote."""
-    facets: dict[Tree, list[Facet]] = {Tree.CONFIG: []}
-    for facet in (*_client_facets(cluster), Configs()):
-        facets.setdefault(_tree(facet, cluster), []).append(facet)
-    return redactor(facets)
+    quotas, configs = _client_facets(cluster)
+    return redactor({Tree.CONFIG: (quotas, configs, Configs()), Tree.CLIENT_CONFIGS: (configs,)})
 
 
 def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
@@ -233,9 +232,15 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
         notifications_max=cluster.notifications_max,
         access=Access.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl),
         facets={
-            facet.name.value: FacetIndex(_tree(facet, cluster), facet.owns, _covers(facet))
+            facet.name.value: FacetIndex(
+                Tree.CONFIG,
+                facet.owns,
+                _covers(facet),
+                Tree.CLIENT_CONFIGS if facet.name is FacetName.CLIENT_CONFIGS else None,
+            )
             for facet in (*_client_facets(cluster), Configs())
         },
+        layout=None if cluster.client_configs_layout is None else _TREES[cluster.client_configs_layout],
     )
 
 
@@ -244,10 +249,11 @@ def _cluster(name: str, cluster: ClusterSettings, store: ZooKeeperStore) -> Clus
     collections = {
         facet.name: Collection(
             facet,
-            _tree(facet, cluster),
+            Tree.CONFIG,
             store,
             ClientPlanner(facet),
             policies,
+            laid_out=facet.name is FacetName.CLIENT_CONFIGS,
             layout_chosen=cluster.client_configs_layout is not None,
         )
         for facet in _client_facets(cluster)
@@ -342,11 +348,6 @@ def _client_facets(cluster: ClusterSettings) -> tuple[ClientQuotas, ClientConfig
         min_session_timeout_ms=cluster.group_min_session_timeout_ms,
         max_session_timeout_ms=cluster.group_max_session_timeout_ms,
     )
-
-
-def _tree(facet: Facet, cluster: ClusterSettings) -> Tree:
-    separate = cluster.client_configs_layout is ClientConfigsLayout.SEPARATE
-    return Tree.CLIENT_CONFIGS if separate and facet.name is FacetName.CLIENT_CONFIGS else Tree.CONFIG
 
 
 def _covers(facet: Facet) -> Callable[[Entity], bool]:

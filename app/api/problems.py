@@ -63,6 +63,7 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.NotFoundError: Row(404, "not-found", "Not found"),
     errors.StaleControllerError: Row(409, "stale-controller", "No controller accepts config writes"),
     errors.FrozenError: Row(409, "frozen", "The cluster is frozen"),
+    errors.LayoutMovingError: Row(409, "layout-moving", "Client configs are being moved"),
     errors.CorruptZnodeError: Row(409, "corrupt-znode", "Stored data can't be read"),
     errors.UndecodablePasswordError: Row(409, "undecodable-password", "A stored password can't be decoded"),
     errors.AlreadyExistsError: Row(409, "already-exists", "Already exists"),

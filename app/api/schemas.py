@@ -684,7 +684,7 @@ class AuditedEntity(AnswerModel):
 
     id: EntityId
     facet: Literal["client-quotas", "client-configs", "configs", "cluster", "node"] = Field(
-        description="node: all keys of the znode, in a change that others made; cluster: a freeze or a thaw"
+        description="node: all keys of the znode, in a change that others made; cluster: a freeze, a thaw, a layout"
     )
     path: str = Field(description="Of the znode, below the cluster's chroot")
     version_read: int | None = Field(description="The znode's version before; null where it was absent")

@@ -16,7 +16,8 @@ from typer.core import TyperGroup
 
 import app as package
 from app.cli import settings_errors
-from app.settings import UnusableSettingsError
+from app.domain.facets import Tree
+from app.settings import ClientConfigsLayout, UnusableSettingsError
 
 _DESCRIPTION = """\
 HTTP control plane for the dynamic configuration of Apache Kafka clusters.
@@ -388,6 +389,58 @@ def compact(
     if seconds is None:
         raise typer.BadParameter("not a number followed by s, m, h or d, such as 90m", param_hint="--older-than")
     raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, older_than_s=seconds, apply=apply))
+
+
+layout = typer.Typer(
+    name="layout",
+    help="Where a cluster's client configs are stored.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+cli.add_typer(layout)
+
+
+@layout.command(
+    "move",
+    epilog="Examples:\n\n"
+    "    confplane layout move --cluster payments --to separate\n\n"
+    "    confplane layout move --cluster payments --to separate --apply\n\n"
+    "Exit codes: 0 done, or shown; 1 not all could be; 2 the options or the settings are not valid; 3 a reply was lost,"
+    " run it again.",
+)
+def move_layout(
+    cluster: ClusterName,
+    to: Annotated[
+        ClientConfigsLayout,
+        typer.Option(help="shared: beside the quotas, as KIP-649 has it. separate: apart from them."),
+    ],
+    *,
+    apply: Annotated[bool, typer.Option("--apply", help="Write; without it nothing is written.")] = False,
+    discard: Annotated[
+        bool,
+        typer.Option(
+            "--discard", help="Remove what the other layout has that nobody reads; goes with the layout that counts."
+        ),
+    ] = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Move a cluster's client configs to the other layout, while the service runs.
+
+    Stock brokers and Kafka's own tools refuse to alter a user that has client configs beside its quotas: `separate`
+    keeps these apart. See docs/kafka-compatibility.md.
+
+    Each entity is one change, in the trail. Reads go on all the while, and find each entity's client configs wherever
+    they are. Writes of client configs are refused with 409 until all are moved, by every process; writes of quotas go
+    on. It may be stopped, and run again, at any time: it does only what is left. With the other `--to` it goes back.
+
+    All processes take the new layout at once, whatever their settings say: `client_configs_layout` counts only until
+    a cluster has client configs. Change it all the same, so that the two agree. It works on ZooKeeper and Postgres
+    directly, by the service's own settings.
+    """
+    from app.cli import layout as command  # noqa: PLC0415 - see the module's docstring
+
+    target = Tree.CONFIG if to is ClientConfigsLayout.SHARED else Tree.CLIENT_CONFIGS
+    raise typer.Exit(command.move(settings_errors.load(settings_file), cluster, target, apply=apply, discard=discard))
 
 
 @cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")

@@ -20,6 +20,7 @@
     ├── NotFoundError                  91  no such cluster, entity or change
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
     ├── FrozenError                    -1  a person froze the cluster's configs
+    ├── LayoutMovingError              -1  the cluster's client configs are being moved to the other layout
     ├── CorruptZnodeError              -1  stored data that can't be read, with its path
     ├── UndecodablePasswordError       -1  a stored password that none of the secrets opens
     ├── AlreadyExistsError             92  create of what is there with other content
@@ -206,6 +207,12 @@ class StaleControllerError(ConfplaneError):
 
 class FrozenError(ConfplaneError):
     """A person froze the cluster's configs; the text says who, since when, why, and how it ends. Kafka has no code."""
+
+
+class LayoutMovingError(ConfplaneError):
+    """Client configs are being moved to the other layout, and can't be written until that has ended."""
+
+    retriable = True
 
 
 class CorruptZnodeError(ConfplaneError):

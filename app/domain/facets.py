@@ -34,6 +34,16 @@ class Tree(StrEnum):
     CONFIG = "/config"
     CLIENT_CONFIGS = "/confplane/client-configs"
 
+    @property
+    def layout(self) -> str:
+        """What the layout is called in which this tree has the client configs (docs/kafka-compatibility.md)."""
+        return "shared" if self is Tree.CONFIG else "separate"
+
+    @property
+    def other(self) -> Tree:
+        """The other tree that may have them."""
+        return Tree.CLIENT_CONFIGS if self is Tree.CONFIG else Tree.CONFIG
+
 
 class Facet(Protocol):
     """One collection's rules of what belongs to it. Stateless; settings that some rules depend on are given once."""

@@ -85,7 +85,7 @@ CHANGES: Final = StructType(
 ``writes``             of an external change, how many writes it certainly was
 ``entity_id``          ``user=alice,client-id=billing``; see app/rollups/columns.py for its parts
 ``facet``              ``client-quotas``, ``client-configs``, ``configs``; ``node`` of external changes: all of it;
-                       or ``cluster`` of freezes, whose entity id is no entity
+                       or ``cluster`` of freezes and layouts, whose entity id is no entity
 ``path``               the znode, below the chroot; ``/confplane/client-configs/...`` is the separate tree
 ``version_read``       its version before the change, null where it was absent; ``czxid_read`` the znode's czxid
 ``keys``               the keys whose values differ

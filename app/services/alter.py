@@ -221,7 +221,7 @@ class AlterService:
                 raise InvalidRequestError(
                     f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer
                 )
-            collection.check_layout()
+            collection.placed()
             return edit, collection.planner.encode(collection, edit)
         except ConfplaneError as error:
             return EditResult(edit, error)
@@ -270,8 +270,9 @@ class AlterService:
         validate_only: bool,
     ) -> list[EditResult]:
         cluster = collection.store.name
-        keys = [f"{cluster}{full_path(collection.tree, edit.entity)}" for edit, _ in items]
         try:
+            collection = collection.placed()
+            keys = [f"{cluster}{full_path(collection.tree, edit.entity)}" for edit, _ in items]
             collection.store.writer()  # without a session nobody queues for an entity
             async with self._queues.turn(keys, caller.deadline):
                 return await _Change(self._audit, collection, items, caller, validate_only=validate_only).run()
@@ -318,14 +319,16 @@ class _Change:
             raise
 
     async def _attempts(self) -> list[EditResult]:
-        tree = self._collection.tree
-        nodes = [self._store.get(tree, edit.entity.id) for edit, _ in self._items]
+        nodes = [self._collection.get(edit.entity.id) for edit, _ in self._items]
         while (results := await self._try(nodes)) is None:
             if time.monotonic() >= self._caller.deadline:
                 raise ConcurrentChangeError(
                     "Others kept changing the same entity until the deadline; nothing was applied, try again",
                     retry_after_s=1,
                 )
+            # Client configs may be elsewhere by now.
+            self._collection = self._collection.placed()
+            tree = self._collection.tree
             nodes = await asyncio.gather(
                 *(self._store.read(tree, edit.entity, self._caller.deadline) for edit, _ in self._items)
             )
@@ -365,7 +368,15 @@ class _Change:
         claim = None if caller.run is None else caller.run.claim(self._collection, plans, caller.deadline)
         await self._audit.intend([intent], claim)
         self._attempt = intent.attempt
-        transaction = Transaction(self._id, self._attempt, writer, writes, caller.principal, caller.request_id)
+        transaction = Transaction(
+            self._id,
+            self._attempt,
+            writer,
+            writes,
+            caller.principal,
+            caller.request_id,
+            self._collection.layout,
+        )
         result = await self._store.commit(transaction, caller.deadline)
         if isinstance(result, Conflict):
             return None
@@ -446,7 +457,9 @@ class _Change:
         ]
         if failed is not None:
             expectations = expectations[: failed[0] + 1]
-        revision = await self._store.confirm(writer, expectations, self._caller.deadline)
+        revision = await self._store.confirm(
+            writer, expectations, self._caller.deadline, layout=self._collection.layout
+        )
         if revision is None:
             return None
         if failed is None:

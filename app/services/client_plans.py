@@ -91,4 +91,4 @@ def _inherited(collection: Collection, entity: Entity, planned: Mapping[str, Map
     parent = Entity(entity.components[:1])
     if parent.id in planned:
         return collection.own(parent, planned[parent.id])
-    return collection.own(parent, stored(collection.store.get(collection.tree, parent.id)))
+    return collection.own(parent, stored(collection.get(parent.id)))

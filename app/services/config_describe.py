@@ -83,7 +83,7 @@ class ConfigReader:
         self._collection.facet.check_entity(entity, pointer=pointer)
         if entity.types == (EntityType.TOPIC,):
             found, levels, warnings = self._topic(entity, pointer)
-            own = stored(self._collection.store.get(self._collection.tree, entity.id))
+            own = stored(self._collection.get(entity.id))
         else:
             own = {}
             found, levels, warnings = await self._broker(entity, pointer)
@@ -116,7 +116,7 @@ class ConfigReader:
             levels, _ = self._counting(self._levels.of_any(planned))
             own = planned.get(entity.id)
             if own is None:
-                own = stored(self._collection.store.get(self._collection.tree, entity.id))
+                own = stored(self._collection.get(entity.id))
             return [effective_topic(key, own, levels) for key in keys]
         name = entity.get(EntityType.BROKER)
         levels, _ = self._counting(
@@ -145,7 +145,7 @@ class ConfigReader:
         self._check_readable(entity, pointer)
         levels, warnings = self._counting(self._levels.of_any())
         return (
-            describe_topic(stored(self._collection.store.get(self._collection.tree, entity.id)), levels),
+            describe_topic(stored(self._collection.get(entity.id)), levels),
             levels,
             warnings,
         )
@@ -189,6 +189,6 @@ class ConfigReader:
         return failed
 
     def _check_readable(self, entity: Entity, pointer: str | None = None) -> None:
-        node = self._collection.store.get(self._collection.tree, entity.id)
+        node = self._collection.get(entity.id)
         if node is not None and node.defect is not None and not node.items:
             raise CorruptZnodeError(full_path(self._collection.tree, entity), node.defect, pointer=pointer)

@@ -137,7 +137,7 @@ class DescribeService:
             InvalidRequestError: The facet has no such entities.
             NotFoundError: There is none.
         """
-        node = collection.store.get(collection.tree, entity_id)
+        node = collection.get(entity_id)
         if node is None:
             entity = _entity(entity_id)
             collection.facet.check_entity(entity)
@@ -325,42 +325,40 @@ class DescribeService:
     def _at(self, collection: Collection, entity_id: str) -> tuple[dict[str, str], dict[str, JsonValue]]:
         """Return what an entity declares in a facet, as stored and as JSON answers it."""
         entity = _entity(entity_id)
-        node = collection.store.get(collection.tree, entity_id)
+        node = collection.get(entity_id)
         declared = self._declared(collection, entity, node)
         return collection.own(entity, stored(node)), declared
 
     def _search(self, collection: Collection, wanted: EntityFilter) -> Iterable[Node]:
         """Return a moment's nodes among which the filter's are, ordered by id; the fewest that an index can tell."""
-        store, tree, facet = collection.store, collection.tree, collection.name.value
         if wanted.exact_entity is not None:
-            node = store.get(tree, wanted.exact_entity.id)
+            node = collection.get(wanted.exact_entity.id)
             return [] if node is None else [node]
         if wanted.user_prefix is not None:
-            alone = store.get(tree, wanted.user_prefix.removesuffix(","))
-            return [*([] if alone is None else [alone]), *store.with_keys(tree, facet, prefix=wanted.user_prefix)]
+            alone = collection.get(wanted.user_prefix.removesuffix(","))
+            return [*([] if alone is None else [alone]), *collection.with_keys(prefix=wanted.user_prefix)]
         if wanted.client_id is not None:
-            return store.with_client_id(tree, facet, wanted.client_id[0])
+            return collection.with_client_id(wanted.client_id[0])
         prefix = EntityType.IP.value if EntityType.IP in wanted.components else ""
-        return list(store.with_keys(tree, facet, prefix=prefix))
+        return list(collection.with_keys(prefix=prefix))
 
     async def _candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
         """Yield the nodes behind ``after`` among which a list's are, ordered by id, in slices of a moment each."""
-        store, tree, facet = collection.store, collection.tree, collection.name.value
         prefix = "" if query.kind is None else query.kind[0]
         first = _first(query)
         if first is not None:
-            node = store.get(tree, first.id)
+            node = collection.get(first.id)
             if node is not None and (after is None or node.id > after):
                 yield node
             if query.id is not None or first.types != (EntityType.USER,):
                 return
             prefix = f"{first.id},"
         elif "client-id" in query.names:
-            for node in store.with_client_id(tree, facet, query.names["client-id"]):
+            for node in collection.with_client_id(query.names["client-id"]):
                 if after is None or node.id > after:
                     yield node
             return
-        while nodes := list(islice(store.with_keys(tree, facet, after=after, prefix=prefix), SLICE)):
+        while nodes := list(islice(collection.with_keys(after=after, prefix=prefix), SLICE)):
             for node in nodes:
                 yield node
             after = nodes[-1].id

@@ -128,7 +128,7 @@ def describe(cluster: Cluster, entity_type: str, entity_name: str | None, *, poi
         )
     found: dict[str, str | None] = {}
     for collection in collections:
-        node = collection.store.get(collection.tree, entity.id)
+        node = collection.get(entity.id)
         if node is not None and node.defect is not None and not node.items:
             raise CorruptZnodeError(full_path(collection.tree, entity), node.defect, pointer=pointer)
         is_secret = collection.facet.is_secret
@@ -303,7 +303,7 @@ def _check_known(collection: Collection, entity: Entity, key: str, pointer: str)
         known = key in topic_configs()
     else:
         known = definition_of(key) is not None
-    if not known and key not in stored(collection.store.get(collection.tree, entity.id)):
+    if not known and key not in stored(collection.get(entity.id)):
         raise InvalidConfigError(
             f"Unknown config name: {clipped(key)} is no config of a {entity.types[0]}, and nothing is stored under it",
             pointer=pointer,
@@ -367,7 +367,7 @@ def _resolved(
     def at(entity_id: str) -> dict[str, str]:
         config = planned.get(entity_id)
         if config is None:
-            config = stored(collection.store.get(collection.tree, entity_id))
+            config = stored(collection.get(entity_id))
         return collection.own(Entity.from_id(entity_id), config)
 
     found: Mapping[str, Resolved[QuotaLevel]] | Mapping[str, Resolved[ClientConfigLevel]]

@@ -60,7 +60,7 @@ def read(cluster: Cluster) -> GlobalConfig:
         UnavailableError: The mirror was never loaded.
     """
     collection = cluster.collections[FacetName.CONFIGS]
-    node = collection.store.get(collection.tree, DEFAULT_BROKER.id)
+    node = collection.get(DEFAULT_BROKER.id)
     if node is not None and node.defect is not None and not node.items:
         raise CorruptZnodeError(full_path(collection.tree, DEFAULT_BROKER), node.defect)
     config = stored(node)

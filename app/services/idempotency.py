@@ -393,7 +393,7 @@ def _restored(collection: Collection, edit: Edit, change: KeyedChange, recorded:
     # What is not kept (secrets, and keys of others) is not shown either, so that an empty text can stand for it.
     after = {key: value or "" for key, value in recorded["after"].items()}
     revision = outcome.revision if recorded["changed"] else recorded["revision"]
-    node = collection.store.get(collection.tree, edit.entity.id)
+    node = collection.get(edit.entity.id)
     if revision is None:
         node = None
     elif node is None or node.mzxid != revision:

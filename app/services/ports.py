@@ -25,6 +25,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutCheck:
+    """What a transaction of client configs rests on: where they are (docs/architecture.md, "Layout of client configs").
+
+    The version is that of the layout's znode, which must not have changed.
+    """
+
+    version: int
+    claim: Tree | None = None
+    """Nobody has said yet where they are: this transaction does."""
+
+
+@dataclass(frozen=True, slots=True)
 class EntityWrite:
     """One config node of a transaction: set at the version read, or created where ``expected`` is None (absent)."""
 
@@ -46,6 +58,8 @@ class Transaction:
     writes: tuple[EntityWrite, ...]
     principal: str
     request_id: str
+    layout: LayoutCheck | None = None
+    """Of client configs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +141,57 @@ class FreezeWrite:
     freeze: Freeze | None
     principal: str
     request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which tree has a cluster's client configs."""
+
+    tree: Tree
+    source: Tree | None = None
+    """They are being moved: this tree may have some of them still."""
+
+    def __str__(self) -> str:
+        """Return it as part of a sentence."""
+        return self.tree.layout if self.source is None else f"{self.tree.layout}, being moved from {self.source.layout}"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutState:
+    """A cluster's layout, as ZooKeeper has it at a version; None before anybody has written client configs."""
+
+    version: int
+    layout: Layout | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutWrite:
+    """One attempt to set a cluster's layout, at the version read."""
+
+    change_id: UUID
+    attempt: int
+    writer: str
+    expected: int
+    layout: Layout
+    principal: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process finds a cluster's client configs, for all that it has followed."""
+
+    tree: Tree
+    """The stored layout's, or that of the settings where none is stored."""
+    source: Tree | None = None
+    """Where those are to be looked for that ``tree`` has not."""
+    moving: bool = False
+    settled: bool = False
+    """Whether a layout is stored."""
+    version: int = -1
+    """Of the layout's znode; -1 as long as it was not read."""
+    defect: str | None = None
+    """Why that can't be read; it is as it was before then."""
 
 
 class SessionState(StrEnum):
@@ -218,6 +283,9 @@ class ClusterStore(Protocol):
         The iteration sees one moment of the mirror as long as the caller does not await within it.
         """
 
+    def place(self) -> Place:
+        """Return where the client configs are; it costs next to nothing."""
+
     def topic_exists(self, name: str) -> bool | None:
         """Say whether the cluster's metadata have a topic, as followed; None where there are no such metadata.
 
@@ -253,9 +321,16 @@ class ClusterStore(Protocol):
         """Read one node from ZooKeeper, behind all writes committed before the call."""
 
     async def confirm(
-        self, writer: str, expectations: Sequence[tuple[Tree, Entity, int | None]], deadline: float
+        self,
+        writer: str,
+        expectations: Sequence[tuple[Tree, Entity, int | None]],
+        deadline: float,
+        *,
+        layout: LayoutCheck | None = None,
     ) -> int | None:
         """Prove that nodes still are at the versions read (None: absent), by a write to the writer node.
+
+        With a layout, that it still is as read, too.
 
         Returns:
             The revision at which they were, or None when one was not.
@@ -293,6 +368,23 @@ class ClusterStore(Protocol):
 
         Raises:
             UnavailableError: Nothing was submitted, for certain.
+        """
+
+    async def read_layout(self, deadline: float) -> LayoutState:
+        """Read from ZooKeeper where the client configs are, behind all writes committed before the call.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer.
+            CorruptZnodeError: What is stored there can't be read.
+        """
+
+    async def set_layout(self, change: LayoutWrite, deadline: float) -> CommitResult:
+        """Say where the client configs are, in one transaction with a marker.
+
+        Raises:
+            UnavailableError: Nothing was submitted, for certain.
+            FrozenError: The same; the cluster is frozen.
+            StaleControllerError: The same; brokers would refuse to write configs.
         """
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:

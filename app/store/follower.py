@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from app.domain.changes import Node
+    from app.store.layout import LayoutNode
     from app.store.mirror import FacetIndex
     from app.store.session import Session
 
@@ -86,6 +87,7 @@ class Follower:
         name: str,
         trees: Mapping[Tree, Mapping[str, FacetIndex]],
         on_writer_gone: Callable[[Session], None],
+        layout: LayoutNode,
     ) -> None:
         self.mirror: Mirror | None = None
         self.revision = 0
@@ -101,6 +103,7 @@ class Follower:
         self._name = name
         self._trees = trees
         self._on_writer_gone = on_writer_gone
+        self._layout = layout
         self._loading: Mirror | None = None
         self._reload = True
         self._session: Session | None = None
@@ -258,9 +261,7 @@ class Follower:
         reached: asyncio.Future[None] = loop.create_future()
         entry = (revision, next(self._order), reached)
         heapq.heappush(self._waiting, entry)
-        with contextlib.suppress(UnavailableError):
-            # So that it is looked for now, and not at the next tick.
-            self._ask(loop.create_future())
+        self.advance_soon()  # so that it is looked for now, and not at the next tick
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await reached
@@ -271,6 +272,11 @@ class Follower:
             if (not reached.done() or reached.cancelled()) and entry in self._waiting:
                 self._waiting.remove(entry)
                 heapq.heapify(self._waiting)
+
+    def advance_soon(self) -> None:
+        """Bring the revision to this moment, where the connection allows it."""
+        with contextlib.suppress(UnavailableError):
+            self._ask(asyncio.get_running_loop().create_future())
 
     def _ask(self, future: asyncio.Future[int]) -> None:
         session = self._session
@@ -366,7 +372,7 @@ class Follower:
             revision = (await session.touch()).mzxid
             await self.metadata.follow(session)
             names, stat = await session.children(znodes.CHANGES)
-            await loader.load(session, mirror, self._topics_watch)
+            await loader.load(session, mirror, self._layout.order(loading=True), self._topics_watch)
             self.mirror = mirror
         except BaseException:
             self._topics_rung = True
@@ -479,8 +485,8 @@ class Follower:
             parts = path.split("/")
             if not {"", ".", ".."}.isdisjoint(parts):
                 continue
-            for tree in self._trees:
-                if tree is not Tree.CONFIG and parts[0] != "users":
+            for tree in self._layout.order(loading=False):
+                if tree not in self._trees or (tree is not Tree.CONFIG and parts[0] != "users"):
                     continue
                 window.add(session.get(f"{tree.value}/{path}"), partial(taken, tree, path))
                 user = "/".join(parts[:2])

@@ -25,6 +25,7 @@ from app.store import znodes
 
 if TYPE_CHECKING:
     from app.services.ports import Freeze
+    from app.store.layout import LayoutNode
     from app.store.session import Session
 
 logger = logging.getLogger(__name__)
@@ -32,10 +33,12 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Guard:
-    """What is known of a cluster's controller, its brokers and its freeze."""
+    """What is known of a cluster's controller, its brokers, its freeze and its layout."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, layout: LayoutNode) -> None:
         self._name = name
+        self.layout = layout
+        layout.on_missing = self._refresh_soon
         self._session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._again = False
@@ -78,6 +81,7 @@ class Guard:
                 self._task.cancel()
                 self._task = None
         self.known = False
+        self.layout.begin(session)
         self._refresh_soon()
 
     def down(self) -> None:
@@ -124,6 +128,7 @@ class Guard:
         watched = session.exists(znodes.CONTROLLER, watch)
         controller = session.get(znodes.CONTROLLER)
         frozen = session.get(znodes.FREEZE, watch)
+        layout = self.layout.ask(session)
         brokers_exist = session.exists(znodes.BROKER_IDS, watch)
         broker_ids = session.children(znodes.BROKER_IDS, watch)
         await watched
@@ -138,6 +143,7 @@ class Guard:
         except NoNodeError:
             brokers = 0
         try:
+            await layout
             freeze_data, freeze_stat = await frozen
         except NoNodeError:
             # Somebody deleted it. Without the node there is nothing that a transaction could check.

@@ -12,7 +12,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError
 from app.store import znodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from app.domain.facets import Tree
     from app.store.bridge import Reply
@@ -113,15 +113,16 @@ def _note(paths: dict[str, None], path: str, *, present: bool) -> None:
         paths.pop(path, None)
 
 
-async def load(session: Session, mirror: Mirror, topics_watch: Callable[[Any], None]) -> None:
-    """Read all trees of a mirror.
+async def load(session: Session, mirror: Mirror, order: Iterable[Tree], topics_watch: Callable[[Any], None]) -> None:
+    """Read all trees of a mirror, in this order.
 
     Raises:
         ZookeeperError: A call failed; the mirror is incomplete.
         UnavailableError: The connection went down meanwhile.
     """
-    for tree in mirror.trees:
-        await _Walk(session, mirror, tree, topics_watch).run()
+    for tree in order:
+        if tree in mirror.trees:
+            await _Walk(session, mirror, tree, topics_watch).run()
 
 
 class _Walk:

@@ -39,6 +39,8 @@ class FacetIndex:
     """Whether a stored key of an entity belongs to it. May depend on the entity's types, not on its names."""
     covers: Callable[[Entity], bool]
     """Whether it can have this entity at all: says where a node that can't be read would be missed."""
+    also: Tree | None = None
+    """Another tree that may have its nodes."""
 
 
 @dataclass(slots=True)

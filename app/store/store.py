@@ -10,15 +10,17 @@ from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, Runt
 
 from app.domain.changes import Node
 from app.domain.entities import Entity
+from app.domain.errors import CorruptZnodeError
 from app.domain.facets import Tree
 from app.services.figures import Figure, of_cluster
-from app.services.ports import Committed, Conflict, FreezeState, SessionEnded, StoreStatus, Unknown
+from app.services.ports import Committed, Conflict, FreezeState, LayoutState, SessionEnded, StoreStatus, Unknown
 from app.store import compaction, counts, findings, transactions, znodes
 from app.store.access import Access
 from app.store.admission import Admission, mended
 from app.store.bridge import Mailbox
 from app.store.follower import Follower
 from app.store.guard import Guard
+from app.store.layout import LayoutNode
 from app.store.leader import Leadership
 from app.store.markers import Markers
 from app.store.overlooked import Overlooked
@@ -31,7 +33,16 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.services.compact import Emptiness, Removal
-    from app.services.ports import CommitResult, EntityWrite, FreezeWrite, Marker, Transaction
+    from app.services.ports import (
+        CommitResult,
+        EntityWrite,
+        FreezeWrite,
+        LayoutCheck,
+        LayoutWrite,
+        Marker,
+        Place,
+        Transaction,
+    )
     from app.store.bridge import Delivery
     from app.store.mirror import FacetIndex, Mirror
 
@@ -52,6 +63,7 @@ class ZooKeeperStore:
         notifications_max: Most notifications while brokers are registered.
         facets: By facet name, what the mirror indexes for it.
         access: Who this service is to ZooKeeper, and the ACL of what it creates; nobody, and open, where left out.
+        layout: The settings' choice of where client configs are, which counts until one is stored.
     """
 
     def __init__(
@@ -64,6 +76,7 @@ class ZooKeeperStore:
         notifications_max: int,
         facets: Mapping[str, FacetIndex],
         access: Access | None = None,
+        layout: Tree | None = None,
     ) -> None:
         self.name = name
         hosts, _, chroot = connect.partition("/")
@@ -76,14 +89,17 @@ class ZooKeeperStore:
         self.transactions = counts.Transactions()
         self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
         for facet, index in facets.items():
-            self._trees.setdefault(index.tree, {})[facet] = index
+            for tree in (index.tree, *(() if index.also is None else (index.also,))):
+                self._trees.setdefault(tree, {})[facet] = index
+        self._chosen = layout
 
     # -- life
 
     async def start(self) -> None:
         """Begin connecting and return at once."""
         mailbox = Mailbox(asyncio.get_running_loop())
-        self._guard = Guard(self.name)
+        self._layout = LayoutNode(self.name, self._chosen)
+        self._guard = Guard(self.name, self._layout)
         self._keeper = Keeper(
             mailbox,
             self._hosts,
@@ -94,7 +110,8 @@ class ZooKeeperStore:
             on_ready=self._on_ready,
             on_down=self._on_down,
         )
-        self._follower = Follower(self.name, self._trees, self._keeper.replace)
+        self._follower = Follower(self.name, self._trees, self._keeper.replace, self._layout)
+        self._layout.follow(self._follower)
         self._admission = Admission(
             self.name,
             self._limits,
@@ -145,7 +162,7 @@ class ZooKeeperStore:
             stale_ms=follower.stale_ms,
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
-            warnings=tuple(findings.of(follower)),
+            warnings=(*self._layout.findings(), *findings.of(follower)),
             frozen=None if self._guard.freeze is None else self._guard.freeze.reason,
         )
 
@@ -183,6 +200,10 @@ class ZooKeeperStore:
         """Iterate over the nodes with keys of a facet; see the port."""
         return self._loaded().trees[tree].with_keys(facet, after=after, prefix=prefix)
 
+    def place(self) -> Place:
+        """Return where the client configs are; see the port."""
+        return self._layout.place
+
     def topic_exists(self, name: str) -> bool | None:
         """Say whether the cluster has a topic, as followed; see the port."""
         self._loaded()
@@ -197,7 +218,13 @@ class ZooKeeperStore:
 
     async def catch_up(self, deadline: float) -> int:
         """Bring the mirror to the moment of the call; see the port. Concurrent calls share one pass."""
-        return await self._follower.catch_up(deadline)
+        revision = await self._follower.catch_up(deadline)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._layout.quiet()
+        except TimeoutError:
+            raise unavailable(f"Cluster {self.name}: ZooKeeper did not answer in time") from None
+        return revision
 
     async def wait_for(self, revision: int, deadline: float) -> None:
         """Wait until the mirror is at a revision; see the port."""
@@ -219,6 +246,10 @@ class ZooKeeperStore:
             if error is None or isinstance(error, NoNodeError):
                 self._follower.take(session, tree, entity.path, value)
 
+        place = self.place()
+        if place.source is not None and tree is place.source:
+            # What is gone from there is in the other tree, and must be in the mirror first.
+            self._read_aside(session, place.tree, entity)
         found = await self._read(session, znodes.path_of(tree, entity), deadline, taken)
         if found is None:
             return None
@@ -227,6 +258,13 @@ class ZooKeeperStore:
         return Node(
             entity.id, content.items, stat.version, stat.czxid, stat.mzxid, stat.mtime, content.defect, content.extra
         )
+
+    def _read_aside(self, session: Session, tree: Tree, entity: Entity) -> None:
+        def taken(value: Any, error: Exception | None) -> None:
+            if error is None or isinstance(error, NoNodeError):
+                self._follower.take(session, tree, entity.path, value)
+
+        session.get(znodes.path_of(tree, entity)).then(taken)
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:
         """Read any znode; see the port."""
@@ -250,7 +288,12 @@ class ZooKeeperStore:
         return data, stat
 
     async def confirm(
-        self, writer: str, expectations: Sequence[tuple[Tree, Entity, int | None]], deadline: float
+        self,
+        writer: str,
+        expectations: Sequence[tuple[Tree, Entity, int | None]],
+        deadline: float,
+        *,
+        layout: LayoutCheck | None = None,
     ) -> int | None:
         """Prove that nodes are at the versions read, or absent; see the port.
 
@@ -266,6 +309,8 @@ class ZooKeeperStore:
             for tree, entity, version in expectations
             if version is not None
         ]
+        if layout is not None:
+            operations.append(("check", znodes.LAYOUT, layout.version))
         reply = session.multi(operations)
         absences = [
             session.exists(znodes.path_of(tree, entity)) for tree, entity, version in expectations if version is None
@@ -276,6 +321,8 @@ class ZooKeeperStore:
                 if index == 0:
                     self._keeper.replace(session)
                 elif isinstance(result, (BadVersionError, NoNodeError)):
+                    if layout is not None:
+                        await mended(self._guard.refresh(), deadline)
                     return None
                 raise unavailable(f"Cluster {self.name}: ZooKeeper refused with {type(result).__name__}")
         for absence in absences:
@@ -302,7 +349,10 @@ class ZooKeeperStore:
         if not self._guard.known:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._admission.surroundings(session, transaction, deadline)
-        made = transactions.plan(transaction, guard=self._guard.checks(), missing=missing, topics=topics)
+        guard = self._guard.checks()
+        if transaction.layout is not None:
+            guard += (transactions.layout_operation(transaction.layout),)
+        made = transactions.plan(transaction, guard=guard, missing=missing, topics=topics)
         transactions.check_packet(made.operations, self._limits)
         return await self._run(session, made, transaction.writes, deadline)
 
@@ -324,6 +374,29 @@ class ZooKeeperStore:
         result = await self._run(session, transactions.plan_freeze(change), (), deadline)
         if isinstance(result, Committed):
             # So that this process shows it at once; others are told by their watches, or by the check that fails.
+            await mended(self._guard.refresh(), deadline)
+        return result
+
+    async def read_layout(self, deadline: float) -> LayoutState:
+        """Read where the client configs are; see the port."""
+        session = self._keeper.current
+        found = await self._read(session, znodes.LAYOUT, deadline)
+        if found is None:
+            await mended(session.ensure_roots(), deadline)
+            raise unavailable(f"Cluster {self.name}: the znode {znodes.LAYOUT} was deleted, and is made again")
+        data, stat = found
+        try:
+            return LayoutState(stat.version, znodes.decode_layout(data))
+        except ValueError as error:
+            raise CorruptZnodeError(znodes.LAYOUT, f"can't be read: {error}") from None
+
+    async def set_layout(self, change: LayoutWrite, deadline: float) -> CommitResult:
+        """Say where the client configs are; see the port."""
+        session = self._keeper.current
+        if change.writer != session.writer:
+            return SessionEnded(_REPLACED)
+        result = await self._run(session, transactions.plan_layout(change, self._guard.checks()), (), deadline)
+        if isinstance(result, Committed):
             await mended(self._guard.refresh(), deadline)
         return result
 

@@ -23,7 +23,7 @@ from app.domain.changes import Node
 from app.domain.entities import EntityType
 from app.domain.errors import BodyTooLargeError, WriteOutcome
 from app.domain.facets import Tree
-from app.services.ports import Conflict, SessionEnded
+from app.services.ports import Conflict, Layout, LayoutCheck, SessionEnded
 from app.store import markers, znodes
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from app.domain.entities import Entity
     from app.services.compact import Removal
-    from app.services.ports import EntityWrite, FreezeWrite, Transaction
+    from app.services.ports import EntityWrite, FreezeWrite, LayoutWrite, Transaction
     from app.store.access import Access
 
 Operation = tuple[Any, ...]
@@ -162,17 +162,36 @@ def plan(
     return result
 
 
+def layout_operation(check: LayoutCheck) -> Operation:
+    """Return what has a transaction fail where the layout is another; it stores the layout where none was."""
+    if check.claim is None:
+        return ("check", znodes.LAYOUT, check.version)
+    return ("set", znodes.LAYOUT, znodes.encode_layout(Layout(check.claim)), check.version)
+
+
 def plan_freeze(change: FreezeWrite) -> Plan:
-    """Lay out the transaction of a freeze or a thaw: the writer node, the freeze node, the marker."""
+    """Lay out the transaction of a freeze or a thaw."""
+    return _plan_own(change, znodes.FREEZE, znodes.encode_freeze(change.freeze), ())
+
+
+def plan_layout(change: LayoutWrite, guard: Sequence[Operation]) -> Plan:
+    """Lay out the transaction that sets the layout of client configs."""
+    return _plan_own(change, znodes.LAYOUT, znodes.encode_layout(change.layout), guard)
+
+
+def _plan_own(change: FreezeWrite | LayoutWrite, path: str, data: bytes, guard: Sequence[Operation]) -> Plan:
+    """Lay out a change of one of this service's own nodes: the writer node, the guard, the node, the marker."""
     result = Plan()
     result.add(_WRITER, "set", znodes.writer_path(change.writer), b"", -1)
-    result.add(_CONFIG, "set", znodes.FREEZE, znodes.encode_freeze(change.freeze), change.expected)
+    for operation in guard:
+        result.add(_GUARD, *operation)
+    result.add(_CONFIG, "set", path, data, change.expected)
     marker = markers.encode_committed(
         attempt=change.attempt,
         writer=change.writer,
         principal=change.principal,
         request_id=change.request_id,
-        writes=[(znodes.FREEZE, change.expected + 1)],
+        writes=[(path, change.expected + 1)],
     )
     result.add(_MARKER, "create", znodes.marker_path(change.change_id), marker)
     return result
@@ -263,9 +282,10 @@ def check_size(writes: Sequence[EntityWrite], limits: Limits) -> None:
         return
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE
     base = len(chroot.encode())
-    # Writer, three checks of the guard, marker; its list of writes is counted with them.
+    # Writer, three checks of the guard, the layout, marker; its list of writes is counted with them.
     size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base, access)
     size += 3 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, access)
+    size += _operation_size(layout_operation(LayoutCheck(0, Tree.CLIENT_CONFIGS)), base, access)
     size += _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base, access)
     for write in writes:
         path = znodes.path_of(write.tree, write.entity)

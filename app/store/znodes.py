@@ -20,15 +20,15 @@ import orjson
 
 from app.domain.entities import DEFAULT_NODE, Entity, EntityType
 from app.domain.errors import InvalidRequestError, InvalidTopicError
+from app.domain.facets import Tree
 from app.domain.topics import check_topic_name
-from app.services.ports import Freeze
+from app.services.ports import Freeze, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from app.domain.changes import Node
-    from app.domain.facets import Tree
 
 CHANGES: Final = "/config/changes"
 CHANGE_PREFIX: Final = "/config/changes/config_change_"
@@ -43,6 +43,7 @@ CONFPLANE: Final = "/confplane"
 COMMITS: Final = "/confplane/commits"
 WRITERS: Final = "/confplane/writers"
 FREEZE: Final = "/confplane/freeze"
+LAYOUT: Final = "/confplane/layout"
 LEADER: Final = "/confplane/leader"
 PERSISTENT_ROOTS: Final = (
     "/config",
@@ -52,6 +53,7 @@ PERSISTENT_ROOTS: Final = (
     COMMITS,
     WRITERS,
     FREEZE,
+    LAYOUT,
 )
 """What must exist before the first transaction; brokers make the first seven themselves when they start."""
 
@@ -371,6 +373,32 @@ def decode_freeze(data: bytes | None, mtime_ms: int) -> Freeze | None:
         ):
             return Freeze(reason, principal, since)
     return unreadable
+
+
+def encode_layout(layout: Layout) -> bytes:
+    """Return the layout node's data."""
+    moved = {} if layout.source is None else {"from": layout.source.layout}
+    return orjson.dumps({"version": 1, "layout": layout.tree.layout, **moved})
+
+
+def decode_layout(data: bytes | None) -> Layout | None:
+    """Read the layout node's data; None where none is stored.
+
+    Raises:
+        ValueError: It can't be read.
+    """
+    if not data:
+        return None
+    value = orjson.loads(data)
+    match value:
+        case {"version": 1, "layout": str(layout), **more} if layout in _LAYOUTS:
+            tree, source = _LAYOUTS[layout], more.get("from")
+            if source in {None, tree.other.layout}:
+                return Layout(tree, None if source is None else tree.other)
+    raise ValueError("it is not of a form that this version knows")
+
+
+_LAYOUTS: Final = {tree.layout: tree for tree in Tree}
 
 
 def kraft_controller(data: bytes | None) -> bool:

@@ -128,6 +128,8 @@ COMMANDS: Final = [
     ["upgrade-keys", "--apply"],
     ["compact"],
     ["compact", "--apply"],
+    ["layout", "move", "--to", "separate"],
+    ["layout", "move", "--to", "separate", "--apply"],
     ["secrets", "rotate", "--all"],
 ]
 WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}

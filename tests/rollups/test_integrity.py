@@ -10,7 +10,7 @@ import pytest
 from app.rollups import schemas
 from app.rollups.sample.files import write_frame
 from app.rollups.sample.trail import Plan, Trail
-from app.services.freeze import ENTITY as FREEZE
+from app.services.own_nodes import ENTITY as FREEZE
 from tests.rollups import samples
 
 if TYPE_CHECKING:

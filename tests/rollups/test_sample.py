@@ -12,7 +12,7 @@ from app.rollups import schemas
 from app.rollups.sample import clients
 from app.rollups.sample.population import ODD_NAMES
 from app.rollups.sample.trail import Plan, Trail
-from app.services.freeze import ENTITY as FREEZE
+from app.services.own_nodes import ENTITY as FREEZE
 
 PLAN = Plan(entities=2_000, events=20_000, seed=5)
 

@@ -153,6 +153,19 @@ def _bad_quota(altered: Altered) -> bool:
     return any(value in _BAD_QUOTAS for key, value in left if key not in altered.removes | altered.sets.keys())
 
 
+def _wrong(altered: Altered) -> bool:
+    """The request itself sets a quota that is none, whatever the node holds: both refuse, each by what it finds first."""
+    known = {words.IP_KEY} if (altered.path or "").startswith("ips/") else words.QUOTA_KEYS
+    return altered.quotas and any(
+        key not in known
+        or not math.isfinite(value)
+        or value < 0
+        or (key in _WHOLE and abs(value - round(value)) > 1e-6)
+        for key, value in altered.given
+    )
+
+
+_WHOLE: Final = {"producer_byte_rate", "consumer_byte_rate", words.IP_KEY}
 _BAD_QUOTAS: Final = {"abc", "50000.0", "5.0", "-5", "NaN"}
 
 
@@ -225,8 +238,11 @@ def _replicas(altered: Altered) -> bool:
 
 def _rates(altered: Altered) -> bool:
     return altered.broker and any(
-        value is not None and value != value.strip() for key, value in altered.given if key.endswith("throttled.rate")
+        value is not None and value != value.strip() for key, value in altered.given if key in _RATES
     )
+
+
+_RATES: Final = {name for name, config in broker_configs().items() if config.dynamic_only}
 
 
 def _not_loaded(altered: Altered) -> bool:
@@ -252,6 +268,8 @@ CODES: Final = (
     Difference("set of a SCRAM key through quotas", _scram_set, _codes((-1, 42))),
     Difference("remove of a SCRAM key through quotas", _scram_removed, _REFUSED),
     Difference("alter of a topic named `.` or `..`", _dotted_topic, _codes((40, 3))),
+    Difference("alter of a topic named `.` or `..`",
+               lambda altered: _dotted_topic(altered) and _unknown_operation(altered), _codes((40, 42))),
     Difference("BROKER_LOGGER, CLIENT_METRICS", _not_in_zookeeper, _codes((0, 42), (40, 42), (-1, 42))),
     Difference("unknown operation on a topic", _unknown_operation, _codes((-1, 42))),
     Difference("APPEND, SUBTRACT on an unknown key", _list_op_on_unknown, _codes((-1, 40))),
@@ -268,7 +286,14 @@ CODES: Final = (
     Difference("`sasl.jaas.config`", _jaas, _REFUSED),
     Difference("custom keys named like a password, as a default of all brokers", _secret_as_default, _codes((0, 40))),
     Difference("a node that can't be parsed", _unparsable, _codes((0, -1), (42, -1))),
+    Difference("a node that can't be parsed", lambda altered: _wrong(altered) and _unparsable(altered),
+               _codes((-1, 42))),
     Difference("foreign content next to what is altered", _foreign_quota, _codes((-1, 0))),
+    Difference("foreign content next to what is altered", lambda altered: _wrong(altered) and _foreign_quota(altered),
+               _codes((-1, 42))),
+    Difference("a stored value that is none of its key", _bad_quota, _codes((-1, 0), (0, -1))),
+    Difference("a stored value that is none of its key", lambda altered: _wrong(altered) and _bad_quota(altered),
+               _codes((-1, 42))),
     Difference("foreign or bad entries stored on a topic", _foreign_config, _codes((40, 0))),
 )  # fmt: skip
 """Where the error codes differ. The state is then that of the side that refused."""

@@ -26,11 +26,13 @@ EXPLAINED_ERRORS = (
     # What the broker says of requests that it refuses, as many of these are.
     "[ConfigAdminManager[nodeId=0]: ",
     "[Admin Manager on Broker 0]: Error processing ",
+    "Modification time of key store could not be obtained: ",
     "Error processing describe configs request for resource ",
     "[KafkaApi-0] Unexpected error handling request RequestHeader(apiKey=DESCRIBE_CLIENT_QUOTAS, ",
     "[KafkaApi-0] Unexpected error handling request RequestHeader(apiKey=DESCRIBE_CONFIGS, ",
     # What it says of requests that it takes although it can't use them, and of znodes that none of its own wrote.
     "error processing change notification",
+    " configs could not be applied: ",
     "Dynamic broker config contains invalid values in: ",
     "Dynamic default cluster config contains invalid values in: ",
     "Non-dynamic configs configured in ZooKeeper will be ignored: ",

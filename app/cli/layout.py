@@ -1,0 +1,148 @@
+"""``confplane layout move``: take a cluster's client configs from one layout to the other."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from app.cli import callers
+from app.domain.facets import FacetName
+from app.services.layout import LayoutService
+from app.wiring import opened
+
+if TYPE_CHECKING:
+    from app.domain.facets import Tree
+    from app.services.clusters import Caller
+    from app.services.layout import MoveResult, Survey
+    from app.settings import Settings
+
+
+def move(settings: Settings, cluster: str, target: Tree, *, apply: bool, discard: bool) -> int:
+    """Show what a move has to do, do it where ``apply``, and return the exit code.
+
+    Args:
+        settings: With the cluster.
+        cluster: Its name.
+        target: The tree of the layout that client configs are to go to.
+        apply: Write.
+        discard: Remove what the other tree has that nobody reads.
+    """
+    return callers.run(
+        _Move(settings, cluster, target, apply=apply, discard=discard).run(), "Not all was done; run it again"
+    )
+
+
+class _Move:
+    def __init__(self, settings: Settings, cluster: str, target: Tree, *, apply: bool, discard: bool) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._target = target
+        self._apply = apply
+        self._discard = discard
+        self._done = 0
+        self._failed = 0
+
+    async def run(self) -> int:
+        async with opened(self._settings, self._cluster) as parts:
+            collection = parts.clusters.get(self._cluster).collections[FacetName.CLIENT_CONFIGS]
+            self._service = LayoutService(parts.audit, collection)
+            survey = await self._survey()
+            typer.echo(f"Client configs of {self._cluster} are stored in the layout {survey.current}")
+            if self._discard:
+                return await self._discard_unread(survey)
+            self._service.check(survey)
+            return await self._move(survey) if self._apply else self._show(survey)
+
+    async def _survey(self) -> Survey:
+        return await self._service.survey(self._target, self._caller().deadline)
+
+    def _caller(self) -> Caller:
+        return callers.caller(f"confplane layout move --to {self._target.layout}")
+
+    def _show(self, survey: Survey) -> int:
+        for entity_id in survey.entity_ids:
+            typer.echo(f"{entity_id}: would be moved")
+        self._tell_unread(survey)
+        if survey.done:
+            typer.echo("Nothing to do")
+        else:
+            typer.echo(
+                f"{_entities(len(survey.entity_ids))} would be moved. Nothing was written; --apply writes, one change"
+                " each. Until it has ended client configs can be read and not written"
+            )
+        return callers.DONE
+
+    async def _move(self, survey: Survey) -> int:
+        if survey.done:
+            typer.echo("Nothing to do")
+            self._tell_unread(survey)
+            return callers.DONE
+        while survey.entity_ids:
+            version = await self._service.begin(survey, self._caller())
+            await self._all(survey, version, discard=False)
+            survey = await self._survey()
+            if self._failed:
+                typer.echo(
+                    f"{_entities(self._done)} moved, {self._failed} not. Until they are client configs can't be"
+                    " written: see to what is said above, and run it again",
+                    err=True,
+                )
+                return callers.FAILED
+        await self._service.end(survey, self._caller())
+        typer.echo(f"{_entities(self._done)} moved. The layout is {self._target.layout} from now on, in all processes")
+        return callers.DONE
+
+    async def _discard_unread(self, survey: Survey) -> int:
+        if survey.current.source is not None or survey.current.tree is not self._target:
+            typer.echo(f"--discard goes with the layout that counts: --to {survey.current.tree.layout}", err=True)
+            return callers.INVALID
+        if not self._apply:
+            for entity_id in survey.unread:
+                typer.echo(f"{entity_id}: would be discarded from {self._target.other.layout}")
+            typer.echo(f"{_entities(len(survey.unread))} would be. Nothing was written; --apply writes")
+            return callers.DONE
+        version = await self._service.end(survey, self._caller())
+        await self._all(survey, version, discard=True)
+        typer.echo(f"Client configs of {_entities(self._done)} discarded; the trail has what they were")
+        return callers.FAILED if self._failed else callers.DONE
+
+    async def _all(self, survey: Survey, version: int, *, discard: bool) -> None:
+        with _progress() as progress:
+            task = progress.add_task("", total=len(survey.unread if discard else survey.entity_ids))
+            async for result in self._service.move(survey, version, self._caller(), discard=discard):
+                self._done += result.change_id is not None
+                self._failed += result.error is not None
+                typer.echo(_line(result), err=result.error is not None)
+                progress.advance(task)
+
+    def _tell_unread(self, survey: Survey) -> None:
+        if survey.unread:
+            typer.echo(
+                f"The layout {survey.current.tree.other.layout} has client configs of {_entities(len(survey.unread))}"
+                f" that nobody reads, {survey.unread[0]} among them;"
+                f" --to {survey.current.tree.layout} --discard removes them",
+                err=True,
+            )
+
+
+def _progress() -> Progress:
+    """Return a bar on standard error, where that is a terminal; what is printed to a file still goes there."""
+    columns = (TextColumn("Entities"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
+
+
+def _line(result: MoveResult) -> str:
+    if result.error is not None:
+        return f"{result.entity_id}: {result.error}"
+    if result.change_id is None:
+        return f"{result.entity_id}: was done already"
+    return f"{result.entity_id}: {', '.join(result.keys)} (change {result.change_id})"
+
+
+def _entities(number: int) -> str:
+    return "1 entity" if number == 1 else f"{number} entities"

@@ -1,0 +1,144 @@
+"""Where a cluster's client configs are: the znode ``/confplane/layout``, followed.
+
+While they are moved from one tree to the other, some are here and some there. A reader must find each of them at every
+moment, so what this knows must never be behind what the mirror knows: the node is read from within the watch's event,
+ahead of all that is read because of later events, and its reply is taken in its place among all replies. After the end
+of a move the old tree is looked at, too, until the mirror has seen all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kazoo.exceptions import NoNodeError
+
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree
+from app.services.ports import Place
+from app.store import znodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from app.store.bridge import Reply
+    from app.store.follower import Follower
+    from app.store.session import Session
+
+
+class LayoutNode:
+    """What a process knows of one cluster's layout.
+
+    Args:
+        chosen: The settings' choice; None where there is none.
+    """
+
+    def __init__(self, name: str, chosen: Tree | None) -> None:
+        self._name = name
+        self._chosen = chosen
+        self._place = Place(chosen or Tree.CONFIG)
+        self._follower: Follower | None = None
+        self._session: Session | None = None
+        self._until: int | None = None
+        self._asked = 0
+        self._quiet = asyncio.Event()
+        self.on_missing: Callable[[], None] = lambda: None
+        """Called where the node is absent: nothing would tell of the next one."""
+
+    def follow(self, follower: Follower) -> None:
+        """Know whose mirror it is that must not be ahead."""
+        self._follower = follower
+
+    @property
+    def place(self) -> Place:
+        """Where client configs are, for all that was followed."""
+        if self._until is not None and self._follower is not None and self._follower.revision >= self._until:
+            self._place, self._until = replace(self._place, source=None), None
+        return self._place
+
+    # -- following
+
+    def begin(self, session: Session) -> None:
+        """Follow on this session, new or reconnected, before anything else is read on it."""
+        self._session = session
+        self._watch = session.watcher(self._rang)
+        self._rang()
+
+    def ask(self, session: Session) -> Reply:
+        """Read the node, with the watch set."""
+        reply = session.get(znodes.LAYOUT, self._watch).then(partial(self._taken, session))
+        self._asked += 1
+        self._quiet.clear()
+        return reply
+
+    async def quiet(self) -> None:
+        """Wait until what is under way has been read."""
+        if self._asked:
+            await self._quiet.wait()
+
+    def _rang(self) -> None:
+        session = self._session
+        if session is not None:
+            with contextlib.suppress(UnavailableError):  # it is asked again after the reconnect
+                self.ask(session)
+
+    def _taken(self, session: Session, value: Any, error: Exception | None) -> None:
+        self._asked -= 1
+        if not self._asked:
+            self._quiet.set()
+        # Of one session's replies the later is the newer; that of one that was replaced may be late.
+        if session is self._session:
+            if error is None:
+                self._take(*value)
+            elif isinstance(error, NoNodeError):
+                self.on_missing()
+
+    def _take(self, data: bytes | None, stat: Any) -> None:
+        before, self._until = self.place, None
+        try:
+            layout = znodes.decode_layout(data)
+        except ValueError as error:
+            self._place = replace(before, version=stat.version, defect=str(error))
+            return
+        if layout is None:
+            self._place = Place(self._chosen or Tree.CONFIG, version=stat.version)
+            return
+        source, moving = layout.source, layout.source is not None
+        if not moving and before.settled and (before.source is not None or before.tree is not layout.tree):
+            source, self._until = layout.tree.other, stat.mzxid
+            if self._follower is not None:
+                self._follower.advance_soon()
+        self._place = Place(layout.tree, source, moving=moving, settled=True, version=stat.version)
+
+    # -- for the mirror
+
+    def order(self, *, loading: bool) -> tuple[Tree, Tree]:
+        """Return the trees in the order in which a node is to be read from both, so that no moved one is missed.
+
+        What moves is gone from one tree and in the other at the same moment. Read after that, the other comes first.
+        Read meanwhile, as by a load, it comes last.
+        """
+        place = self._place
+        first = (place.source or place.tree) if loading else place.tree
+        return first, first.other
+
+    # -- for people
+
+    def findings(self) -> Iterator[str]:
+        """Return what an operator should know, a sentence each."""
+        place = self.place
+        if place.defect is not None:
+            yield f"The znode {znodes.LAYOUT} can't be read, so client configs can't be written: {place.defect}"
+        if place.moving:
+            yield (
+                f"Client configs are being moved to the layout {place.tree.layout}; they can't be written until"
+                f" `confplane layout move --cluster {self._name} --to {place.tree.layout} --apply` has ended"
+            )
+        elif place.settled and self._chosen not in {None, place.tree}:
+            yield (
+                f"Client configs are stored in the layout {place.tree.layout}, which counts, and not in that of the"
+                f" setting client_configs_layout; `confplane layout move --cluster {self._name}` moves them"
+            )

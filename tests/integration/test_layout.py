@@ -1,0 +1,433 @@
+"""``confplane layout move`` while two services serve: nothing is lost, missed or written where nobody looks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner
+
+from app.cli.commands import cli
+from app.client import ProblemError
+from app.domain.entities import Entity
+from tests.support.commands import Commands, Said
+from tests.support.processes import program
+from tests.support.service import Service
+from tests.support.stores import kafka_writes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+    from tests.support.servers import Database
+
+LAYOUT: Final = "/confplane/layout"
+APART: Final = "/confplane/client-configs"
+SCRAM: Final = "salt=a,stored_key=b,server_key=c,iterations=4096"
+USERS: Final = 60
+STALLED: Final = {"intent": 40, "outcome": 5}
+"""Whose statement is held up, by the step: others were moved before, and others not yet."""
+LOCK: Final = 52_339_071
+
+
+class Stage:
+    """Two services, one for each layout by its settings, and the command."""
+
+    def __init__(self, services: list[Service], commands: Commands, zk: KazooClient, owner_dsn: str) -> None:
+        self.services = services
+        self.commands = commands
+        self.zk = zk
+        self.owner_dsn = owner_dsn
+
+    def move(self, to: str, *options: str, code: int = 0) -> Said:
+        """Run the command, in this process: another one takes seconds to start."""
+        arguments = ["layout", "move", "--cluster", "default", "--to", to, *options]
+        runner = CliRunner(env=self.commands.environment)
+        with ThreadPoolExecutor(1) as thread:  # for an event loop of its own
+            ended = thread.submit(runner.invoke, cli, arguments).result()
+        said = Said(ended.exit_code, ended.stdout, ended.stderr)
+        assert said.code == code, (said, ended.exception)
+        return said
+
+    def node(self, path: str) -> dict[str, str]:
+        """The config of a node; empty where there is none."""
+        if self.zk.exists(path) is None:
+            return {}
+        found: dict[str, str] = json.loads(self.zk.get(path)[0] or b"{}").get("config", {})
+        return found
+
+    def layout(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.zk.get(LAYOUT)[0])
+        return found
+
+
+@pytest.fixture(scope="module")
+def stage(
+    module_chroot: str, module_database: Database, zk: KazooClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    directory = tmp_path_factory.mktemp("layout")
+    options: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
+    commands = Commands(directory, **options)
+    settings = [{"client_configs_layout": name} for name in ("shared", "separate")]
+    with (
+        Service(directory, **options, cluster=settings[0]) as one,
+        Service(directory, **options, cluster=settings[1]) as two,
+    ):
+        yield Stage([one, two], commands, zk, module_database.owner_dsn)
+
+
+@pytest_asyncio.fixture
+async def clients(stage: Stage) -> AsyncIterator[list[ConfplaneClient]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(service.client(timeout_s=60)) for service in stage.services]
+
+
+async def in_thread(stage: Stage, to: str, *options: str) -> Said:
+    return await asyncio.to_thread(stage.move, to, *options)
+
+
+def entity(index: int) -> Entity:
+    """Users, and every third one's client-id."""
+    return Entity.of(user=f"u{index:03}", client_id="app") if index % 3 == 2 else Entity.of(user=f"u{index:03}")
+
+
+def configs(index: int) -> dict[str, str]:
+    return {"acks": "1", "session.timeout.ms": str(10_000 + index)}
+
+
+async def fill(client: ConfplaneClient) -> dict[str, dict[str, str]]:
+    """Have client configs of many entities; return all there are."""
+    await client.alter("client-configs", [(entity(index), configs(index)) for index in range(USERS)])
+    return await every(client)
+
+
+async def every(client: ConfplaneClient) -> dict[str, dict[str, str]]:
+    """All client configs, by a describe of everything."""
+    body = (await client.describe("client-configs")).body
+    assert not body.get("skipped"), body
+    return {
+        ",".join(f"{item['entityType']}={item['entityName']}" for item in entry["entity"]): {
+            item["key"]: item["value"] for item in entry["values"]
+        }
+        for entry in body["entries"]
+    }
+
+
+# The tests go on from where the one before them ended: the layout is one of the whole cluster.
+
+
+async def test_the_first_write_settles_the_layout_and_others_follow_it(
+    stage: Stage, clients: list[ConfplaneClient]
+) -> None:
+    one, two = clients
+    assert stage.zk.get(LAYOUT)[0] is None
+    # Only client configs do.
+    await two.put("client-quotas", entity(0), {"producer_byte_rate": 1})
+    assert stage.zk.get(LAYOUT)[0] is None
+    written = await one.put("client-configs", entity(0), configs(0))
+    assert stage.layout() == {"version": 1, "layout": "shared"}
+    read = await two.get("client-configs", entity(0), min_revision=written.revision)
+    assert read.body["configs"] == configs(0)
+    await two.put("client-configs", entity(1), configs(1))
+    assert stage.node("/config/users/u001") == configs(1)
+    assert stage.zk.exists(APART) is None
+    warnings = (await two.request("GET", "/readyz")).body["warnings"]
+    assert [text for text in warnings if "stored in the layout shared, which counts" in text]
+    assert not (await one.request("GET", "/readyz")).body["warnings"]
+
+
+async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> None:
+    one, two = clients
+    all_of_them = await fill(one)
+    kafka_writes(stage.zk, "users/u000", json.dumps(
+        {"version": 1, "config": {**configs(0), "producer_byte_rate": "1", "SCRAM-SHA-256": SCRAM}, "note": "keep"}
+    ).encode())  # fmt: skip
+    shown = stage.move("separate")
+    assert "u059,client-id=app: would be moved" in shown.out
+    assert f"{USERS} entities would be moved. Nothing was written" in shown.out
+    assert stage.layout() == {"version": 1, "layout": "shared"}
+
+    before = stage.zk.get_children("/config/changes")
+    said = stage.move("separate", "--apply")
+    assert f"{USERS} entities moved. The layout is separate from now on" in said.out
+    assert stage.layout() == {"version": 1, "layout": "separate"}
+    assert json.loads(stage.zk.get("/config/users/u000")[0]) == {
+        "version": 1, "config": {"producer_byte_rate": "1", "SCRAM-SHA-256": SCRAM}, "note": "keep"
+    }  # fmt: skip
+    for index in range(USERS):
+        assert stage.node(f"{APART}/{entity(index).path}") == configs(index)
+        assert not stage.node(f"/config/{entity(index).path}").keys() & {"acks", "session.timeout.ms"}
+    # Each is told once.
+    told = [
+        stage.zk.get(f"/config/changes/{name}")[0]
+        for name in set(stage.zk.get_children("/config/changes")) - set(before)
+    ]
+    paths = [json.loads(data)["entity_path"] for data in told]
+    assert sorted(paths) == sorted(entity(index).path for index in range(USERS))
+
+    # Neither service was restarted, whatever its settings say.
+    for client in clients:
+        await client.get("client-configs", entity(0), strong=True)
+        assert await every(client) == all_of_them
+    await one.put("client-configs", entity(0), {"acks": "0"})
+    assert stage.node(f"{APART}/users/u000") == {"acks": "0"}
+    assert (await two.get("client-configs", entity(0), strong=True)).body["configs"] == {"acks": "0"}
+    await two.put("client-configs", entity(0), configs(0))
+    assert "Nothing to do" in stage.move("separate", "--apply").out
+
+    trail = [item async for item in one.items("audit", entity="user=u000")]
+    [moved] = [item for item in trail if len(item["entities"]) == 2]
+    assert (moved["outcome"], moved["principal"], moved["reason"]) == (
+        "committed",
+        "User:olga@cli",
+        "confplane layout move --to separate",
+    )
+    by_path = {item["path"]: item for item in moved["entities"]}
+    left, came = by_path["/config/users/u000"], by_path[f"{APART}/users/u000"]
+    assert left["before"] == {**configs(0), "producer_byte_rate": None, "SCRAM-SHA-256": None}
+    assert left["after"] == {"producer_byte_rate": None, "SCRAM-SHA-256": None}
+    assert (came["before"], came["after"], came["versionRead"], came["version"]) == ({}, configs(0), None, 0)
+    states = [item async for item in one.items("audit", key="client_configs_layout")]
+    assert [list(item["entities"][0]["after"].values()) for item in reversed(states)] == [
+        ["separate, being moved from shared"],
+        ["separate"],
+    ]
+
+    stage.move("shared", "--apply")
+    assert stage.layout() == {"version": 1, "layout": "shared"}
+    for client in clients:
+        await client.get("client-configs", entity(0), strong=True)
+        assert await every(client) == all_of_them
+    assert not [path for path in map(entity, range(USERS)) if stage.node(f"{APART}/{path.path}")]
+    assert stage.node("/config/users/u000")["SCRAM-SHA-256"] == SCRAM
+
+
+@contextmanager
+def stalled(owner_dsn: str, step: str) -> Iterator[psycopg.Connection]:
+    """Let the statement of one entity's intent, or of its outcome, wait until the block ends."""
+    moved = entity(STALLED[step])
+    table, condition = {
+        "intent": ("intent_entities", f"NEW.entity_id = '{moved.id}'"),
+        "outcome": ("outcomes", f"NEW.versions ? '/config/{moved.path}'"),
+    }[step]
+    with psycopg.connect(owner_dsn, autocommit=True) as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN PERFORM pg_advisory_xact_lock({LOCK}); RETURN NEW; END $$"
+        )
+        connection.execute(
+            f"CREATE TRIGGER stall BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION stall()"
+        )
+        connection.execute(f"SELECT pg_advisory_lock({LOCK})")
+        yield connection
+        connection.execute(f"SELECT pg_advisory_unlock({LOCK})")
+        connection.execute(f"DROP TRIGGER stall ON {table}")
+
+
+@pytest.mark.parametrize(
+    ("step", "to", "then"),
+    [("intent", "separate", "separate"), ("outcome", "shared", "separate"), ("outcome", "shared", "shared")],
+)
+async def test_killed_in_the_middle_it_goes_on_or_back(
+    stage: Stage, clients: list[ConfplaneClient], step: str, to: str, then: str
+) -> None:
+    all_of_them = await fill(clients[0])
+    arguments = ["-m", "app", "layout", "move", "--cluster", "default", "--to", to, "--apply"]
+    with (
+        stalled(stage.owner_dsn, step) as connection,
+        program(arguments, environment=stage.commands.environment) as command,
+    ):
+        deadline = time.monotonic() + 120
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
+        while not (await asyncio.to_thread(connection.execute, waiting, [LOCK])).fetchone()[0]:  # type: ignore[index]
+            assert time.monotonic() < deadline, "the statement never came"
+            await asyncio.sleep(0.02)
+        command.process.send_signal(signal.SIGKILL)
+        assert await asyncio.to_thread(command.wait) == -signal.SIGKILL
+    assert stage.layout()["from"] == ("shared" if to == "separate" else "separate")
+    # Some are here, some there.
+    moved = sum(bool(stage.node(f"{APART}/{entity(index).path}")) for index in range(USERS))
+    assert 0 < moved < USERS
+    for client in clients:
+        assert await every(client) == all_of_them
+        effective = await client.effective("client-configs", entity(STALLED[step]))
+        assert {item["key"]: item["value"] for item in effective.body["configs"]} == configs(STALLED[step])
+        listed = [item async for item in client.items("client-configs", user=f"u{STALLED[step]:03}")]
+        assert [item["configs"] for item in listed] == [configs(STALLED[step])]
+        with pytest.raises(ProblemError) as caught:
+            await client.put("client-configs", entity(0), {"acks": "0"})
+        assert (caught.value.status, caught.value.body["type"]) == (409, "/problems/layout-moving")
+        assert f"confplane layout move --cluster default --to {to} --apply" in caught.value.body["detail"]
+        assert caught.value.outcome == "not_applied"
+        await client.put("client-quotas", entity(0), {"producer_byte_rate": 9})
+        assert any("being moved" in text for text in (await client.request("GET", "/readyz")).body["warnings"])
+
+    if step == "intent":
+        # Somebody writes where it was moved from: what was moved counts.
+        kafka_writes(stage.zk, entity(0).path, b'{"version":1,"config":{"acks":"0","producer_byte_rate":"9"}}')
+    said = await in_thread(stage, then, "--apply")
+    assert f"The layout is {then} from now on" in said.out
+    assert stage.layout() == {"version": 1, "layout": then}
+    kept, left = ("/config", APART) if then == "shared" else (APART, "/config")
+    for index in range(USERS):
+        assert configs(index).items() <= stage.node(f"{kept}/{entity(index).path}").items()
+        assert not stage.node(f"{left}/{entity(index).path}").keys() & configs(index).keys()
+    for client in clients:
+        await client.put("client-configs", entity(0), configs(0))
+        assert await every(client) == all_of_them
+    # Whoever leads settles what the killed one left open.
+    deadline = time.monotonic() + 120
+    while [item async for item in clients[0].items("audit", outcome="open")]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+
+
+class Traffic:
+    """Readers and writers through both services, for as long as something else goes on."""
+
+    def __init__(self, clients: list[ConfplaneClient], wanted: dict[str, dict[str, str]]) -> None:
+        self.clients = clients
+        self.wanted = wanted
+        self.going = True
+        self.reads = [0, 0]
+        self.refused = 0
+        self.written: dict[int, str] = {}
+        """The last that was answered as applied."""
+        self.tasks = [asyncio.create_task(work(which)) for work in (self.read, self.write) for which in (0, 1)]
+
+    async def read(self, which: int) -> None:
+        client = self.clients[which]
+        while self.going:
+            assert (await every(client)).items() >= self.wanted.items()
+            index = self.reads[which] % USERS
+            assert (await client.get("client-configs", entity(index))).body["configs"] == configs(index)
+            self.reads[which] += 1
+
+    async def write(self, which: int) -> None:
+        """Change a user of its own, and quotas of those that are moved."""
+        client, value = self.clients[which], 10_000
+        while self.going:
+            value += 1
+            await client.put("client-quotas", entity(value % USERS), {"producer_byte_rate": value})
+            try:
+                await client.put("client-configs", Entity.of(user=f"w{which}"), {"session.timeout.ms": str(value)})
+            except ProblemError as problem:
+                assert problem.body["type"] == "/problems/layout-moving", problem.body
+                self.refused += 1
+            else:
+                self.written[which] = str(value)
+
+    async def more_reads(self) -> None:
+        """Wait for reads by both that began from now on."""
+        before = list(self.reads)
+        while min(now - then for now, then in zip(self.reads, before, strict=True)) < 2:
+            await asyncio.sleep(0.02)
+            for task in self.tasks:
+                if task.done():
+                    task.result()
+
+    async def end(self) -> None:
+        self.going = False
+        await asyncio.gather(*self.tasks)
+
+
+async def test_reads_find_all_and_writes_are_kept_while_it_moves(stage: Stage, clients: list[ConfplaneClient]) -> None:
+    traffic = Traffic(clients, await fill(clients[0]))
+    for to in ("separate", "shared", "separate"):
+        await traffic.more_reads()
+        await in_thread(stage, to, "--apply")
+    await traffic.more_reads()
+    await traffic.end()
+    assert set(traffic.written) == {0, 1}
+    for which, value in traffic.written.items():
+        # None was applied where nobody looks.
+        assert stage.node(f"{APART}/users/w{which}") == {"session.timeout.ms": value}
+        assert not stage.node(f"/config/users/w{which}")
+        for client in clients:
+            answer = await client.get("client-configs", Entity.of(user=f"w{which}"), strong=True)
+            assert answer.body["configs"] == {"session.timeout.ms": value}
+    for index in range(USERS):
+        assert stage.node(f"{APART}/{entity(index).path}") == configs(index)
+    for which in traffic.written:
+        await clients[which].delete("client-configs", Entity.of(user=f"w{which}"))
+
+
+def test_what_nobody_reads_stands_in_the_way_until_it_is_discarded(stage: Stage) -> None:
+    stage.move("separate", "--apply")
+    kafka_writes(stage.zk, "users/ghost", b'{"version":1,"config":{"acks":"0","producer_byte_rate":"5"}}')
+    assert "nobody reads, user=ghost among them" in stage.move("separate").err
+    for options in ((), ("--apply",)):
+        refused = stage.move("shared", *options, code=1)
+        assert "shared has others already, which nobody reads, of user=ghost" in refused.err
+    assert stage.layout() == {"version": 1, "layout": "separate"}
+    assert (
+        stage.move("shared", "--discard", "--apply", code=2).err
+        == "--discard goes with the layout that counts: --to separate\n"
+    )
+    assert "user=ghost: would be discarded from shared" in stage.move("separate", "--discard").out
+    assert stage.node("/config/users/ghost")["acks"] == "0"
+    assert "Client configs of 1 entity discarded" in stage.move("separate", "--discard", "--apply").out
+    assert stage.node("/config/users/ghost") == {"producer_byte_rate": "5"}
+
+
+def test_what_can_not_be_read_or_written_stands_in_the_way(stage: Stage) -> None:
+    kafka_writes(stage.zk, "users/broken", b"no JSON")
+    try:
+        refused = stage.move("shared", "--apply", code=1)
+        assert "The znode /config/users/broken can't be read or written, so what it has can't be moved" in refused.err
+        assert stage.layout() == {"version": 1, "layout": "separate"}
+    finally:
+        kafka_writes(stage.zk, "users/broken", b'{"version":1,"config":{}}')
+
+
+def test_a_frozen_cluster_stays_as_it_is(stage: Stage) -> None:
+    data, _ = stage.zk.get("/confplane/freeze")
+    stage.zk.set("/confplane/freeze", b'{"version":1,"reason":"upgrade","principal":"User:olga","since":1}')
+    try:
+        assert "frozen" in stage.move("shared", "--apply", code=1).err
+        assert stage.layout() == {"version": 1, "layout": "separate"}
+    finally:
+        stage.zk.set("/confplane/freeze", data)
+
+
+async def test_a_layout_that_can_not_be_read_refuses_writes_of_client_configs(
+    stage: Stage, clients: list[ConfplaneClient]
+) -> None:
+    data, _ = stage.zk.get(LAYOUT)
+    stage.zk.set(LAYOUT, b'{"version":2,"layout":"elsewhere"}')
+    try:
+        for client in clients:
+            with pytest.raises(ProblemError) as caught:
+                await client.put("client-configs", entity(0), {"acks": "0"})
+            assert caught.value.body["type"] == "/problems/corrupt-znode"
+            assert caught.value.body["path"] == LAYOUT
+            await client.put("client-quotas", entity(0), {"producer_byte_rate": 3})
+            assert (await client.get("client-configs", entity(0), strong=True)).body["configs"] == configs(0)
+        assert LAYOUT in stage.move("shared", "--apply", code=1).err
+    finally:
+        stage.zk.set(LAYOUT, data)
+    for client in clients:
+        await client.get("client-configs", entity(0), strong=True)  # it knows by then
+        await client.put("client-configs", entity(0), configs(0))
+
+
+def test_the_settings_layout_is_stored_where_none_was(
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, module_database: Database, stage: Stage
+) -> None:
+    del stage  # its tables
+    commands = Commands(
+        tmp_path, connect=chroot, dsn=module_database.service_dsn, cluster={"client_configs_layout": "separate"}
+    )
+    assert commands.run("layout", "move", "--to", "separate", "--apply").code == 0
+    assert json.loads(raw_zk.get(LAYOUT)[0]) == {"version": 1, "layout": "separate"}

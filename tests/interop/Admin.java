@@ -7,6 +7,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -17,6 +18,8 @@ import java.util.Properties;
 import java.util.TreeMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.admin.AdminClient;
 import org.apache.kafka.clients.admin.AlterClientQuotasOptions;
 import org.apache.kafka.clients.admin.AlterConfigOp;
@@ -30,6 +33,8 @@ import org.apache.kafka.clients.admin.ScramMechanism;
 import org.apache.kafka.clients.admin.UserScramCredentialAlteration;
 import org.apache.kafka.clients.admin.UserScramCredentialDeletion;
 import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.protocol.Errors;
@@ -37,6 +42,7 @@ import org.apache.kafka.common.quota.ClientQuotaAlteration;
 import org.apache.kafka.common.quota.ClientQuotaEntity;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.quota.ClientQuotaFilterComponent;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -94,6 +100,8 @@ public final class Admin {
                 return describeScram();
             case "login":
                 return login(given);
+            case "produce":
+                return produce(given);
             case "configCommand":
                 return configCommand(given);
             default:
@@ -233,15 +241,83 @@ public final class Admin {
 
     /** Log in with a user and a password and ask for the cluster's nodes. */
     private JsonNode login(JsonNode given) throws Exception {
+        try (AdminClient user = AdminClient.create(userProperties(given))) {
+            return outcome(user.describeCluster().nodes());
+        }
+    }
+
+    /**
+     * Produce as a user, as fast as can be, for a warm-up and then for a while: the bytes of values acknowledged in that
+     * while, its length in seconds, and the producer's own metric of how long it was throttled. It ends before when it
+     * was throttled, if told so, when enough was sent, and with the first error.
+     */
+    private JsonNode produce(JsonNode given) throws Exception {
+        Properties properties = userProperties(given);
+        properties.put("buffer.memory", "1048576");
+        properties.put("max.block.ms", "120000");
+        properties.put("batch.size", "32768");
+        byte[] value = new byte[given.get("valueBytes").asInt()];
+        long most = given.path("mostBytes").asLong(Long.MAX_VALUE);
+        boolean untilThrottled = given.path("untilThrottled").asBoolean();
+        AtomicLong acknowledged = new AtomicLong();
+        AtomicReference<Exception> failure = new AtomicReference<>();
+        KafkaProducer<byte[], byte[]> producer =
+            new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer());
+        try {
+            long warm = System.nanoTime() + (long) (given.path("warmUpS").asDouble() * 1e9);
+            long end = warm + (long) (given.get("seconds").asDouble() * 1e9);
+            long from = System.nanoTime();
+            long before = 0;
+            boolean measuring = false;
+            for (long number = 0; failure.get() == null && number * value.length < most; number++) {
+                long now = System.nanoTime();
+                if (!measuring && now >= warm) {
+                    measuring = true;
+                    from = now;
+                    before = acknowledged.get();
+                }
+                if (now >= end || untilThrottled && throttledMs(producer) > 0) {
+                    break;
+                }
+                // With a key, since the broker's topics are compacted.
+                byte[] key = Long.toString(number).getBytes(StandardCharsets.UTF_8);
+                producer.send(new ProducerRecord<>(given.get("topic").asText(), key, value), (sent, error) -> {
+                    if (error == null) {
+                        acknowledged.addAndGet(value.length);
+                    } else {
+                        failure.compareAndSet(null, error);
+                    }
+                });
+            }
+            if (most != Long.MAX_VALUE) {
+                producer.flush();
+            }
+            double seconds = (System.nanoTime() - from) / 1e9;
+            return error(failure.get())
+                .put("bytes", acknowledged.get() - before)
+                .put("seconds", seconds)
+                .put("throttledMs", throttledMs(producer));
+        } finally {
+            producer.close(Duration.ZERO);
+        }
+    }
+
+    private static double throttledMs(KafkaProducer<?, ?> producer) {
+        return producer.metrics().entrySet().stream()
+            .filter(metric -> metric.getKey().name().equals("produce-throttle-time-avg"))
+            .mapToDouble(metric -> (Double) metric.getValue().metricValue())
+            .filter(average -> !Double.isNaN(average))
+            .sum();
+    }
+
+    private static Properties userProperties(JsonNode given) {
         Properties properties = properties(given.get("bootstrap").asText());
         properties.put("security.protocol", "SASL_PLAINTEXT");
         properties.put("sasl.mechanism", given.get("mechanism").asText());
         properties.put("sasl.jaas.config", String.format(
             "org.apache.kafka.common.security.scram.ScramLoginModule required username=\"%s\" password=\"%s\";",
             given.get("user").asText(), given.get("password").asText()));
-        try (AdminClient user = AdminClient.create(properties)) {
-            return outcome(user.describeCluster().nodes());
-        }
+        return properties;
     }
 
     /** Run kafka-configs.sh's class in this process: its exit status and all that it printed. */

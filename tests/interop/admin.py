@@ -180,3 +180,10 @@ class Admin(JavaCalls):
     def login(self, bootstrap: str, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
         """Log in and ask for the brokers; the outcome."""
         return self.call("login", bootstrap=bootstrap, user=user, password=password, mechanism=mechanism)
+
+    def produce(self, bootstrap: str, user: str, password: str, **how: Any) -> Any:
+        """Produce as a user: ``{"code", "bytes", "seconds", "throttledMs"}`` of what was measured.
+
+        How: ``topic``, ``valueBytes``, ``seconds``, and if wanted ``warmUpS``, ``mostBytes``, ``untilThrottled``.
+        """
+        return self.call("produce", bootstrap=bootstrap, user=user, password=password, mechanism="SCRAM-SHA-256", **how)

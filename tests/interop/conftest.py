@@ -74,6 +74,7 @@ def service(
     upgrade(database.owner_dsn, SERVICE)
     cluster = {
         "client_configs_layout": "separate",
+        "record_external_changes": True,
         "password_encoder": {"secret_file": str(secret)},
         "server_properties": {str(BROKER_ID): str(broker.properties_file)},
     }

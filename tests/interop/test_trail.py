@@ -1,0 +1,86 @@
+"""What Kafka's own tools alter is in Confplane's trail, as changes made by others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from app.domain.entities import Entity
+from tests.interop.broker import BROKER_ID
+from tests.interop.compare import BOUND_S, new_topics
+from tests.interop.entities import entities, quotas_of
+from tests.interop.values import ON_BROKER, ON_TOPIC
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+    from app.client import ConfplaneClient
+    from tests.interop.admin import Admin
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
+
+
+HIGH: Final = 987_654_321
+"""A quota that no test runs into."""
+
+
+async def recorded(client: ConfplaneClient, entity_id: str, keys: set[str]) -> dict[str, Any]:
+    """Wait until the trail has a change of an entity by others that names these keys; return its side of it."""
+    deadline = time.monotonic() + BOUND_S
+    while True:
+        seen = [item async for item in client.items("audit", entity=entity_id)]
+        for item in seen:
+            (part,) = item["entities"]
+            if item["kind"] == "external" and keys <= set(part["keys"]):
+                assert (item["outcome"], item["principal"]) == ("committed", "External:unknown")
+                found: dict[str, Any] = part
+                return found
+        assert time.monotonic() < deadline, f"{entity_id}: {keys} after {BOUND_S} s: {seen}"
+        await asyncio.sleep(0.5)
+
+
+@pytest.mark.usefixtures("restored")
+async def test_all_that_kafkas_tools_alter_is_recorded(client: ConfplaneClient, admin: Admin, zk: KazooClient) -> None:
+    await new_topics(client, admin, "noted")
+    quotas = entities("noted")
+    outcomes = admin.alter_quotas(*((names, dict.fromkeys(quotas_of(names), HIGH).items()) for names in quotas))
+    assert {outcome["code"] for outcome in outcomes} == {0}
+    wanted = {Entity.from_names(names).id: (Entity.from_names(names).path, set(quotas_of(names))) for names in quotas}
+    for kind, name, entity_id, path, values in (
+        ("TOPIC", "noted", "topic=noted", "topics/noted", ON_TOPIC),
+        ("BROKER", str(BROKER_ID), f"broker={BROKER_ID}", f"brokers/{BROKER_ID}", ON_BROKER),
+    ):
+        outcome = admin.alter_configs(kind, name, [(key, "SET", value) for key, value in values.items()])
+        assert outcome["code"] == 0, outcome
+        wanted[entity_id] = (path, set(values))
+    stored = {each: json.loads(zk.get(f"/config/{path}")[0])["config"] for each, (path, _) in wanted.items()}
+    for entity_id, (_, keys) in wanted.items():
+        part = await recorded(client, entity_id, keys)
+        # Of keys that are nobody's it can't be known whether they are secrets.
+        told = {key: None if "custom" in key else stored[entity_id][key] for key in keys}
+        assert {key: part["after"][key] for key in keys} == told
+        assert part["path"] == f"/config/{wanted[entity_id][0]}"
+    # What is taken away is recorded with what it was.
+    admin.alter_quotas(({"user": "noted"}, [("producer_byte_rate", None)]))
+    deadline = time.monotonic() + BOUND_S
+    while (part := await recorded(client, "user=noted", {"producer_byte_rate"}))["after"].get("producer_byte_rate"):
+        assert time.monotonic() < deadline, part
+        await asyncio.sleep(0.5)
+    assert part["before"]["producer_byte_rate"] == str(HIGH)
+
+
+async def test_a_credential_is_recorded_without_its_value(
+    client: ConfplaneClient, admin: Admin, zk: KazooClient
+) -> None:
+    admin.set_scram("credential", "a password")
+    part = await recorded(client, "user=credential", {"SCRAM-SHA-256"})
+    assert (part["before"], part["after"]) == ({}, {"SCRAM-SHA-256": None})
+    stored = json.loads(zk.get("/config/users/credential")[0])["config"]["SCRAM-SHA-256"]
+    trail = [item async for item in client.items("audit", entity="user=credential")]
+    secrets = [part.partition("=")[2] for part in stored.split(",") if not part.startswith("iterations=")]
+    assert len(secrets) == 3
+    assert not any(secret in json.dumps(trail) for secret in secrets)

@@ -7,7 +7,7 @@ One row per UTC day, principal, kind of change, entity type and config key.
                  was written
 ``principal``    who asked for it; ``External:unknown`` for what was written past this service
 ``kind``         ``change``, or ``external``
-``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes and layouts
+``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
 ``config_key``   a key that the change altered; empty for a change that altered none (compaction)
 ``committed``    changes of that key that were applied; one change of two keys counts in two rows
 ``rejected``     changes that were not

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from app.api.traffic import HUNG_UP
 from app.client import ProblemError
 from app.domain.entities import Entity
 from app.telemetry import METRICS, PREFIX
@@ -75,6 +76,20 @@ async def test_requests_are_counted_on_both_ways_to_the_handlers(service: Servic
     assert more("GET", "/metrics", 200) == 1
     assert now("http_request_duration_seconds_count", method="GET", route=ONE) >= 5
     assert now("http_requests_in_flight") == 1, "the one that asks"
+
+
+@pytest.mark.parametrize("query", ["", "?reason=cut"], ids=["past the router", "through it"])
+async def test_whoever_hangs_up_amid_a_body_was_answered_499(service: Service, query: str) -> None:
+    before = answered(await scraped(service), "PUT", ONE, HUNG_UP)
+    _, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    head = f"PUT /v1/clusters/default/client-quotas/user=cut{query} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
+    head += f"Content-Type: application/json\r\nAuthorization: Bearer {service.token}\r\n\r\n{{"
+    writer.write(head.encode())
+    await writer.drain()
+    await scraped_when(service, lambda found: found("http_requests_in_flight") == 2)
+    writer.close()
+    found = await scraped_when(service, lambda found: answered(found, "PUT", ONE, HUNG_UP) == before + 1)
+    assert found("http_requests_in_flight") == 1
 
 
 async def test_how_writes_end_is_counted_by_kafkas_errors(service: Service, client: ConfplaneClient) -> None:

@@ -12,6 +12,7 @@ import pytest
 from app.audit.migrate import upgrade
 from app.devstack.postgres import SERVICE
 from app.domain.entities import Entity
+from tests.support.metrics import Scraped, scrape
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE
 from tests.support.stores import kafka_writes
@@ -91,6 +92,19 @@ async def settled(client: ConfplaneClient, zk: KazooClient) -> None:
         await asyncio.sleep(0.2)
 
 
+async def leading(*services: Service) -> Scraped:
+    """What the one tells that records."""
+    deadline = time.monotonic() + 120
+    while True:
+        for service in services:
+            found = await asyncio.to_thread(scrape, service)
+            if found.get("recorder_watermark", cluster="default") is not None:
+                assert found("recorder_lag_seconds", cluster="default") < 120
+                return found
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+
+
 async def test_changes_of_others_appear_in_the_trail_of_both(
     services: tuple[Service, Service], raw_zk: KazooClient
 ) -> None:
@@ -116,6 +130,11 @@ async def test_changes_of_others_appear_in_the_trail_of_both(
             raw_zk.set("/config/users/alice", rate(4))
             found = await recorded(first, "user=alice", 2)
             assert found[0]["entities"][0]["after"] == {"producer_byte_rate": "4"}
+            figures = await asyncio.to_thread(lambda: [scrape(one), scrape(two)])
+            assert sum(each("external_changes_total", cluster="default") for each in figures) >= 3
+            leader = await leading(one, two)
+            assert leader("recorder_watermark", cluster="default") > 0
+            assert leader("recorder_refused_entities", cluster="default") == 0
 
 
 async def test_a_leader_killed_amid_changes_of_others(services: tuple[Service, Service], raw_zk: KazooClient) -> None:

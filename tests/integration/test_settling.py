@@ -19,6 +19,7 @@ from app.audit.migrate import upgrade
 from app.client import ClientError, ProblemError
 from app.devstack.postgres import SERVICE
 from app.domain.entities import Entity
+from tests.support.metrics import scrape
 from tests.support.proxy import Proxy, proxy
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE, REASON, STEP_VARIABLE
@@ -168,6 +169,12 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
         assert leader.endswith((f":{one.pid}", f":{two.pid}"))
         # Marker and tombstone go once they have done their work.
         await poll(lambda: not raw_zk.get_children(COMMITS))
+        told = await asyncio.to_thread(scrape, two)
+        settled = {"rejected": "aborted", "committed": "committed"}[outcome]
+        assert told("settlements_total", cluster="default", outcome=settled) >= 1
+        assert told.total("settlements_total") == told("settlements_total", cluster="default", outcome=settled)
+        assert told("markers_dropped_total", cluster="default") >= 2
+        await poll(lambda: scrape(two).get("open_changes", cluster="default") == 0)
         again = await second.put("client-quotas", ALICE, {"producer_byte_rate": 3})
         assert again.revision >= raw_zk.exists(NODE).mzxid
         agrees(await concluded(second), raw_zk)

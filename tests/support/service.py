@@ -101,7 +101,7 @@ class Service:
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         try:
-            return self._process.wait(30)
+            return self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.bench import alters, describe, kafka, latency, mirror, picture, reads
+from tests.bench import alters, describe, kafka, latency, mirror, picture, reads, rollups
 from tests.bench.rounds import progress, table
 from tests.bench.stage import staged
 from tests.support import tools
@@ -39,9 +39,10 @@ def main() -> None:
     parser.add_argument("--entities", type=int, default=100_000, help="entities of the large cluster (100000)")
     parser.add_argument("--changes", type=int, default=200, help="changes a round whose latency is measured (200)")
     parser.add_argument("--bulk", type=int, default=1000, help="entities of one large alter (1000)")
+    parser.add_argument("--events", type=int, default=1_000_000, help="changes of the larger made-up trail (1000000)")
     parser.add_argument("--output", type=Path, help="a file that the result is written to besides")
     parser.add_argument("--picture", type=Path, help="a PNG of the figures beside Kafka's")
-    parser.add_argument("only", nargs="*", help="some of: reads alters load memory describe latency kafka")
+    parser.add_argument("only", nargs="*", help="some of: reads alters load memory describe latency rollups kafka")
     options = parser.parse_args()
     rounds: int = options.rounds
     measures: dict[str, Callable[[Stage], Iterator[Figure]]] = {
@@ -52,6 +53,7 @@ def main() -> None:
         "describe": lambda stage: _describe(stage, rounds, options.entities),
         "latency": lambda stage: latency.measure(stage, rounds=rounds, changes=options.changes),
     }
+    measures["rollups"] = lambda stage: rollups.measure(stage.directory, rounds=rounds, events=options.events)
     measures |= _side_by_side(options)
     unknown = set(options.only) - measures.keys() - {_KAFKA}
     if unknown:

@@ -60,13 +60,7 @@ def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity
     ours = str(scratch / name)
     rows.write.mode("overwrite").option("parquet.enable.dictionary", "false").parquet(ours)
     with duckdb.connect() as database:
-        for frame in STORED:
-            database.execute(f"CREATE VIEW {frame} AS FROM read_parquet('{directory / frame}/*.parquet')")
-        database.execute("CREATE TABLE capacities (config_key VARCHAR, capacity DOUBLE)")
-        for item in capacity.items():
-            database.execute("INSERT INTO capacities VALUES (?, ?)", item)
-        for view in _VIEWS:
-            database.execute(f"CREATE TABLE {view} AS {(REFERENCES / f'{view}.sql').read_text()}")
+        query = prepare(database, name, directory, capacity)
         if name == "drift":
             in_force.fill(database)
         columns = ", ".join(
@@ -74,10 +68,28 @@ def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity
             for field in JOBS[name].output.fields
         )
         database.execute(
-            f"CREATE TABLE reference AS SELECT {columns} FROM ({(REFERENCES / f'{name}.sql').read_text()})"  # noqa: S608
+            f"CREATE TABLE reference AS SELECT {columns} FROM ({query})"  # noqa: S608
         )
         database.execute(f"CREATE TABLE ours AS SELECT {columns} FROM read_parquet('{ours}/*.parquet')")  # noqa: S608
         missing = database.execute("FROM reference EXCEPT ALL FROM ours LIMIT 5").fetchall()
         unexpected = database.execute("FROM ours EXCEPT ALL FROM reference LIMIT 5").fetchall()
         assert (missing, unexpected) == ([], [])
         return int(database.execute("SELECT count(*) FROM reference").fetchall()[0][0])
+
+
+def prepare(database: duckdb.DuckDBPyConnection, name: str, directory: Path, capacity: Mapping[str, float]) -> str:
+    """Give a database what a job's reference reads, and return that reference."""
+    for frame in STORED:
+        database.execute(f"CREATE VIEW {frame} AS FROM read_parquet('{directory / frame}/*.parquet')")
+    database.execute("CREATE TABLE capacities (config_key VARCHAR, capacity DOUBLE)")
+    for item in capacity.items():
+        database.execute("INSERT INTO capacities VALUES (?, ?)", item)
+    query = (REFERENCES / f"{name}.sql").read_text()
+    used, read = list[str](), query
+    for view in reversed(_VIEWS):
+        if view in read:
+            used.insert(0, view)
+            read += (REFERENCES / f"{view}.sql").read_text()
+    for view in used:
+        database.execute(f"CREATE TABLE {view} AS {(REFERENCES / f'{view}.sql').read_text()}")
+    return query

@@ -1,0 +1,40 @@
+"""The command that makes up a cluster: what it writes is a snapshot, and it writes over nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from app.cli import sample_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_it_writes_a_snapshot_of_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "new" / "sample"
+    assert sample_data.run(directory, entities=300, events=2_000, seed=4) == 0
+    about = json.loads((directory / "reading" / "part-00000.txt").read_text())
+    assert set(about["frames"]) == {path.name for path in directory.iterdir()} - {"reading"}
+    counts = {
+        name: duckdb.read_parquet(f"{directory / name}/*.parquet").count("*").fetchall()[0][0]
+        for name in about["frames"]
+    }
+    assert counts["changes"] == 2_000
+    assert counts["registration_events"] == int(about["registration_id"]) == 1_000
+    assert 0 < counts["znodes"] <= counts["states"] <= 300
+    highest = duckdb.read_parquet(f"{directory}/changes/*.parquet").max("revision").fetchall()[0][0]
+    assert highest <= about["options"]["floor"] == about["options"]["horizon"] == about["options"]["watermark"]
+    assert f"2,000 changes, 1,000 registration events, {counts['znodes']} znodes" in capsys.readouterr().out
+
+
+def test_it_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("kept")
+    assert sample_data.run(tmp_path, entities=1, events=1, seed=1) == 1
+    assert sample_data.run(tmp_path / "mine", entities=1, events=1, seed=1) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert "is not an empty directory" in capsys.readouterr().err

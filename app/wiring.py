@@ -164,18 +164,19 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [Reconciler(store, parts.audit, changes, deadline_ms=deadline_ms) for store in parts.stores.values()]
     states = PostgresEntityStates(parts.database)
-    recorders = [
-        Recorder(store, states, recorded(settings.clusters[name]), deadline_ms=deadline_ms)
+    recorders = {
+        name: Recorder(store, states, recorded(settings.clusters[name]), deadline_ms=deadline_ms)
         for name, store in parts.stores.items()
         if settings.clusters[name].record_external_changes
-    ]
+    }
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
-            background: list[IdempotencyService | Reconciler | Recorder] = [idempotency, *reconcilers, *recorders]
+            background: list[IdempotencyService | Reconciler | Recorder] = [idempotency, *reconcilers]
+            background += recorders.values()
             for work in background:
                 work.start()
                 stack.push_async_callback(work.stop)
@@ -184,10 +185,10 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
             yield
 
     describe = DescribeService(registrations)
-    readiness = Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders))
+    readiness = Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders.values()))
     traffic = Traffic()
     measured: list[Measured] = [readiness, traffic, parts.alter, idempotency, *parts.stores.values(), *reconcilers]
-    measured += [*recorders, parts.database, parts.audit, registrations]
+    measured += [*recorders.values(), parts.database, parts.audit, registrations]
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -199,6 +200,7 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
             registrations=registrations,
             readiness=readiness,
             metrics=Telemetry(measured),
+            recorders=recorders,
         ),
         authenticator=AdminToken.from_file(settings.admin_token_file),
         max_body_bytes=settings.http.max_body_bytes,

@@ -1,5 +1,6 @@
 """What a handler needs to know of its request: the service's parts, the cluster, the caller, the common parameters."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
@@ -16,6 +17,7 @@ from app.services.describe import DescribeService
 from app.services.idempotency import IdempotencyService
 from app.services.ports import AuditLog, RegistrationLog
 from app.services.readiness import Readiness
+from app.services.record import Recorder
 
 MAX_REASON = 1024
 _REVISION_DIGITS = 19
@@ -41,6 +43,8 @@ class Services:
     registrations: RegistrationLog
     readiness: Readiness
     metrics: Metrics
+    recorders: Mapping[str, Recorder]
+    """By cluster; of those whose settings ask for it."""
 
 
 def services_of(request: Request) -> Services:

@@ -684,7 +684,8 @@ class AuditedEntity(AnswerModel):
 
     id: EntityId
     facet: Literal["client-quotas", "client-configs", "configs", "cluster", "node"] = Field(
-        description="node: all keys of the znode, in a change that others made; cluster: a freeze, a thaw, a layout"
+        description="node: all keys of the znode, in a change that others made or that was recovered; cluster: a "
+        "freeze, a thaw, a layout"
     )
     path: str = Field(description="Of the znode, below the cluster's chroot")
     version_read: int | None = Field(description="The znode's version before; null where it was absent")
@@ -699,10 +700,13 @@ class AuditedChange(AnswerModel):
     """One change: its last attempt and its outcome."""
 
     change_id: ChangeId
-    kind: Literal["change", "external"] = Field(
-        description="external: others wrote it, past this service (a broker, Kafka's tools, a person by hand)"
+    kind: Literal["change", "external", "recovered"] = Field(
+        description="external: others wrote it, past this service (a broker, Kafka's tools, a person by hand); "
+        "recovered: this service wrote it and Postgres lost the rows, so what was asked for is not known"
     )
-    writes: int | None = Field(description="Of an external change: how many writes it was, at least")
+    writes: int | None = Field(
+        description="Of an external change: how many writes it was, at least; of a recovered one 1; else null"
+    )
     cluster: str
     attempt: Annotated[int, Field(ge=1)]
     principal: str
@@ -783,6 +787,22 @@ class ClusterData(ClusterState):
     """A cluster with its name."""
 
     name: str
+
+
+class Recorded(AnswerModel):
+    """From where to where the audit trail has what others wrote past this service."""
+
+    since: Revision | None = Field(description="null: first contact is under way, or an early version made it")
+    since_at: Time | None
+    until: Revision = Field(description="Everything with a notification up to it is in the trail")
+
+
+class ClusterDetails(ClusterData):
+    """A cluster and its trail."""
+
+    recorded: Recorded | None = Field(
+        description="null where the setting `record_external_changes` is off, or nothing was heard of it yet"
+    )
 
 
 class ClusterList(AnswerModel):

@@ -7,13 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import app
-from app.api import edge, schemas
+from app.api import edge, schemas, views
 from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
 from app.api.docs import problems_of
 from app.api.responses import PreparedResponse, json_response
 from app.api.routes import StrictRoute
 from app.services.ports import StoreStatus
 from app.services.readiness import Report
+from app.services.recorded import Watermark
 
 router = APIRouter(tags=["service"], route_class=StrictRoute)
 
@@ -112,13 +113,15 @@ async def clusters(request: Request, services: ServicesDep, _: CommonDep) -> Res
     "/v1/clusters/{cluster}",
     operation_id="getCluster",
     summary="One cluster",
-    response_model=schemas.ClusterData,
+    response_model=schemas.ClusterDetails,
     dependencies=[Fresh],
     responses=problems_of(400, 404, 503),
 )
-async def get_cluster(request: Request, cluster: ClusterDep, _: CommonDep) -> Response:
-    """Its state as this process sees it."""
-    return json_response(request, {"name": cluster.name, **_status(cluster.store.status())})
+async def get_cluster(request: Request, services: ServicesDep, cluster: ClusterDep, _: CommonDep) -> Response:
+    """Its state as this process sees it, and what its trail has of others' writes."""
+    recorder = services.recorders.get(cluster.name)
+    recorded = _recorded(None if recorder is None else recorder.watermark)
+    return json_response(request, {"name": cluster.name, **_status(cluster.store.status()), "recorded": recorded})
 
 
 def _word(report: Report) -> str:
@@ -127,6 +130,16 @@ def _word(report: Report) -> str:
     if not report.ready:
         return "starting"
     return "degraded" if report.degraded else "ready"
+
+
+def _recorded(watermark: Watermark | None) -> dict[str, Any] | None:
+    if watermark is None:
+        return None
+    return {
+        "since": None if watermark.since is None else str(watermark.since),
+        "sinceAt": None if watermark.since_at is None else views.rfc3339(watermark.since_at),
+        "until": str(watermark.revision),
+    }
 
 
 def _status(status: StoreStatus) -> dict[str, Any]:

@@ -150,10 +150,11 @@ def _documentation(entity: Entity, name: str) -> str | None:
 
 def timestamp(ms: int) -> str:
     """Return milliseconds since the epoch as RFC 3339 in UTC."""
-    return _rfc3339(datetime.fromtimestamp(ms / 1000, UTC))
+    return rfc3339(datetime.fromtimestamp(ms / 1000, UTC))
 
 
-def _rfc3339(moment: datetime) -> str:
+def rfc3339(moment: datetime) -> str:
+    """Return a moment in UTC, to the millisecond."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -221,8 +222,8 @@ def registration(found: Registration, first_seen: datetime, last_seen: datetime)
         "id": found.entity_id,
         "entity": dict(split_id(found.entity_id)),
         **compatibility(found),
-        "firstSeenAt": _rfc3339(first_seen),
-        "lastSeenAt": _rfc3339(last_seen),
+        "firstSeenAt": rfc3339(first_seen),
+        "lastSeenAt": rfc3339(last_seen),
     }
 
 
@@ -240,11 +241,11 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
         "requestId": intent.request_id,
         "reason": intent.reason,
         "ticket": intent.ticket,
-        "createdAt": _rfc3339(record.created_at),
+        "createdAt": rfc3339(record.created_at),
         "outcome": "open" if outcome is None else "committed" if outcome.committed else "rejected",
         "revision": None if outcome is None or outcome.revision is None else str(outcome.revision),
         "committedAt": None if outcome is None or outcome.time_ms is None else timestamp(outcome.time_ms),
-        "recordedAt": None if record.recorded_at is None else _rfc3339(record.recorded_at),
+        "recordedAt": None if record.recorded_at is None else rfc3339(record.recorded_at),
         "errorCode": None if outcome is None else outcome.error_code,
         "errorMessage": None if outcome is None else outcome.error,
         "entities": [

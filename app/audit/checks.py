@@ -37,8 +37,8 @@ SELECT
   ARRAY(
     SELECT relname FROM pg_class
     WHERE oid = ANY(tables.lasting) AND (
-      has_table_privilege(current_user, oid, 'DELETE, TRUNCATE')
-      OR has_table_privilege(current_user, oid, 'UPDATE') AND NOT relname = ANY(:positions)
+      has_table_privilege(current_user, oid, 'TRUNCATE')
+      OR has_table_privilege(current_user, oid, 'UPDATE, DELETE') AND NOT relname = ANY(:positions)
     )
     ORDER BY relname
   ) AS alterable

@@ -146,7 +146,7 @@ def _grant(connection: Connection, role: str) -> str:
         f"REVOKE ALL ON TABLE {tables}, alembic_version FROM {grantee}, PUBLIC",
         f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
         f"GRANT UPDATE, DELETE ON TABLE {transient} TO {grantee}",
-        f"GRANT UPDATE ON TABLE {positions} TO {grantee}",
+        f"GRANT UPDATE, DELETE ON TABLE {positions} TO {grantee}",
         f"GRANT SELECT ON TABLE alembic_version TO {grantee}",
     ):
         connection.execute(text(statement.replace(":", r"\:")))

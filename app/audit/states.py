@@ -9,17 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from sqlalchemy import Text, bindparam, text
+from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
 from app.audit.trail_queries import TIME_SHIFT
 from app.services.chain import OwnWrite, Point
-from app.services.recorded import EXTERNAL, FACET, PRINCIPAL, SOURCE, RefusedError, Watermark
+from app.services.recorded import FACET, SOURCE, RefusedError, Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
 
+    from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
@@ -27,19 +30,29 @@ if TYPE_CHECKING:
 
 _TEXTS: Final = ARRAY(Text)
 _OWN_PAGE: Final = 1_000
+_OPEN_PAGE: Final = 50_000
+_PRUNED: Final = 1_000
 
-_WATERMARK: Final = text("""
-SELECT revision, complete, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age
-FROM watermarks WHERE cluster = :cluster
-""")
+# With what tells one run of a server from another: a server that was restarted, restored or promoted may have lost what
+# the one before it confirmed.
+_COLUMNS: Final = """
+  revision, complete, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age, since, since_at,
+  CAST(pg_postmaster_start_time() AS text) AS server
+"""
 
-_ADVANCE: Final = text("""
+_WATERMARK: Final = text(f"SELECT {_COLUMNS} FROM watermarks WHERE cluster = :cluster")  # noqa: S608 - a constant
+
+_ADVANCE: Final = text(f"""
 INSERT INTO watermarks AS known (cluster, revision, complete) VALUES (:cluster, :revision, :complete)
 ON CONFLICT (cluster) DO UPDATE SET
   revision = greatest(known.revision, excluded.revision), complete = known.complete OR excluded.complete,
-  recorded_at = now()
-RETURNING revision, complete, CAST(0 AS float8) AS age
-""")
+  recorded_at = now(),
+  since = CASE
+    WHEN excluded.complete AND NOT known.complete THEN greatest(known.revision, excluded.revision) ELSE known.since
+  END,
+  since_at = CASE WHEN excluded.complete AND NOT known.complete THEN now() ELSE known.since_at END
+RETURNING {_COLUMNS}
+""")  # noqa: S608 - a constant
 
 # OFFSET 0 keeps each a probe of an index; as a join it may read the whole table.
 _KNOWN: Final = text("""
@@ -80,23 +93,47 @@ FROM outcomes JOIN intent_entities AS entity USING (change_id, attempt)
 WHERE outcomes.cluster = :cluster AND committed AND revision = ANY(:revisions) AND facet <> :facet
 """)
 
-# Changes of ours that may yet turn out to be what was seen: the open ones among those begun of late, which are few.
+# Changes of ours that may yet turn out to be what was seen: the open ones among those begun of late, which are few. In
+# pages, for a watermark may be old.
 _OPEN: Final = text("""
 WITH given AS MATERIALIZED (
-  SELECT change_id, attempt FROM intents
+  SELECT change_id, attempt, recorded_at FROM intents
   WHERE cluster = :cluster
-    AND recorded_at >= (
-      SELECT recorded_at - make_interval(secs => :margin) FROM watermarks WHERE cluster = :cluster
+    AND recorded_at >= coalesce(
+      CAST(:since AS timestamptz),
+      (SELECT recorded_at - make_interval(secs => :margin) FROM watermarks WHERE cluster = :cluster)
     )
-    AND NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = intents.change_id OFFSET 0)
+  ORDER BY recorded_at FETCH FIRST (:size) ROWS WITH TIES
+), found AS (
+  SELECT DISTINCT entity.entity_id, entity.path
+  FROM given CROSS JOIN LATERAL (
+    SELECT entity_id, path FROM intent_entities
+    WHERE change_id = given.change_id AND attempt = given.attempt OFFSET 0
+  ) AS entity
+  WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = given.change_id OFFSET 0)
+    AND entity.entity_id = ANY(:ids)
 )
-SELECT DISTINCT entity.entity_id, entity.path
-FROM given CROSS JOIN LATERAL (
-  SELECT entity_id, path FROM intent_entities
-  WHERE change_id = given.change_id AND attempt = given.attempt OFFSET 0
-) AS entity
-WHERE entity.entity_id = ANY(:ids)
+SELECT
+  (SELECT count(*) FROM given), (SELECT max(recorded_at) FROM given),
+  ARRAY(SELECT entity_id FROM found ORDER BY entity_id, path), ARRAY(SELECT path FROM found ORDER BY entity_id, path)
 """).bindparams(bindparam("ids", type_=_TEXTS))
+
+_KNOWN_IDS: Final = text("""
+SELECT given.change_id FROM unnest(:ids) AS given(change_id)
+WHERE EXISTS (SELECT FROM intents WHERE intents.change_id = given.change_id OFFSET 0)
+""").bindparams(bindparam("ids", type_=ARRAY(Uuid)))
+
+# In pieces, so that no run of it takes long.
+_PRUNE: Final = text("""
+WITH given AS MATERIALIZED (
+  SELECT tree, entity_id FROM entity_states
+  WHERE cluster = :cluster AND NOT present AND accounted_at < now() - make_interval(secs => :age)
+  LIMIT :size
+)
+DELETE FROM entity_states AS state USING given
+WHERE state.cluster = :cluster AND state.tree = given.tree AND state.entity_id = given.entity_id
+  AND NOT present AND accounted_at < now() - make_interval(secs => :age)
+""")
 
 _MOVE: Final = text("""
 WITH given AS MATERIALIZED (
@@ -123,17 +160,19 @@ WITH given AS MATERIALIZED (
   FROM given JOIN moved USING (tree, entity_id)
   CROSS JOIN LATERAL jsonb_to_recordset(given.changes) AS change(
     change_id uuid, path text, revision bigint, time_ms bigint, writes integer, version_read integer,
-    czxid_read bigint, versions jsonb, keys text[], before jsonb, after jsonb, reason text)
+    czxid_read bigint, versions jsonb, keys text[], before jsonb, after jsonb, reason text,
+    kind text, attempt integer, principal text, writer text, request_id text, "position" integer)
 ), new_intents AS (
   INSERT INTO intents (
     change_id, attempt, cluster, principal, writer, source, request_id, reason, kind, writes)
-  SELECT change_id, 1, :cluster, :principal, '', :source, '', reason, :kind, writes FROM changes
+  SELECT change_id, attempt, :cluster, principal, writer, :source, request_id, reason, kind, writes FROM changes
   ON CONFLICT DO NOTHING
 ), new_entities AS (
   INSERT INTO intent_entities (
     change_id, attempt, position, cluster, entity_id, facet, path, version_read, czxid_read, keys, ops, before, after)
   SELECT
-    change_id, 1, 0, :cluster, entity_id, :facet, path, version_read, czxid_read, keys, '[]', before, after
+    change_id, attempt, "position", :cluster, entity_id, :facet, path, version_read, czxid_read, keys, '[]', before,
+    after
   FROM changes
   ON CONFLICT DO NOTHING
 ), new_keys AS (
@@ -142,7 +181,7 @@ WITH given AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 ), new_outcomes AS (
   INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions)
-  SELECT change_id, 1, :cluster, true, revision, to_timestamp(time_ms / 1000.0), versions FROM changes
+  SELECT change_id, attempt, :cluster, true, revision, to_timestamp(time_ms / 1000.0), versions FROM changes
   ON CONFLICT DO NOTHING
 )
 SELECT tree, entity_id FROM moved
@@ -160,7 +199,7 @@ class PostgresEntityStates:
 
         async def work(connection: AsyncConnection) -> Watermark | None:
             row = (await connection.execute(_WATERMARK, {"cluster": cluster})).one_or_none()
-            return None if row is None else Watermark(row.revision, row.complete, row.age)
+            return None if row is None else _watermark(row)
 
         return await self._database.read(work)
 
@@ -170,7 +209,7 @@ class PostgresEntityStates:
         async def work(connection: AsyncConnection) -> Watermark:
             parameters = {"cluster": cluster, "revision": revision, "complete": complete}
             row = (await connection.execute(_ADVANCE, parameters)).one()
-            return Watermark(row.revision, row.complete, row.age)
+            return _watermark(row)
 
         return await self._database.read(work)
 
@@ -237,9 +276,37 @@ class PostgresEntityStates:
     async def open(self, cluster: str, ids: Sequence[str], margin_s: float) -> set[tuple[str, str]]:
         """Return entities with changes that have no outcome: see the port."""
 
-        async def work(connection: AsyncConnection) -> set[tuple[str, str]]:
-            parameters = {"cluster": cluster, "ids": list(ids), "margin": margin_s}
-            return {(row.entity_id, row.path) for row in await connection.execute(_OPEN, parameters)}
+        async def work(connection: AsyncConnection) -> Any:
+            parameters = {
+                "cluster": cluster, "ids": list(ids), "margin": margin_s, "since": since, "size": _OPEN_PAGE
+            }  # fmt: skip
+            return (await connection.execute(_OPEN, parameters)).one()
+
+        found: set[tuple[str, str]] = set()
+        since: datetime | None = None
+        while True:
+            size, last, entity_ids, paths = await self._database.read(work)
+            found.update(zip(entity_ids, paths, strict=True))
+            # More than a page of one moment comes whole: a later page begins with the last moment of the one before.
+            if size < _OPEN_PAGE or last == since:
+                return found
+            since = last
+
+    async def unknown(self, change_ids: Sequence[UUID]) -> list[UUID]:
+        """Return the ids of which no intent is there: see the port."""
+
+        async def work(connection: AsyncConnection) -> list[UUID]:
+            known = set((await connection.scalars(_KNOWN_IDS, {"ids": list(change_ids)})).all())
+            return [change_id for change_id in change_ids if change_id not in known]
+
+        return await self._database.read(work)
+
+    async def prune(self, cluster: str, age_s: float) -> int:
+        """Forget entities that are gone for long: see the port."""
+
+        async def work(connection: AsyncConnection) -> int:
+            parameters = {"cluster": cluster, "age": age_s, "size": _PRUNED}
+            return (await connection.execute(_PRUNE, parameters)).rowcount
 
         return await self._database.read(work)
 
@@ -251,10 +318,7 @@ class PostgresEntityStates:
             raise RefusedError("it is no Unicode text") from None
 
         async def work(connection: AsyncConnection) -> set[Key]:
-            parameters = {
-                "cluster": cluster, "rows": rows, "principal": PRINCIPAL, "source": SOURCE, "kind": EXTERNAL,
-                "facet": FACET,
-            }  # fmt: skip
+            parameters = {"cluster": cluster, "rows": rows, "source": SOURCE, "facet": FACET}
             return {(row.tree, row.entity_id) for row in await connection.execute(_MOVE, parameters)}
 
         try:
@@ -262,6 +326,10 @@ class PostgresEntityStates:
         except DBAPIError as error:
             # Its text may hold what stands in the row.
             raise RefusedError(type(error.orig).__name__) from None
+
+
+def _watermark(row: Row[Any]) -> Watermark:
+    return Watermark(row.revision, row.complete, row.age, row.server, row.since, row.since_at)
 
 
 def _row(move: Move) -> dict[str, Any]:

@@ -195,6 +195,7 @@ entity_states: Final = Table(
     Column("mzxid", BigInteger, nullable=False),
     Column("content", JSONB, nullable=False),
     Column("accounted_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index("ix_entity_states_absent", "cluster", "tree", "entity_id", postgresql_where=text("NOT present")),
     comment="The last state of each entity that the trail explains; a position, which moves",
 )
 
@@ -205,6 +206,8 @@ watermarks: Final = Table(
     Column("revision", BigInteger, nullable=False),
     Column("complete", Boolean, nullable=False),
     _recorded_at(),
+    Column("since", BigInteger),
+    Column("since_at", DateTime(timezone=True)),
     comment="Up to which revision the trail of a cluster is complete; a position, which moves",
 )
 
@@ -263,4 +266,4 @@ TRANSIENT: Final = (request_changes, request_keys, rollup_parts, rollup_rows, ro
 role may update and delete here, and nowhere else."""
 
 POSITIONS: Final = (entity_states, watermarks)
-"""Tables that the service's role may update. All others it may only add to."""
+"""Tables whose rows the service's role may update, and drop. All others it may only add to."""

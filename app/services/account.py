@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
+from app.services import recover
 from app.services.chain import ABSENT, Point, explained, runs_of_others
 from app.services.external import row_of
 from app.services.ports import full_path
-from app.services.recorded import Move, RefusedError, Seen
+from app.services.recorded import EXTERNAL, Move, RefusedError, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from app.domain.changes import Node
     from app.services.chain import OwnWrite
@@ -49,6 +50,7 @@ class Accounts:
         pending: What was seen and is not accounted for.
         refused: Entities whose states Postgres can't take.
         recorded: Changes of others that were recorded, since the start.
+        lost: What looks for changes of ours that the trail has lost.
     """
 
     def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, margin_s: float) -> None:
@@ -59,6 +61,7 @@ class Accounts:
         self._states = states
         self._redact = redact
         self._margin_s = margin_s
+        self.lost = recover.LostChanges(store, states, seconds=margin_s)
 
     def add(self, key: Key, seen: Seen) -> None:
         """Take what was seen; of several sights of an entity the last counts, and the first one's past."""
@@ -86,27 +89,46 @@ class Accounts:
         """
         if not self.pending:
             return True
-        own = await self.own(watermark)
+        own = await self.own(watermark, self.pending.__contains__)
         seen = sorted(self.pending.items(), key=lambda item: item[1].mzxid)
         for start in range(0, len(seen), _BATCH):
             self.check_leading()
             await self._batch(dict(seen[start : start + _BATCH]), own, watermark)
         return not self.pending
 
-    async def own(self, watermark: int) -> dict[Key, list[OwnWrite]]:
-        """Return changes of ours above a revision, by what they wrote.
+    async def own(self, watermark: int, wanted: Callable[[Key], bool]) -> dict[Key, list[OwnWrite]]:
+        """Return changes of ours above a revision, by what they wrote, and by the users that they made as parents.
+
+        Args:
+            watermark: The revision.
+            wanted: Whose. Where nobody recorded for long there are many changes, and few of them matter.
 
         Raises:
             UnavailableError: Postgres is away.
         """
         found: dict[Key, list[OwnWrite]] = {}
+        made: dict[Key, OwnWrite] = {}
         above: int | None = watermark
         while above is not None:
             rows, above = await self._states.own(self._store.name, above)
             for entity_id, path, write in rows:
-                if any(path.startswith(f"{tree.value}/") for tree in self._store.recording.trees):
-                    found.setdefault((_tree_of(path), entity_id), []).append(write)
+                if not any(path.startswith(f"{tree.value}/") for tree in self._store.recording.trees):
+                    continue
+                key = (_tree_of(path), entity_id)
+                if wanted(key):
+                    found.setdefault(key, []).append(write)
+                user, comma, _ = entity_id.partition(",")
+                if comma and write.version_read is None and self._created((key[0], user), write.revision):
+                    made.setdefault((key[0], user), replace(write, version=0))
+        for key, write in made.items():
+            if all(other.revision != write.revision for other in found.get(key, ())):
+                found.setdefault(key, []).append(write)
         return found
+
+    def _created(self, key: Key, revision: int) -> bool:
+        """Say whether what was seen of an entity is a znode that a transaction created."""
+        seen = self.pending.get(key)
+        return seen is not None and seen.node is not None and seen.node.czxid == revision
 
     async def _batch(self, batch: dict[Key, Seen], own: Mapping[Key, list[OwnWrite]], watermark: int) -> None:
         states = await self._states.known(self._store.name, list(batch), whole=False)
@@ -138,7 +160,8 @@ class Accounts:
         waiting = {
             (_tree_of(path), entity_id) for entity_id, path in await self._states.open(name, ids, self._margin_s)
         }
-        own = await self.own(watermark)
+        own = await self.own(watermark, self.pending.__contains__)
+        lost = await self.lost.found()
         whole = await self._states.known(name, list(unexplained), whole=True)
         revisions = {write.revision for key in unexplained for write in own.get(key, ())}
         contents = await self._states.contents(name, sorted(revisions)) if revisions else {}
@@ -153,14 +176,17 @@ class Accounts:
             if _nothing_new(state, writes, seen):
                 self.pending.pop(key, None)
                 continue
+            markers = recover.by_revision(lost, path)
+            again = recover.as_writes(path, markers.values(), start, writes, end) if markers else []
+            writes += again
             runs = runs_of_others(start, writes, end, seen.time_ms)
             if runs and key in waiting:
                 continue
-            hidden = _hidden_keys(start, seen)
-            rows = (
-                row_of(name, path, run, seen.node, hidden if len(runs) == 1 and not writes else None) for run in runs
-            )
-            moves[key] = Move(key, state, end, tuple(row for row in rows if row is not None))
+            hidden = _hidden_keys(start, seen) if len(runs) == 1 and not writes else None
+            found = (row_of(name, path, run, seen.node, hidden) for run in runs)
+            rows = [row for row in found if row is not None]
+            rows += [recover.row_of(path, markers[write.revision], write) for write in again]
+            moves[key] = Move(key, state, end, tuple(rows))
         return moves
 
     async def _confirmed(self, unexplained: dict[Key, Seen]) -> dict[Key, Seen]:
@@ -207,7 +233,9 @@ class Accounts:
                     self.pending.pop(part[0].key, None)
                 else:
                     moved |= written
-                    self.recorded += sum(len(each.changes) for each in part if each.key in written)
+                    self.recorded += sum(
+                        change["kind"] == EXTERNAL for each in part if each.key in written for change in each.changes
+                    )
         return moved
 
     def _end(self, key: Key, seen: Seen, start: Point, own: Sequence[OwnWrite]) -> Point:

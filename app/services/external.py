@@ -8,6 +8,7 @@ from uuid import UUID
 
 from app.domain.entities import Entity
 from app.services.chain import changed_keys
+from app.services.recorded import EXTERNAL, PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,11 @@ def storable(key: str) -> str:
     return key.replace("\0", "�")
 
 
+def indexed(keys: Sequence[str]) -> list[str]:
+    """Return the keys that a row can name."""
+    return [key for key in keys if len(key) <= _LONGEST_KEY]
+
+
 def row_of(
     cluster: str, path: str, run: Run, node: Node | None, differing: frozenset[str] | None
 ) -> dict[str, Any] | None:
@@ -91,10 +97,16 @@ def row_of(
         "version_read": before.version if before.present else None,
         "czxid_read": before.czxid if before.present else None,
         "versions": {path: after.version} if after.present else {},
-        "keys": [key for key in keys if len(key) <= _LONGEST_KEY],
+        "keys": indexed(keys),
         "before": before.content,
         "after": after.content,
         "reason": None if defect is None else f"The znode {storable(defect)}",
+        "kind": EXTERNAL,
+        "attempt": 1,
+        "principal": PRINCIPAL,
+        "writer": "",
+        "request_id": "",
+        "position": 0,
     }
 
 

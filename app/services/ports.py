@@ -105,6 +105,9 @@ class Marker:
     time_ms: int | None = None
     versions: dict[str, int] = field(default_factory=dict)
     """Full znode path -> the version that the change gave it."""
+    principal: str = ""
+    writer: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,9 +521,10 @@ class AuditRecord:
     outcome: Outcome | None
     recorded_at: datetime | None
     kind: str = "change"
-    """``change``, or ``external``: made by others, and found by the recorder (app/services/record.py)."""
+    """``change``; ``external``: made by others, and found by the recorder (app/services/record.py); ``recovered``: made
+    by this service, lost with Postgres's rows and found by its marker."""
     writes: int | None = None
-    """Of an external change: how many writes it certainly was."""
+    """Of an external or a recovered change: how many writes it certainly was."""
 
 
 class AuditLog(Protocol):

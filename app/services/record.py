@@ -8,7 +8,9 @@ When a leader begins, and when the mirror was loaded again, all entities are com
 process ran is found as well. On first contact every entity's state is taken as it is.
 
 The watermark is the revision up to which everything is accounted for. It is raised after the states have moved: what a
-recorder leaves half done is looked at again, and a state that has moved explains itself.
+recorder leaves half done is looked at again, and a state that has moved explains itself. Each round reads it, and with
+it which Postgres answers: one that was restarted, restored or promoted may have lost what was confirmed. All entities
+are compared then too, and changes of ours that were lost are looked for (app/services/recover.py).
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ _HELD_BACK: Final = 20_000
 _HEARTBEAT_S: Final = 10.0
 _HEALTHY_S: Final = 60.0
 """A watermark that was not written for this long has no recorder that comes after it."""
+GONE_S: Final = 7 * 24 * 3600.0
+"""For how long the state of an entity that is gone is kept: much longer than any mirror can be behind."""
+_PRUNE_INTERVAL_S: Final = 3600.0
 
 
 class Recorder:
@@ -65,10 +70,18 @@ class Recorder:
         self._looking = Background(self._look_forever, name=f"recorder-look-{store.name}")
         self._troubled_since: float | None = None
         self._leading = False
+        self._watermark: Watermark | None = None
+        self._nobody_since: float | None = None
+        self._pruned_at = time.monotonic()
         self._begin_term()
 
+    @property
+    def watermark(self) -> Watermark | None:
+        """What this process saw last of up to where the trail is complete; some ten seconds old at most."""
+        return self._watermark
+
     def _begin_term(self) -> None:
-        self._watermark: Watermark | None = None
+        self._server = ""
         self._written_at = float("-inf")
         self._anew = False
         self._target = 0
@@ -99,6 +112,11 @@ class Recorder:
             found.append(
                 f"{name}: Postgres refuses the states of {len(self._accounts.refused)} entities, and what others change"
                 f" there is not recorded: {min(self._accounts.refused)[1][:200]}"
+            )
+        if self._nobody_since is not None and time.monotonic() - self._nobody_since > _HEALTHY_S:
+            found.append(
+                f"{name}: another process leads, and it does not record what others write: its setting"
+                " record_external_changes is off, or it is in trouble. It will be recorded once it leads that does"
             )
         return found
 
@@ -144,6 +162,7 @@ class Recorder:
             self._begin_term()
             self._store.recording.begin()
             self._leading = True
+            self._nobody_since = None
         await self._work()
         return True
 
@@ -156,16 +175,25 @@ class Recorder:
         """Keep this process's purge behind the watermark of whoever records."""
         if time.monotonic() - self._written_at < _HEARTBEAT_S:
             return
-        watermark = await self._states.watermark(self._store.name)
-        self._written_at = time.monotonic()
-        recorded = None if watermark is None or watermark.age_s > _HEALTHY_S else watermark.revision
-        self._store.recording.keep_notifications(recorded, _HEALTHY_S)
+        watermark = self._watermark = await self._states.watermark(self._store.name)
+        now = self._written_at = time.monotonic()
+        if watermark is None or watermark.age_s > _HEALTHY_S:
+            self._nobody_since = self._nobody_since or now
+            self._store.recording.keep_notifications(None, _HEALTHY_S)
+        else:
+            self._nobody_since = None
+            self._store.recording.keep_notifications(watermark.revision, _HEALTHY_S)
 
     async def _work(self) -> None:
         store = self._store.recording
-        watermark = self._watermark = self._watermark or await self._begin()
+        watermark = self._watermark = await self._known()
         if watermark is None:
             return
+        if watermark.server != self._server:
+            # What this one lost is found by the comparison, and whose it was by the markers.
+            self._accounts.lost.suspect()
+            self._anew = self._anew or bool(self._server)
+            self._server = watermark.server
         if self._anew:
             await self._compare_all(watermark)
         # What was touched by the round before this one: the outcomes of our own changes are written by now.
@@ -180,8 +208,16 @@ class Recorder:
         self._target = touched.revision
         for key, old in touched.old.items():
             self._accounts.add(key, Seen(self._store.get(Tree(key[0]), key[1]), touched.revision, old))
+        await self._prune()
 
-    async def _begin(self) -> Watermark | None:
+    async def _prune(self) -> None:
+        """Forget entities that are gone for long. What they were is in the trail."""
+        if time.monotonic() - self._pruned_at >= _PRUNE_INTERVAL_S:
+            while await self._states.prune(self._store.name, GONE_S):
+                self._accounts.check_leading()
+            self._pruned_at = time.monotonic()
+
+    async def _known(self) -> Watermark | None:
         name = self._store.name
         watermark = await self._states.watermark(name)
         freshness = self._store.freshness()
@@ -219,9 +255,8 @@ class Recorder:
                         accounts.pending.setdefault((tree.value, entity_id), Seen(None, revision))
                 await self._work_off(watermark)
         # What came and went since the watermark is in neither; where we wrote it meanwhile, we know of it.
-        for tree_name, entity_id in await accounts.own(watermark.revision):
-            if self._store.get(Tree(tree_name), entity_id) is None:
-                accounts.pending.setdefault((tree_name, entity_id), Seen(None, revision))
+        for key in await accounts.own(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
+            accounts.pending.setdefault(key, Seen(None, revision))
         self._anew = False
         if taken:
             logger.info(

@@ -10,11 +10,14 @@ from app.services.ports import ClusterStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
 
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Tree
     from app.services.chain import OwnWrite
+    from app.services.ports import Marker
     from app.services.reconcile import Leadership
 
     Key = tuple[str, str]
@@ -24,6 +27,8 @@ PRINCIPAL: Final = "External:unknown"
 SOURCE: Final = "zookeeper"
 EXTERNAL: Final = "external"
 """The kind of a change that others made."""
+RECOVERED: Final = "recovered"
+"""The kind of a change of ours that the trail had lost, and that its marker in ZooKeeper proves."""
 FACET: Final = "node"
 """What stands for the facet where a change is one of the whole znode."""
 
@@ -41,6 +46,12 @@ class Watermark:
     """Every entity has a state; until then those that were there before the watermark are taken as they are."""
     age_s: float
     """Since it was written, by Postgres's clock."""
+    server: str
+    """Tells one run of a Postgres server from another."""
+    since: int | None = None
+    """From which revision on it is: by then each entity had been taken as it was. None: not yet, or nobody knows."""
+    since_at: datetime | None = None
+    """When that was, by Postgres's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +143,12 @@ class EntityStates(Protocol):
             margin_s: How long before the watermark was written a change may have begun that is not settled.
         """
 
+    async def unknown(self, change_ids: Sequence[UUID]) -> list[UUID]:
+        """Return those of which the trail has no intent."""
+
+    async def prune(self, cluster: str, age_s: float) -> int:
+        """Forget some of the states of entities that have been gone for so long; return how many."""
+
     async def move(self, cluster: str, moves: Sequence[Move]) -> set[Key]:
         """Move states that still are as given, with the rows that explain it; return which ones were moved.
 
@@ -167,6 +184,12 @@ class Recording(Protocol):
 
         What it has instead is in the mirror when this returns.
         """
+
+    async def markers(self) -> list[UUID]:
+        """Return the changes that have markers."""
+
+    async def commits(self, change_ids: Sequence[UUID]) -> list[Marker]:
+        """Read the markers of changes; only those of commits are told."""
 
     async def notify_overlooked(self, held: Callable[[], bool]) -> int:
         """Look at all znodes, and write the notifications of writes that nobody was notified of; return how many."""

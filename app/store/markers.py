@@ -17,7 +17,8 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import orjson
@@ -88,9 +89,10 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
         match orjson.loads(data or b""):
             case {"version": 1, "state": "aborted"}:
                 return Marker(change_id, committed=False)
-            case {"version": 1, "state": "committed", "attempt": int(attempt), "writes": list(writes)}:
+            case {"version": 1, "state": "committed", "attempt": int(attempt), "writes": list(writes)} as content:
                 versions = {str(write["path"]): int(write["version"]) for write in writes}
-                return Marker(change_id, True, attempt, czxid, ctime_ms, versions)  # noqa: FBT003 - as its fields
+                by = [str(content.get(name, "")) for name in ("principal", "writer", "requestId")]
+                return Marker(change_id, True, attempt, czxid, ctime_ms, versions, *by)  # noqa: FBT003 - as its fields
     except (ValueError, TypeError, KeyError):
         pass
     raise CorruptZnodeError(znodes.marker_path(change_id), "is no marker that can be read")
@@ -186,6 +188,27 @@ class Markers:
             if not index % _YIELD:
                 await asyncio.sleep(0)
         return change_ids, strays
+
+    async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
+        """Read the markers of some changes; tombstones, those that went meanwhile and odd ones are left out."""
+        session = self._keeper.current
+        window = loader.Window()
+        found: list[Marker] = []
+
+        def take(change_id: UUID, value: Any) -> None:
+            if value is None or value is loader.FORBIDDEN:
+                return
+            with contextlib.suppress(CorruptZnodeError):
+                marker = decode(change_id, value[0], value[1].czxid, value[1].ctime)
+                if marker.committed:
+                    found.append(marker)
+
+        async with answered(self._name, deadline):
+            for change_id in change_ids:
+                window.add(session.get(znodes.marker_path(change_id)), partial(take, change_id))
+                await window.room()
+            await window.done()
+        return found
 
     async def writers(self, deadline: float) -> frozenset[str]:
         """List the writer nodes that exist, behind all writes committed before the call."""

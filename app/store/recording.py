@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
 
@@ -12,26 +13,41 @@ from app.store.session import answered, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Tree
+    from app.services.ports import Marker
     from app.store.follower import Follower
+    from app.store.markers import Markers
     from app.store.mirror import Mirror
     from app.store.overlooked import Overlooked
     from app.store.purge import Purger
     from app.store.session import Keeper
 
 
+_CALL_S: Final = 10.0
+
+
 class Recording:
     """Implements :class:`app.services.recorded.Recording`."""
 
-    def __init__(self, name: str, keeper: Keeper, follower: Follower, purger: Purger, overlooked: Overlooked) -> None:
+    def __init__(
+        self,
+        name: str,
+        keeper: Keeper,
+        follower: Follower,
+        purger: Purger,
+        overlooked: Overlooked,
+        markers: Markers,
+    ) -> None:
         self._name = name
         self._keeper = keeper
         self._follower = follower
         self._purger = purger
         self._overlooked = overlooked
+        self._markers = markers
         self._watched: Mirror | None = None
 
     # -- what was touched
@@ -101,6 +117,15 @@ class Recording:
     def keep_notifications(self, above: int | None, seconds: float) -> None:
         """Have the purge keep notifications; see the port."""
         self._purger.keep(above, seconds)
+
+    async def markers(self) -> list[UUID]:
+        """Return the changes that have markers; see the port."""
+        change_ids, _ = await self._markers.found(time.monotonic() + _CALL_S)
+        return change_ids
+
+    async def commits(self, change_ids: Sequence[UUID]) -> list[Marker]:
+        """Read the markers of commits; see the port."""
+        return await self._markers.commits(change_ids, time.monotonic() + _CALL_S)
 
     async def notify_overlooked(self, held: Callable[[], bool]) -> int:
         """Write the notifications that are missing; see the port."""

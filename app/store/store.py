@@ -126,7 +126,7 @@ class ZooKeeperStore:
         overlooked = Overlooked(
             self.name, self._keeper, self._follower, self._guard, notifications_max=self._notifications_max
         )
-        self.recording = Recording(self.name, self._keeper, self._follower, self._purger, overlooked)
+        self.recording = Recording(self.name, self._keeper, self._follower, self._purger, overlooked, self.markers)
         self._follower.start()
         self.markers.start()
         self._purger.start()

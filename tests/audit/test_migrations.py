@@ -121,7 +121,7 @@ def test_the_service_may_add_drop_keys_and_move_positions_and_nothing_else_howev
     """
     expected = {table: ["INSERT", "SELECT"] for table in TABLES} | {"alembic_version": ["SELECT"]}
     expected |= {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in TRANSIENT}
-    expected |= {table: ["INSERT", "SELECT", "UPDATE"] for table in POSITIONS}
+    expected |= {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in POSITIONS}
     assert dict(fetch(migrated.owner_dsn, rights)) == expected
     run(migrated.owner_dsn, "GRANT ALL ON ALL TABLES IN SCHEMA public TO confplane; GRANT DELETE ON intents TO PUBLIC")
     assert dict(fetch(migrated.owner_dsn, rights)) != expected

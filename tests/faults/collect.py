@@ -197,10 +197,21 @@ async def until_quiet(topology: Topology, seconds: float) -> float:
 
 async def _left(topology: Topology) -> str:
     """Return what is left to be done, "" where it is nothing."""
-    found, known, reached = await asyncio.to_thread(_recorded, topology.service_dsn)
+    left, last = await asyncio.to_thread(unrecorded, topology.service_dsn, topology.zk)
+    if left:
+        return left
+    revisions = await asyncio.gather(*(_revision(replica) for replica in topology.replicas))
+    if any(revision is None or revision < last for revision in revisions):
+        return f"the mirrors are at {revisions}, the last write is {last}"
+    return ""
+
+
+def unrecorded(dsn: str, zk: KazooClient) -> tuple[str, int]:
+    """Return what the trail lacks, "" where it is level with ZooKeeper, and the revision of the last write."""
+    found, known, reached = _recorded(dsn)
     if found:
-        return f"{found} changes have no outcome"
-    nodes = await asyncio.to_thread(walk, topology.zk)
+        return f"{found} changes have no outcome", 0
+    nodes = walk(zk)
     there = {path: (node.czxid, node.version) for path, node in nodes.items() if _is_entity(path)}
     recorded = {
         f"{state.tree}/{Entity.from_id(state.entity_id).path}": (state.czxid, state.version)
@@ -209,14 +220,11 @@ async def _left(topology: Topology) -> str:
     }
     differing = sorted(path for path in there.keys() | recorded.keys() if there.get(path) != recorded.get(path))
     if differing:
-        return f"the recorder is behind on {len(differing)} entities, such as {differing[0]}"
+        return f"the recorder is behind on {len(differing)} entities, such as {differing[0]}", 0
     last = max((nodes[path].mzxid for path in there), default=0)
     if reached is None or reached < last:
-        return f"the recorder's watermark is {reached}, the last write {last}"
-    revisions = await asyncio.gather(*(_revision(replica) for replica in topology.replicas))
-    if any(revision is None or revision < last for revision in revisions):
-        return f"the mirrors are at {revisions}, the last write is {last}"
-    return ""
+        return f"the recorder's watermark is {reached}, the last write {last}", 0
+    return "", last
 
 
 def _recorded(dsn: str) -> tuple[int, list[EntityState], int | None]:

@@ -27,7 +27,7 @@ from app.services.ports import AuditQuery
 from app.store import overlooked
 from tests.audit.rows import count
 from tests.support import servers
-from tests.support.recording import Replica, assert_chains, everything, shown, states
+from tests.support.recording import Backup, Leads, Replica, assert_chains, everything, shown, states
 from tests.support.stores import ALICE, BILLING, kafka_writes, notify, soon
 
 if TYPE_CHECKING:
@@ -532,3 +532,106 @@ async def test_the_separate_tree_of_client_configs_is_recorded_as_well(
     assert await one.store.recording.notify_overlooked(lambda: True) == 1
     await one.record()
     assert len(await one.external()) == 2
+
+
+async def test_a_change_that_postgres_lost_is_recovered_by_its_marker(stage: Stage) -> None:
+    """A standby that was behind is promoted: rows that were confirmed are gone, and another server answers."""
+    one = await stage.replica()
+    await one.record()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    backup = Backup(stage.database.owner_dsn)
+    lost = await one.alter(ALICE, producer_byte_rate=2)
+    both = await one.edit_all([ALICE, BILLING], consumer_byte_rate=3)
+    kafka_writes(stage.zk, "users/alice", rate(4))
+    await one.record()
+    assert len(await one.trail()) == 4
+    backup.restore()
+    assert len(await one.trail()) == 1
+    # Nothing says so but that it is another run of a server.
+    one.recorder._server = "the one before"
+    await one.record()
+    trail = await one.trail()
+    assert [record.kind for record in trail] == ["change", "recovered", "recovered", "external"]
+    first, second = trail[1:3]
+    assert (str(first.intent.change_id), str(second.intent.change_id)) == (lost.change_id, both[0].change_id)
+    assert (first.intent.principal, first.intent.request_id) == ("User:admin", "r")
+    assert first.outcome is not None
+    assert first.outcome.revision == lost.revision
+    assert shown(first)[:4] == (0, 1, 1, {RATE: "1"})
+    assert {entity.entity_id for entity in second.intent.entities} == {ALICE.id, BILLING.id}
+    assert_chains(trail)
+    # Its marker is nobody's stray any more, and a second look finds nothing.
+    assert await one.states.unknown([first.intent.change_id, second.intent.change_id]) == []
+    one.recorder._server = "the one before"
+    await one.record()
+    assert await one.trail() == trail
+
+
+async def test_a_recursive_delete_takes_siblings_along(stage: Stage) -> None:
+    for name in ("billing", "shipping"):
+        kafka_writes(stage.zk, f"users/alice/clients/{name}", rate(1))
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    one = await stage.replica()
+    await one.record()
+    stage.zk.delete("/config/users/alice", recursive=True)
+    # One notification, and of one of the pairs only.
+    notify(stage.zk, "users/alice/clients/billing")
+    await one.record()
+    found = {record.intent.entities[0].entity_id: shown(record) for record in await one.external()}
+    assert found == {
+        ALICE.id: (1, None, 1, {RATE: "2"}, {}),
+        BILLING.id: (0, None, 1, {RATE: "1"}, {}),
+        "user=alice,client-id=shipping": (0, None, 1, {RATE: "1"}, {}),
+    }
+
+
+async def test_what_is_gone_for_long_is_forgotten_and_comes_back_as_new(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka_writes(stage.zk, "users/alice", rate(1))
+    kafka_writes(stage.zk, "users/bob", rate(1))
+    one = await stage.replica()
+    await one.record()
+    stage.zk.delete("/config/users/alice")
+    notify(stage.zk, "users/alice")
+    await one.record()
+    monkeypatch.setattr(record, "_PRUNE_INTERVAL_S", 0.0)
+    await one.round()
+    assert set(states(stage.database.owner_dsn)) == {"user=alice", "user=bob"}
+    monkeypatch.setattr(record, "GONE_S", 0.0)
+    await one.round()
+    assert set(states(stage.database.owner_dsn)) == {"user=bob"}
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    await one.record()
+    assert [shown(each)[:3] for each in await one.external()] == [(0, None, 1), (None, 0, 1)]
+
+
+async def test_while_nobody_records_it_is_told_and_caught_up_with_later(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that leads has the setting off, or is of an earlier version."""
+    one, other = await stage.replica(), await stage.replica(leads=False)
+    await one.record()
+    since = other.recorder.watermark
+    assert since is None
+    await other.recorder.round()
+    since = other.recorder.watermark
+    assert since is not None
+    assert since.since == since.revision
+    assert other.recorder.warnings() == []
+    monkeypatch.setattr(record, "_HEALTHY_S", 0.0)
+    monkeypatch.setattr(record, "_HEARTBEAT_S", 0.0)
+    kafka_writes(stage.zk, "users/alice", rate(1))
+    await other.alter(ALICE, producer_byte_rate=2)
+    kafka_writes(stage.zk, "users/alice", rate(3))
+    await other.recorder.round()
+    [warning] = other.recorder.warnings()
+    assert "another process leads, and it does not record what others write" in warning
+    cast("Any", other.store).leadership = Leads()
+    await other.record()
+    assert other.recorder.warnings() == []
+    assert [each.kind for each in await other.trail()] == ["external", "change", "external"]
+    assert_chains(await other.trail())
+    assert other.recorder.watermark is not None
+    assert other.recorder.watermark.since == since.since

@@ -57,6 +57,9 @@ async def test_a_committed_change_is_settled_as_it_was_committed(
             revision=result.revision,
             time_ms=result.time_ms,
             versions={"/config/users/alice": 1, "/config/users/bob": 0},
+            principal="User:test",
+            writer=store.writer(),
+            request_id="request-1",
         )
     assert raw_zk.get_children(COMMITS).count(str(change_id)) == 1
 

@@ -7,6 +7,8 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, cast
 
+import psycopg
+
 from app import wiring
 from app.audit import PostgresEntityStates, PostgresOpenChanges
 from app.domain.changes import Op
@@ -22,6 +24,7 @@ from tests.audit.rows import fetch
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from app.domain.entities import Entity
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from tests.support import servers
 
 DEADLINE_MS = 10_000
+HISTORY = ("intents", "intent_entities", "change_keys", "outcomes")
+TRAIL = (*HISTORY, "entity_states", "watermarks")
 
 
 class Leads:
@@ -109,6 +114,13 @@ class Replica:
         caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(collection, [Edit(entity, ops)], caller)
 
+    async def edit_all(self, entities: Sequence[Entity], **values: Any) -> list[EditResult]:
+        """One change of ours to all of these."""
+        collection = self.parts.clusters.get("default").collections[FacetName.CLIENT_QUOTAS]
+        ops = tuple(Op(key, value) for key, value in values.items())
+        caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+        return await self.parts.alter.alter(collection, [Edit(entity, ops) for entity in entities], caller, atomic=True)
+
     async def trail(self, **filters: Any) -> list[AuditRecord]:
         """The trail, oldest first by revision."""
         records, _ = await self.audit.search(AuditQuery("default", page_size=1000, **filters))
@@ -124,10 +136,30 @@ def states(dsn: str) -> dict[str, tuple[Any, ...]]:
     return {row[0]: row[1:] for row in rows}
 
 
+class Backup:
+    """The tables of the trail as they are now, to be restored later: what comes after it is lost then."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            for table in TRAIL:
+                connection.execute(f"CREATE TABLE backup_of_{table} AS TABLE {table}")
+
+    def restore(self) -> None:
+        """Put them back."""
+        with psycopg.connect(self._dsn) as connection:
+            for table in TRAIL:
+                connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+                connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a constant
+                connection.execute(f"INSERT INTO {table} SELECT * FROM backup_of_{table}")  # noqa: S608 - a constant
+                connection.execute(f"DROP TABLE backup_of_{table}")
+            for table in HISTORY:
+                connection.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only")
+
+
 def everything(dsn: str) -> str:
     """All text that the tables of the trail hold."""
-    tables = ("intents", "intent_entities", "change_keys", "outcomes", "entity_states", "watermarks")
-    return "".join(str(fetch(dsn, f"SELECT * FROM {table}")) for table in tables)  # noqa: S608 - literals
+    return "".join(str(fetch(dsn, f"SELECT * FROM {table}")) for table in TRAIL)  # noqa: S608 - literals
 
 
 def shown(record: AuditRecord) -> tuple[Any, ...]:

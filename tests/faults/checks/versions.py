@@ -1,0 +1,171 @@
+"""Every version that there ever was is accounted for in the trail: once, in order, and by whom it was written.
+
+Stricter than the other checks, and it asks nobody but ZooKeeper's own log. Entity by entity it walks the states that the
+log tells, and the changes of the trail by revision. A change of ours is one state, written by a session of ours. One of
+others is a run of states that no session of ours wrote, from the one behind what it read to the one that stood at its
+revision. What lies between two changes needs no row only where it left the content as it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.faults.checks.facts import Change
+from tests.faults.checks.timeline import Log, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tests.faults.checks.timeline import State, Timeline
+    from tests.faults.history import NodeEvent, TrailEntity, TrailIntent, TrailOutcome
+
+
+def unaccounted(
+    events: Iterable[NodeEvent],
+    intents: Sequence[TrailIntent],
+    outcomes: Sequence[TrailOutcome],
+    *,
+    since: int,
+) -> list[str]:
+    """Return what is wrong, some lines each; nothing where each version is accounted for.
+
+    Args:
+        events: ZooKeeper's log.
+        intents: The trail's.
+        outcomes: The trail's.
+        since: The revision from which others' writes are recorded.
+    """
+    log = Log.of(events)
+    changes: dict[str, Change] = {}
+    for intent in intents:
+        changes.setdefault(intent.change_id, Change(intent.change_id)).intents.append(intent)
+    problems = []
+    for outcome in outcomes:
+        change = changes.setdefault(outcome.change_id, Change(outcome.change_id))
+        change.outcome = outcome
+        if not change.intents:
+            problems.append(f"{outcome.change_id} has an outcome and no intent")
+    problems += [f"{change.id} has no outcome" for change in changes.values() if change.outcome is None]
+    by_path: dict[str, list[Change]] = {path: [] for path in log.timelines}
+    for change in changes.values():
+        if change.committed:
+            for entity in change.entities:
+                by_path.setdefault(entity.path, []).append(change)
+    for path, found in by_path.items():
+        walk = _Walk(log, log.of_path(path), since)
+        for change in sorted(found, key=lambda each: (each.revision, not each.external)):
+            if not walk.take(change):
+                break
+        else:
+            walk.rest()
+        problems += walk.problems
+    return problems
+
+
+class _WrongError(Exception):
+    """What is wrong with a change."""
+
+
+class _Walk:
+    """The walk over one entity's states."""
+
+    def __init__(self, log: Log, timeline: Timeline, since: int) -> None:
+        self._log = log
+        self._timeline = timeline
+        # What was there at first contact was taken as it was.
+        self._at = timeline.index_at(since)
+        self._since = since
+        self.problems: list[str] = []
+
+    def take(self, change: Change) -> bool:
+        """Account for a change's states; whether that worked."""
+        try:
+            self._take(change)
+        except _WrongError as error:
+            self.problems.append("\n    ".join([f"{self._timeline.path}: {change.id} {error}", *change.lines()]))
+            return False
+        return True
+
+    def _take(self, change: Change) -> None:
+        states = self._timeline.states
+        entity = change.entity(self._timeline.path)
+        assert entity is not None
+        assert change.outcome is not None
+        last = self._timeline.index_at(change.revision)
+        if last <= self._at:
+            if change.revision > self._since:
+                raise _WrongError("tells of states that another change tells of")
+            return
+        if change.outcome.versions.get(self._timeline.path) != states[last].version:
+            raise _WrongError(f"tells of a version that was not there: {states[last]}")
+        first = self._first(change, entity, last)
+        self._skip(first)
+        if change.external:
+            _check_run(change, states[first : last + 1], self._ours)
+        for told, there in ((entity.before, states[first]), (entity.after, states[last])):
+            if told.keys() != (there.config or {}).keys():
+                raise _WrongError(f"tells other keys than there were: {there}")
+        if not change.external and not _tells(entity.after, states[last]):
+            raise _WrongError(f"tells another content: {states[last]}")
+        self._at = last
+
+    def _first(self, change: Change, entity: TrailEntity, last: int) -> int:
+        """Return the index of the state that a change was made on."""
+        states = self._timeline.states
+        if not change.external:
+            if states[last].zxid != change.revision or not _read(entity, states[last - 1]):
+                raise _WrongError(f"is not the transaction that it says: {states[last - 1]}, {states[last]}")
+            return last - 1
+        for index in range(self._at, last):
+            if _read(entity, states[index]):
+                return index
+        raise _WrongError("was not made on a state that there was since")
+
+    def rest(self) -> None:
+        """Account for the states behind the last change."""
+        try:
+            self._skip(len(self._timeline.states) - 1)
+        except _WrongError as error:
+            self.problems.append(f"{self._timeline.path}: behind the last change {error}")
+
+    def _skip(self, until: int) -> None:
+        """Pass over states that need no row."""
+        states = self._timeline.states
+        for state in states[self._at + 1 : until + 1]:
+            if self._ours(state) and not _is_parent(state):
+                raise _WrongError(f"comes after a version of ours that has no change: {state}")
+        if (states[self._at].config or {}) != (states[until].config or {}):
+            lines = "\n    ".join(map(str, states[self._at : until + 1]))
+            raise _WrongError(f"comes after writes of others that have no change:\n    {lines}")
+        self._at = until
+
+    def _ours(self, state: State) -> bool:
+        return state.session in self._log.ours
+
+
+def _check_run(change: Change, states: Sequence[State], ours: Callable[[State], bool]) -> None:
+    """Check a run of others: the state before it, and its own."""
+    length, writes = len(states) - 1, change.intents[0].writes or 0
+    for index, state in enumerate(states[1:], 1):
+        # Of a parent that came with a change of ours, and was gone again before anybody looked, nobody can know.
+        gone = any(not later.present for later in states[index:])
+        if ours(state) and not (gone and _is_parent(state)):
+            raise _WrongError(f"tells of a version of ours: {state}")
+    seen_through = all(state.present for state in states)
+    if not (writes == length if seen_through else 1 <= writes <= length):
+        raise _WrongError(f"tells of {writes} writes, and there were {length}")
+
+
+def _is_parent(state: State) -> bool:
+    """Say whether a znode was made without content, as the parent of another."""
+    return state.version == 0 and not state.config
+
+
+def _read(entity: TrailEntity, state: State) -> bool:
+    version, czxid = entity.version_read, entity.czxid_read
+    return not state.present if version is None else (state.czxid, state.version) == (czxid, version)
+
+
+def _tells(content: Mapping[str, str | None], state: State) -> bool:
+    config = state.config or {}
+    return all(value is None or plain(value) == plain(config[key]) for key, value in content.items())

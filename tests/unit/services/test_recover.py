@@ -1,0 +1,87 @@
+"""Changes of ours that the trail lost, against what they did: contents are told where they are certain, else not."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.services.chain import OwnWrite, Point, runs_of_others
+from app.services.ports import Marker
+from app.services.recover import as_writes
+
+PATH = "/config/users/alice"
+
+
+def point(version: int, mzxid: int, **content: str) -> Point:
+    return Point(present=True, czxid=5, version=version, mzxid=mzxid, content=dict(content))
+
+
+def marker(revision: int, version: int) -> Marker:
+    return Marker(
+        UUID(int=revision << 80 | 0x7 << 76 | 0b10 << 62), committed=True, attempt=1, revision=revision,
+        time_ms=revision, versions={PATH: version},
+    )  # fmt: skip
+
+
+def test_one_lost_change_is_told_whole() -> None:
+    start, end = point(3, 10, a="1"), point(4, 20, a="2", b="1")
+    [write] = as_writes(PATH, [marker(20, 4)], start, [], end)
+    assert (write.before, write.after) == ({"a": "1"}, {"a": "2", "b": "1"})
+    assert (write.version_read, write.czxid_read) == (3, 5)
+    assert runs_of_others(start, [write], end, 1) == []
+
+
+def test_one_before_a_change_that_is_known_left_what_that_one_saw() -> None:
+    start, end = point(3, 10, a="1"), point(5, 30, a="3")
+    known = OwnWrite(30, 30, 29, 4, 5, 5, {"a": "2"}, {"a": "3"})
+    [write] = as_writes(PATH, [marker(20, 4)], start, [known], end)
+    assert (write.before, write.after) == ({"a": "1"}, {"a": "2"})
+    assert runs_of_others(start, [known, write], end, 1) == []
+
+
+def test_what_nobody_saw_is_not_told() -> None:
+    start, end = point(3, 10, a="1", same="7"), point(5, 30, a="3", same="7")
+    first, second = as_writes(PATH, [marker(20, 4), marker(30, 5)], start, [], end)
+    assert (first.before, first.after) == ({"a": "1", "same": "7"}, {"a": None, "same": "7"})
+    assert (second.before, second.after) == (first.after, {"a": "3", "same": "7"})
+
+
+def test_one_that_made_the_znode_and_one_on_a_znode_that_others_made_anew() -> None:
+    absent = Point(present=False, czxid=5, mzxid=10)
+    created = Point(present=True, czxid=20, version=0, mzxid=20, content={"a": "1"})
+    [write] = as_writes(PATH, [marker(20, 0)], absent, [], created)
+    assert (write.version_read, write.before, write.after) == (None, {}, {"a": "1"})
+    anew = Point(present=True, czxid=15, version=1, mzxid=20, content={"a": "2"})
+    [write] = as_writes(PATH, [marker(20, 1)], point(3, 10, a="1"), [], anew)
+    assert (write.version_read, write.czxid_read, write.after) == (0, 15, {"a": "2"})
+    [run] = runs_of_others(point(3, 10, a="1"), [write], anew, 1)
+    assert (run.before.version, run.after.czxid, run.after.version) == (3, 15, 0)
+
+
+def test_what_the_states_tell_already_is_no_loss() -> None:
+    assert as_writes(PATH, [marker(10, 3)], point(3, 10), [], point(3, 10)) == []
+
+
+@given(st.lists(st.sampled_from(["lost", "own", "others"]), max_size=10))
+def test_each_write_is_lost_ours_or_in_a_run_of_others(steps: list[str]) -> None:
+    start = at = point(0, 5, k="0")
+    markers, own, others, truth = [], [], 0, {}
+    for number, what in enumerate(steps, 1):
+        now = point(number, 10 * number, k=str(number))
+        if what == "lost":
+            markers.append(marker(now.mzxid, now.version))
+            truth[now.mzxid] = (at.content, now.content)
+        elif what == "own":
+            own.append(OwnWrite(now.mzxid, 1, 1, at.version, 5, now.version, at.content, now.content))
+        else:
+            others += 1
+        at = now
+    found = as_writes(PATH, markers, start, own, at)
+    assert [write.revision for write in found] == [each.revision for each in markers]
+    runs = runs_of_others(start, [*own, *found], at, 1)
+    assert sum(run.writes for run in runs) == others
+    for write in found:
+        for told, true in zip((write.before, write.after), truth[write.revision], strict=True):
+            assert told["k"] in {None, true["k"]}

@@ -159,7 +159,7 @@ class ClusterSettings(_Group):
         " registered; shared otherwise",
     )
     record_external_changes: bool = Field(
-        default=False, description="Record what others write to the cluster's configs, in the trail; still on trial"
+        default=True, description="Record in the trail what others write to the cluster's configs"
     )
     dynamic_client_configs: frozenset[str] = Field(
         default=frozenset(), description="Client configs that may be set besides KIP-649's three"

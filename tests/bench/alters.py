@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tests.bench.rounds import Sample
     from tests.bench.stage import Stage
+    from tests.support.service import Service
 
 _IN_FLIGHT = 64
 _ENTITIES = 1024
@@ -26,15 +27,14 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
     """Yield the figures of alters."""
     path = f"/v1/clusters/default/client-quotas/{entity(0).id.replace('000000', '{entity}')}"
     references = {mode: stage.chroot() for mode in ("bridge", "threads")}
-    with stage.service() as service:
-        headers = {"Authorization": f"Bearer {service.token}"}
+    with stage.service() as service, stage.service(cluster={"record_external_changes": False}) as other:
 
-        def alter(number: int) -> Sample:
+        def alter(number: int, service: Service = service) -> Sample:
             load = Load(
                 service.port,
                 path,
                 method="PUT",
-                headers=headers,
+                headers={"Authorization": f"Bearer {service.token}"},
                 body=_PUT,
                 connections=_IN_FLIGHT,
                 entities=_ENTITIES,
@@ -58,17 +58,20 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
 
         # The first pass creates the entities; what is measured changes them.
         alter(0)
+        alter(0, other)
         transactions("bridge", 0)
         transactions("threads", 0)
-        ours, bridge, threads = alternate(
-            "alter over HTTP | its transactions through the store | from plain kazoo threads",
+        ours, unrecorded, bridge, threads = alternate(
+            "alter over HTTP | with the recorder off | its transactions through the store | from plain kazoo threads",
             rounds,
             alter,
+            lambda number: alter(number, other),
             lambda number: transactions("bridge", number),
             lambda number: transactions("threads", number),
         )
     yield from _pair("the same transactions through the store, no HTTP, no Postgres", ours, bridge, "0.50")
     yield from _pair("the same transactions from 64 plain kazoo threads", ours, threads)
+    yield from _pair("the same with the recorder off", ours, unrecorded)
 
 
 def _pair(name: str, ours: list[Sample], reference: list[Sample], goal: str = "information") -> Iterator[Figure]:

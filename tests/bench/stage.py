@@ -47,10 +47,12 @@ class Stage:
         return make_chroot(self.zookeeper.hosts)
 
     @contextmanager
-    def service(self, connect: str | None = None, dsn: str | None = None) -> Iterator[Service]:
+    def service(
+        self, connect: str | None = None, dsn: str | None = None, cluster: dict[str, Any] | None = None
+    ) -> Iterator[Service]:
         """Run ``confplane serve``, on a chroot and a database of its own unless they are given."""
         dsn = dsn or self.database()
-        service = Service(self.directory / "service", connect=connect or self.chroot(), dsn=dsn)
+        service = Service(self.directory / "service", connect=connect or self.chroot(), dsn=dsn, cluster=cluster)
         service.start(wait_ready=False)
         try:
             # A million entities take minutes.

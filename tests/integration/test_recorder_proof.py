@@ -1,0 +1,256 @@
+"""The trail against ZooKeeper's own log: every version that there ever was is in it once, in order.
+
+Two processes are written through and past, with deletes and recreates, notified and not. Meanwhile each of them is
+killed, the leader amid its recording, and started again. ZooKeeper's transaction log, read afterwards, knows all versions,
+those too that were gone before anybody could look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE
+from app.devstack.zookeeper import ZooKeeper
+from tests.audit.rows import fetch
+from tests.faults.checks.timeline import Log
+from tests.faults.checks.versions import unaccounted
+from tests.faults.collect import read_trail, unrecorded
+from tests.faults.txnlog import read_events
+from tests.support.service import Service
+from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE
+from tests.support.stores import notify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.servers import Database
+
+QUICK = {
+    "app.services.reconcile.INTERVAL_S": 0.2,
+    "app.services.record.INTERVAL_S": 0.2,
+    "app.services.record.OVERLOOKED_INTERVAL_S": 0.5,
+    "app.store.overlooked.OVERLOOKED_AGE_S": 0.5,
+}
+ENTITIES = ("users/a", "users/b", "users/b/clients/x", "users/b/clients/y", "clients/c", "users/<default>", "users/d")
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
+    """One whose log no other test writes to."""
+    with ZooKeeper(tmp_path / "zookeeper", durable=False) as server:
+        yield server
+
+
+class Process:
+    """A Confplane process, and where it is told at which step to die."""
+
+    def __init__(self, directory: Path, number: int, zookeeper: ZooKeeper, database: Database) -> None:
+        self.step = directory / f"step-{number}"
+        self.service = Service(
+            directory / f"confplane-{number}",
+            connect=zookeeper.hosts,
+            dsn=database.service_dsn,
+            cluster={"session_timeout_ms": 3000},
+            settings={CONSTANTS_VARIABLE: json.dumps(QUICK), STEP_FILE_VARIABLE: str(self.step)},
+            module="tests.support.stepping",
+        )
+
+    def dies_at(self, step: str) -> None:
+        """Wait until it was killed at a step of its recording; it comes there only while it leads."""
+        self.step.write_text(f"{step}:SIGKILL")
+        wait_for(lambda: not self.service.running, f"dying at {step!r}")
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+class Writers:
+    """Those who write through the service, and those who write past it. No value is written twice, but on purpose."""
+
+    def __init__(self, seed: int, processes: list[Process], zk: KazooClient) -> None:
+        self._dice = random.Random(seed)  # noqa: S311 - a seed gives the same choices again
+        self._processes = processes
+        self._zk = zk
+        self._values = itertools.count(1)
+        self.stopped = False
+        self.applied = 0
+
+    async def through(self) -> None:
+        """Alter through whichever process answers."""
+        async with httpx.AsyncClient(timeout=20, trust_env=False) as http:
+            while not self.stopped:
+                service = self._dice.choice(self._processes).service
+                verb, body = self._alter()
+                with contextlib.suppress(httpx.TransportError):
+                    answer = await http.post(
+                        f"{service.url}/v1/clusters/default/{verb}",
+                        json={"entries": body, "atomic": True},
+                        headers={"Authorization": f"Bearer {service.token}"},
+                    )
+                    self.applied += answer.status_code == 200
+                await asyncio.sleep(0.05)
+
+    def _alter(self) -> tuple[str, list[dict[str, Any]]]:
+        entries = []
+        value: str | int
+        if self._dice.random() < 0.3:
+            key, value = "acks", self._dice.choice(["0", "1", "all"])
+            verb, users = "client-configs:alter", self._dice.sample(["a", "b", "d"], 1)
+        else:
+            verb, users = "client-quotas:alter", self._dice.sample(["a", "b", "d", "e"], self._dice.choice([1, 1, 2]))
+            key, value = "producer_byte_rate", next(self._values)
+        for user in users:
+            entity = [{"entityType": "user", "entityName": user}]
+            if user == "b" and verb.startswith("client-quotas") and self._dice.random() < 0.5:
+                entity.append({"entityType": "client-id", "entityName": "x"})
+            op = {"key": key, "remove": True} if self._dice.random() < 0.2 else {"key": key, "value": value}
+            entries.append({"entity": entity, "ops": [op]})
+        return verb, entries
+
+    def past(self) -> None:
+        """Write as Kafka's tools do, and worse."""
+        while not self.stopped:
+            path = self._dice.choice(ENTITIES)
+            # Kafka's tools and others race with the service all the same.
+            with contextlib.suppress(NoNodeError, NodeExistsError):
+                self._one(path)
+            time.sleep(self._dice.uniform(0.0, 0.08))
+
+    def _one(self, path: str) -> None:
+        node, choice = f"/config/{path}", self._dice.random()
+        if choice < 0.15:
+            self._zk.delete(node, recursive=True)
+        elif choice < 0.25:
+            self._zk.set(node, self._zk.get(node)[0])
+        else:
+            config = {"producer_byte_rate": str(next(self._values))}
+            if self._dice.random() < 0.3:
+                config["consumer_byte_rate"] = "7"
+            data = json.dumps({"version": 1, "config": config}).encode()
+            if self._zk.exists(node):
+                self._zk.set(node, data)
+            else:
+                self._zk.create(node, data, makepath=True)
+        if self._dice.random() < 0.9:
+            notify(self._zk, path)
+
+
+@pytest.mark.parametrize(("seed", "turns"), [(4, 1), pytest.param(5, 8, marks=pytest.mark.long)])
+async def test_every_version_is_accounted_for_once_and_in_order(
+    tmp_path: Path, zookeeper: ZooKeeper, database: Database, seed: int, turns: int
+) -> None:
+    upgrade(database.owner_dsn, SERVICE)
+    zk = KazooClient(zookeeper.hosts)
+    zk.start()
+    processes = [Process(tmp_path, number, zookeeper, database) for number in range(2)]
+    writers = Writers(seed, processes, zk)
+    try:
+        zk.ensure_path("/config/changes")
+        for process in processes:
+            process.service.start(wait_ready=False)
+        for process in processes:
+            await asyncio.to_thread(process.service.wait_ready)
+        await asyncio.to_thread(wait_for, lambda: since(database), "first contact")
+        tasks = [asyncio.create_task(writers.through()) for _ in range(4)]
+        tasks.append(asyncio.create_task(asyncio.to_thread(writers.past)))
+        try:
+            for turn in range(turns):
+                await asyncio.to_thread(trouble, processes, zk, ("record", "recorded")[turn % 2])
+        finally:
+            writers.stopped = True
+            await asyncio.gather(*tasks)
+        await asyncio.to_thread(wait_for, lambda: not unrecorded(database.service_dsn, zk)[0], "all is recorded")
+        await told_over_http(processes, since(database))
+    finally:
+        for process in processes:
+            if process.service.running:
+                process.service.stop(kill=True)
+        zk.stop()
+        zk.close()
+    events = read_events([zookeeper.data_dir / "data" / "version-2"])
+    trail = read_trail(database.service_dsn)
+    intents, outcomes = trail["intents"], trail["outcomes"]
+    began = since(database)
+    assert unaccounted(events, intents, outcomes, since=began) == []
+    # It was no idle hour: and what is looked for would be found.
+    external = [intent for intent in intents if intent.kind == "external"]
+    assert len(external) > 20
+    assert writers.applied > 20
+    assert {intent.kind for intent in intents} == {"change", "external"}
+    assert len([event for event in events if event.version is None and event.path.startswith("/config/users/")]) > 2
+    assert len(Log.of(events).ours) >= 2 + 2 * turns
+    for lost in (external[0], external[-1]):
+        left = [intent for intent in intents if intent is not lost]
+        ended = [outcome for outcome in outcomes if outcome.change_id != lost.change_id]
+        assert unaccounted(events, left, ended, since=began)
+        # And the same once more under another id.
+        [outcome] = [outcome for outcome in outcomes if outcome.change_id == lost.change_id]
+        again = [*intents, replace(lost, change_id="twin")], [*outcomes, replace(outcome, change_id="twin")]
+        assert unaccounted(events, *again, since=began)
+
+
+async def told_over_http(processes: list[Process], began: int) -> None:
+    """Look at what any process tells of the trail and of a change that others made."""
+    for process in processes:
+        async with process.service.client() as client:
+            deadline = time.monotonic() + PATIENCE_S
+            # One that was just started has not heard of it yet.
+            while (recorded := (await client.request("GET", "/v1/clusters/default")).body["recorded"]) is None:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+            assert int(recorded["since"]) == began < int(recorded["until"])
+            [newest, *_] = (await client.request("GET", "audit?principal=External:unknown&pageSize=5")).body["items"]
+            assert (newest["kind"], newest["outcome"], newest["source"]) == ("external", "committed", "zookeeper")
+            assert newest["writes"] >= 1
+            [entity] = newest["entities"]
+            assert (entity["facet"], entity["ops"]) == ("node", [])
+            assert entity["keys"]
+
+
+def since(database: Database) -> int:
+    """The revision from which on others' writes are recorded, 0 while first contact is under way."""
+    rows = fetch(database.owner_dsn, "SELECT since FROM watermarks")
+    return rows[0][0] or 0 if rows else 0
+
+
+def trouble(processes: list[Process], zk: KazooClient, step: str) -> None:
+    """Kill the leader at a step of its recording, and stop whoever leads then."""
+    leader = leading(processes, zk)
+    leader.dies_at(step)
+    leader.service.start()
+    leader = leading(processes, zk)
+    leader.service.stop()
+    leader.service.start()
+
+
+def leading(processes: list[Process], zk: KazooClient) -> Process:
+    """Wait until one of them leads, and return it."""
+    found: list[Process] = []
+
+    def look() -> bool:
+        with contextlib.suppress(NoNodeError):
+            pid = int(json.loads(zk.get("/confplane/leader")[0])["process"].rpartition(":")[2])
+            found.extend(each for each in processes if each.service.running and each.service.pid == pid)
+        return bool(found)
+
+    wait_for(look, "a leader")
+    return found[0]

@@ -185,7 +185,6 @@ class Recorder:
             self._store.recording.keep_notifications(watermark.revision, _HEALTHY_S)
 
     async def _work(self) -> None:
-        store = self._store.recording
         watermark = self._watermark = await self._known()
         if watermark is None:
             return
@@ -196,19 +195,27 @@ class Recorder:
             self._server = watermark.server
         if self._anew:
             await self._compare_all(watermark)
+            # What came or went while that was looking may be in neither of its lists, and be older than the target.
+            if self._take() is None or self._anew:
+                return
         # What was touched by the round before this one: the outcomes of our own changes are written by now.
         if await self._accounts.settle(watermark.revision) and self._target:
             await self._advance(self._target, watermark)
             self._level_at = self._target_at
-        touched = store.touched()
+        taken = self._take()
+        if taken is not None:
+            self._target, self._target_at = taken, time.monotonic()
+        await self._prune()
+
+    def _take(self) -> int | None:
+        """Take note of what was touched, and return the revision up to which that is all; None: nothing is loaded."""
+        touched = self._store.recording.touched()
         if touched is None:
-            return
-        self._target_at = time.monotonic()
+            return None
         self._anew = self._anew or touched.anew
-        self._target = touched.revision
         for key, old in touched.old.items():
             self._accounts.add(key, Seen(self._store.get(Tree(key[0]), key[1]), touched.revision, old))
-        await self._prune()
+        return touched.revision
 
     async def _prune(self) -> None:
         """Forget entities that are gone for long. What they were is in the trail."""

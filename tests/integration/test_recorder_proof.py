@@ -190,7 +190,8 @@ async def test_every_version_is_accounted_for_once_and_in_order(
     trail = read_trail(database.service_dsn)
     intents, outcomes = trail["intents"], trail["outcomes"]
     began = since(database)
-    assert unaccounted(events, intents, outcomes, since=began) == []
+    problems = unaccounted(events, intents, outcomes, since=began)
+    assert not problems, "\n".join(problems)
     # It was no idle hour: and what is looked for would be found.
     external = [intent for intent in intents if intent.kind == "external"]
     assert len(external) > 20

@@ -635,3 +635,32 @@ async def test_while_nobody_records_it_is_told_and_caught_up_with_later(
     assert_chains(await other.trail())
     assert other.recorder.watermark is not None
     assert other.recorder.watermark.since == since.since
+
+
+async def test_what_comes_back_while_all_entities_are_compared_is_accounted_for_from_where_it_was(stage: Stage) -> None:
+    """It is absent when the entities are gone through, and there again when those that are missing are looked for."""
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    one.recorder._step_down()
+    for value in (None, 2, None):
+        if value is None:
+            stage.zk.delete("/config/users/alice")
+            notify(stage.zk, "users/alice")
+            await one.store.catch_up(soon(60))
+        else:
+            await one.alter(ALICE, producer_byte_rate=value)
+    present = one.states.present
+
+    async def late(*given: Any) -> list[str]:
+        if one.store.get(Tree.CONFIG, ALICE.id) is None:
+            kafka_writes(stage.zk, "users/alice", rate(3))
+            await one.store.catch_up(soon(60))
+        return await present(*given)
+
+    cast("Any", one.states).present = late
+    await one.record()
+    await one.record()
+    assert [shown(record)[:3] for record in await one.trail()] == [
+        (None, 0, None), (0, None, 1), (None, 0, None), (0, 0, 2)
+    ]  # fmt: skip

@@ -44,7 +44,7 @@ from app.services.config_describe import ConfigReader
 from app.services.config_levels import BrokerLevels, ServerProperties
 from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
-from app.services.external import redactor
+from app.services.external import facets_by_tree, redactor
 from app.services.idempotency import IdempotencyService
 from app.services.readiness import Readiness
 from app.services.reconcile import Reconciler
@@ -221,8 +221,8 @@ def _named(settings: Settings, name: str) -> ClusterSettings:
 
 def recorded(cluster: ClusterSettings) -> Redact:
     """Return what the trail may have of a cluster's znodes that others wrote."""
-    quotas, configs = _client_facets(cluster)
-    return redactor({Tree.CONFIG: (quotas, configs, Configs()), Tree.CLIENT_CONFIGS: (configs,)})
+    _, client_configs = _client_facets(cluster)
+    return redactor(facets_by_tree(client_configs))
 
 
 def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:

@@ -24,15 +24,17 @@ class Origin:
 
     name: str
     """The cluster's."""
-    cluster: ClusterSettings
+    cluster: ClusterSettings = field(repr=False)
     dsn: SecretStr = field(repr=False)
     """Of Postgres: a connection string for libpq."""
 
     def save(self, path: Path) -> None:
         """Write it to a new file that nobody else may read."""
+        # What else the settings of a cluster hold is for the service, and may be secret.
+        cluster = self.cluster.model_dump(mode="json", exclude={"policies", "policy_file", "server_properties"})
         content = {
             "name": self.name,
-            "cluster": self.cluster.model_dump(mode="json"),
+            "cluster": cluster,
             "dsn": self.dsn.get_secret_value(),
         }
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -6,7 +6,10 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from app.domain.configs import Configs
 from app.domain.entities import Entity
+from app.domain.facets import Tree
+from app.domain.quotas import ClientQuotas
 from app.services.chain import changed_keys
 from app.services.recorded import EXTERNAL, PRINCIPAL
 
@@ -14,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from app.domain.changes import Node
-    from app.domain.facets import Facet, Tree
+    from app.domain.client_configs import ClientConfigs
+    from app.domain.facets import Facet
     from app.services.chain import Content, Run
 
     Redact = Callable[[Tree, Node], Content]
@@ -22,6 +26,15 @@ if TYPE_CHECKING:
 _CACHED: Final = 10_000
 _LONGEST_KEY: Final = 1_000
 """Characters; an index has no room for a key that is much longer."""
+
+
+def facets_by_tree(client_configs: ClientConfigs) -> dict[Tree, tuple[Facet, ...]]:
+    """Return which facets' keys may be in the znodes of which tree, whatever the layout is by now.
+
+    Args:
+        client_configs: The cluster's.
+    """
+    return {Tree.CONFIG: (ClientQuotas(), client_configs, Configs()), Tree.CLIENT_CONFIGS: (client_configs,)}
 
 
 def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:

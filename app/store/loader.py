@@ -122,20 +122,48 @@ async def load(session: Session, mirror: Mirror, order: Iterable[Tree], topics_w
     """
     for tree in order:
         if tree in mirror.trees:
-            await _Walk(session, mirror, tree, topics_watch).run()
+            take = partial(take_node, mirror, tree)
+            await Walk(session, tree, take, lists=znodes.CONFIG_TYPES, topics_watch=topics_watch).run()
 
 
-class _Walk:
-    def __init__(self, session: Session, mirror: Mirror, tree: Tree, topics_watch: Callable[[Any], None]) -> None:
+class Walk:
+    """Reads nodes of one tree, and all pairs below the users among them.
+
+    Args:
+        session: All calls go through it.
+        tree: The tree.
+        take: ``take(path below the tree's root, value)`` is called with each node: its data and Stat, None where it is
+            absent, FORBIDDEN where it can't be read.
+        lists: Nodes whose children are read.
+        paths: Nodes that are read themselves.
+        topics_watch: Set on the list of topics.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tree: Tree,
+        take: Callable[[str, Any], None],
+        *,
+        lists: Iterable[str] = (),
+        paths: Iterable[str] = (),
+        topics_watch: Callable[[Any], None] | None = None,
+    ) -> None:
         self._session = session
-        self._mirror = mirror
         self._tree = tree
+        self._take = take
         self._topics_watch = topics_watch
         self._window = Window()
-        self._paths: deque[str] = deque()
-        self._lists: deque[str] = deque(znodes.CONFIG_TYPES)
+        self._paths: deque[str] = deque(paths)
+        self._lists: deque[str] = deque(lists)
 
     async def run(self) -> None:
+        """Read them all.
+
+        Raises:
+            ZookeeperError: A call failed; not all was read.
+            UnavailableError: The connection went down meanwhile.
+        """
         session, window, root = self._session, self._window, f"{self._tree.value}/"
         submitted = 0
         while True:
@@ -163,7 +191,7 @@ class _Walk:
             self._paths.extend(f"{path}/{name}" for name in value[0])
 
     def _read(self, path: str, value: Any) -> None:
-        take_node(self._mirror, self._tree, path, value)
+        self._take(path, value)
         # A Stat's tenth field is the number of children.
         if value is None or not path.startswith("users/") or path.count("/") != 1:
             return

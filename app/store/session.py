@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, ZookeeperError
-from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
+from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData, Sync
 from kazoo.protocol.states import EventType, KazooState
 
 from app.domain.errors import UnavailableError, WriteOutcome
@@ -57,6 +57,13 @@ _CLOSE_SECONDS: Final = 5.0
 def unavailable(detail: str) -> UnavailableError:
     """Return the error of a call that was not submitted."""
     return UnavailableError(detail, outcome=WriteOutcome.NOT_APPLIED)
+
+
+def place_of(connect: str) -> tuple[str, str]:
+    """Return the servers and the chroot (``""`` or ``/path``) of a connect string."""
+    hosts, _, path = connect.partition("/")
+    path = path.strip("/")
+    return hosts, f"/{path}" if path else ""
 
 
 @asynccontextmanager
@@ -103,6 +110,16 @@ class Session:
             logger=_kazoo_logger,
         )
         self._note_negotiated_timeout()
+
+    @property
+    def zxid(self) -> int:
+        """The zxid that came with the last reply: that of the server, whose state has everything up to it."""
+        return int(self._client.last_zxid)
+
+    @zxid.setter
+    def zxid(self, least: int) -> None:
+        """Before it is opened: have it connect only to servers that are at least there."""
+        self._client.last_zxid = least
 
     def _note_negotiated_timeout(self) -> None:
         """Learn the timeout that the server grants; kazoo has it for a moment in a place of its own only."""
@@ -161,6 +178,14 @@ class Session:
     def children(self, path: str, watch: Watcher | None = None) -> Reply:
         """List a node's children with its Stat."""
         return self._made(self._checked().get_children_async(self._chroot + path, watch, include_data=True))
+
+    def sync(self) -> Reply:
+        """Have the server catch up with the leader, before what is asked of it next."""
+        client = self._checked()
+        reply: Reply = client.handler.async_result()
+        # kazoo's own method can't be used: it wants to be called back by the thread of the reply.
+        client._call(Sync(self._chroot or "/"), reply)  # noqa: SLF001 - kazoo offers no other way
+        return self._made(reply)
 
     def delete(self, path: str) -> Reply:
         """Delete a node in whatever version."""

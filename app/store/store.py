@@ -26,7 +26,7 @@ from app.store.markers import Markers
 from app.store.overlooked import Overlooked
 from app.store.purge import Purger
 from app.store.recording import Recording
-from app.store.session import Keeper, Session, answered, unavailable
+from app.store.session import Keeper, Session, answered, place_of, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,9 +79,7 @@ class ZooKeeperStore:
         layout: Tree | None = None,
     ) -> None:
         self.name = name
-        hosts, _, chroot = connect.partition("/")
-        self._hosts = hosts
-        self._chroot = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
+        self._hosts, self._chroot = place_of(connect)
         self._session_timeout_ms = session_timeout_ms
         self._access = access or Access()
         self._limits = transactions.Limits(max_packet, self._chroot, self._access)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _ID_BYTES: Final = 16
 _BITS_BEHIND_THE_TIME: Final = 16
@@ -42,19 +42,18 @@ def _list(column: pa.ListArray, kind: pa.ListType) -> pa.Array:
 
 def maps(column: pa.StringArray, kind: pa.MapType) -> pa.Array:
     """Return JSON objects of texts and nulls as maps."""
-    objects = _parsed(column)
+    return map_array(_parsed(column), kind)
+
+
+def map_array(configs: Iterable[Mapping[str, str | None]], kind: pa.MapType) -> pa.Array:
+    """Return maps of texts as Arrow has them: all keys, all values, and where each begins."""
     keys: list[str] = []
     values: list[str | None] = []
     offsets = array("i", [0])
-    for each in objects:
-        keys.extend(each)
-        values.extend(each.values())
+    for config in configs:
+        keys.extend(config)
+        values.extend(config.values())
         offsets.append(len(keys))
-    return map_array(offsets, keys, values, kind)
-
-
-def map_array(offsets: array[int], keys: list[str], values: list[str | None], kind: pa.MapType) -> pa.Array:
-    """Return maps out of all their keys and values, and where each begins."""
     return pa.MapArray.from_arrays(
         pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)]),
         pa.array(keys, kind.key_type),

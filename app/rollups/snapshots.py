@@ -1,0 +1,119 @@
+"""Readings kept as Parquet, on any file system that Hadoop knows: for a lake, and to run jobs on them again.
+
+A snapshot is a directory with one of Parquet files per frame, and ``reading``, one line of JSON. That is written last:
+a directory without it is none.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+
+from app.rollups import schemas
+from app.rollups.reading import NotInReadingError, reading_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from app.rollups.reading import Reading
+
+_FORMAT: Final = 1
+_FRAMES: Final[dict[str, StructType]] = {
+    "changes": schemas.CHANGES,
+    "registration_events": schemas.REGISTRATION_EVENTS,
+    "states": schemas.STATES,
+    "znodes": schemas.ZNODES,
+}
+_ABOUT: Final = "reading"
+_LOW: Final = {"changes": "created_at", "registration_events": "id"}
+
+
+class NoSnapshotError(ValueError):
+    """A path holds no snapshot that can be read; the message says why."""
+
+
+def save_snapshot(spark: SparkSession, reading: Reading, path: str) -> None:
+    """Write all frames of a reading.
+
+    Args:
+        spark: The session of the reading.
+        reading: Of all frames. One as of the past has no znodes and no states, and leaves them out.
+        path: A directory that does not exist, on any file system that Hadoop knows.
+
+    Raises:
+        pyspark.errors.AnalysisException: There is something at ``path``.
+    """
+    frames = []
+    for name, schema in _FRAMES.items():
+        try:
+            frame = reading.frame(name, schema.names)
+        except NotInReadingError:
+            continue
+        frame.write.mode("errorifexists").parquet(f"{path}/{name}")
+        frames.append(name)
+    options = {**reading.options, "as_of": reading.as_of.isoformat()}
+    about = {
+        "format": _FORMAT, "cluster": reading.cluster, "options": options, "frames": frames,
+        "registration_id": reading.position["registration_id"],
+    }  # fmt: skip
+    spark.createDataFrame([(json.dumps(about),)], "value string").coalesce(1).write.text(f"{path}/{_ABOUT}")
+
+
+@contextmanager
+def read_snapshot(spark: SparkSession, path: str) -> Iterator[Reading]:
+    """Read what :func:`save_snapshot` wrote.
+
+    Raises:
+        NoSnapshotError: It is no snapshot, an unfinished one, or one of another format.
+    """
+    try:
+        lines = spark.read.text(f"{path}/{_ABOUT}").collect()
+    except AnalysisException:
+        raise NoSnapshotError(f"{path} is no snapshot, or one that was not finished") from None
+    about = json.loads(lines[0]["value"]) if len(lines) == 1 else {}
+    if about.get("format") != _FORMAT:
+        raise NoSnapshotError(f"{path} has a format that is not known here")
+    options = {**about["options"], "as_of": datetime.fromisoformat(about["options"]["as_of"])}
+    frames = _Files(spark, path, frozenset(about["frames"]))
+    yield reading_of(about["cluster"], options, int(about["registration_id"]), frames)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The frames; see :class:`app.rollups.reading.Frames`."""
+
+    _spark: SparkSession
+    _path: str
+    _names: frozenset[str]
+
+    def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
+        """Return columns of a frame."""
+        if name not in self._names:
+            raise NotInReadingError(f"There are no {name} in the snapshot {self._path}")
+        frame = self._spark.read.schema(_FRAMES[name]).parquet(f"{self._path}/{name}")
+        if low is not None:
+            frame = frame.where(F.col(_LOW[name]) >= F.lit(low))
+        return frame.select(*columns)
+
+    def oldest(self, recorded_since: datetime) -> datetime | None:
+        """Return when the oldest change began that was recorded, or got its outcome, since then."""
+        since = F.lit(recorded_since)
+        changes = self.frame("changes", ("created_at", "recorded_at", "concluded_at"))
+        recorded = changes.where((F.col("recorded_at") >= since) | (F.col("concluded_at") >= since))
+        first = F.unix_micros(F.min("created_at"))
+        [(found,)] = recorded.agg(first).collect()
+        return None if found is None else _at(found)
+
+
+def _at(microseconds: int) -> datetime:
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)

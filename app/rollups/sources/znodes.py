@@ -1,0 +1,193 @@
+"""The Spark data source of ZooKeeper: the znodes of all entities, in parts of even size."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from app.crypto import ConfigRedactor, KafkaCipher, Keyring
+from app.domain.broker_keys import is_password, is_sensitive
+from app.domain.client_configs import ClientConfigs
+from app.domain.configs import Configs
+from app.domain.entities import Entity, EntityType
+from app.domain.facets import Tree
+from app.rollups.origin import Origin
+from app.rollups.sources.arrow import map_array
+from app.services.external import facets_by_tree, redactor, storable
+from app.store.scan import Scanner
+from app.store.znodes import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from app.domain.changes import Node
+    from app.settings import ClusterSettings
+    from app.store.scan import Found
+
+    Config = Mapping[str, str | None]
+
+NAME: Final = "confplane_znodes"
+
+ENTITIES: Final = 20_000
+"""Of a part where there are many, pairs of a user and a client-id not counted: some four seconds of reading."""
+FEWEST_ENTITIES: Final = 1_000
+"""Fewer are not worth a session of their own."""
+_BATCH: Final = 10_000
+
+_MICROSECONDS: Final = 1_000
+_UNKNOWN: Final = -1
+
+
+class ZnodesSource(DataSource):
+    """The frame ``znodes``, or some of its columns.
+
+    Options: ``origin``, a file on the driver (:meth:`Origin.save`); ``floor``, a zxid that all servers which are read
+    from must be at; ``parallelism``, how many tasks run at a time.
+
+    A task has a ZooKeeper session of its own, which creates nothing. Values of secrets are told apart by fingerprints,
+    made where they are read. The files that this takes, the encoders' secrets and ZooKeeper's credentials, must be on
+    each worker under the path that the settings name; the former only where ``fingerprints`` are among the columns.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name that the source is registered under."""
+        return NAME
+
+    def reader(self, schema: StructType) -> _Reader:
+        """Return what reads the columns of a schema."""
+        options = dict(self.options)
+        origin = Origin.load(Path(options["origin"]))
+        return _Reader(origin.name, origin.cluster, int(options["floor"]), int(options["parallelism"]), schema)
+
+
+def znodes_options(origin: Path, floor: int, parallelism: int) -> dict[str, Any]:
+    """Return the options; see :class:`ZnodesSource`."""
+    return {"origin": str(origin), "floor": str(floor), "parallelism": str(parallelism)}
+
+
+@dataclass
+class _Part(InputPartition):
+    paths: list[tuple[Tree, list[str]]]
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, name: str, cluster: ClusterSettings, floor: int, parallelism: int, schema: StructType) -> None:
+        self._name = name
+        self._cluster = cluster
+        self._floor = floor
+        self._parallelism = parallelism
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the entities, in ranges of their names."""
+        names = Scanner.of(self._name, self._cluster).names(self._floor)
+        return [_Part(paths) for paths in parted(names, self._parallelism)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range on a worker."""
+        assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
+        scanner = Scanner.of(self._name, self._cluster)
+        rows = Rows(self._name, self._cluster, self._schema)
+        for tree, paths in partition.paths:
+            found = scanner.read(tree, paths, self._floor)
+            for start in range(0, len(found), _BATCH):
+                yield rows.batch(found[start : start + _BATCH])
+
+
+def parted(names: Mapping[tuple[Tree, str], Sequence[str]], parallelism: int) -> list[list[tuple[Tree, list[str]]]]:
+    """Part the children of several nodes into runs of even size, each given as paths by tree."""
+    paths = [(tree, f"{kind}/{name}") for (tree, kind), below in names.items() for name in below]
+    count = len(paths)
+    parts = int(max(1, count / ENTITIES, min(parallelism, count / FEWEST_ENTITIES)))
+    edges = [count * part // parts for part in range(parts + 1)]
+    return [
+        [
+            (tree, [path for _, path in run])
+            for tree, run in itertools.groupby(paths[low:high], key=lambda place: place[0])
+        ]
+        for low, high in itertools.pairwise(edges)
+    ]
+
+
+class Rows:
+    """Znodes as rows of the columns that are asked for."""
+
+    def __init__(self, name: str, cluster: ClusterSettings, schema: StructType) -> None:
+        client_configs = ClientConfigs(
+            extra_keys=cluster.dynamic_client_configs,
+            min_session_timeout_ms=cluster.group_min_session_timeout_ms,
+            max_session_timeout_ms=cluster.group_max_session_timeout_ms,
+        )
+        self._redact = redactor(facets_by_tree(client_configs))
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._secrets = Secrets(name, cluster) if "fingerprints" in self._schema.names else None
+
+    def batch(self, found: Sequence[Found]) -> pa.RecordBatch:
+        """Return one batch."""
+        return pa.RecordBatch.from_arrays([self._column(field, found) for field in self._schema], schema=self._schema)
+
+    def _column(self, field: pa.Field, found: Sequence[Found]) -> pa.Array:
+        match field.name:
+            case "tree":
+                values: Iterable[Any] = (each.tree.value for each in found)
+            case "path":
+                values = (f"{each.tree.value}/{each.path}" for each in found)
+            case "entity_id":
+                values = (each.entity_id for each in found)
+            case "config":
+                return map_array((self._config(each) for each in found), field.type)
+            case "fingerprints":
+                return map_array((self._fingerprints(each) for each in found), field.type)
+            case "version" | "czxid" | "mzxid":
+                values = (_UNKNOWN if each.node is None else getattr(each.node, field.name) for each in found)
+            case "mtime":
+                values = (0 if each.node is None else each.node.mtime_ms * _MICROSECONDS for each in found)
+            case "defect":
+                values = (None if each.node is None else each.node.defect for each in found)
+            case "undecodable":
+                values = (each.node is not None and not readable(each.node) for each in found)
+            case _:
+                values = (each.node is None for each in found)
+        return pa.array(list(values), field.type)
+
+    def _config(self, found: Found) -> Config:
+        node = found.node
+        if node is None:
+            return {}
+        if found.entity_id is None:
+            # Nobody can say which facet its keys belong to.
+            return dict.fromkeys(map(storable, node.items[::2]))
+        return self._redact(found.tree, node)
+
+    def _fingerprints(self, found: Found) -> Config:
+        if self._secrets is None or found.node is None or found.entity_id is None or found.tree is not Tree.CONFIG:
+            return {}
+        return self._secrets.fingerprints(found.entity_id, found.node)
+
+
+class Secrets:
+    """What is told of secrets, which brokers have."""
+
+    def __init__(self, name: str, cluster: ClusterSettings) -> None:
+        keyring = Keyring.from_settings(name, cluster.password_encoder)
+        self._redactor = ConfigRedactor(KafkaCipher(keyring), sensitive=is_sensitive, encoded=is_password)
+        self._configs = Configs()
+
+    def fingerprints(self, entity_id: str, node: Node) -> Config:
+        """Return the fingerprint of each secret of a node."""
+        if not entity_id.startswith(EntityType.BROKER):
+            return {}
+        broker = Entity.from_id(entity_id)
+        secrets = {key: value for key, value in node.config.items() if self._configs.is_secret(broker, key)}
+        number = broker.get(EntityType.BROKER)
+        found = self._redactor.fingerprints(None if number is None else int(number), secrets)
+        return {storable(key): fingerprint for key, fingerprint in found.items()}

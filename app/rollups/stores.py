@@ -1,0 +1,188 @@
+"""A reading of the stores themselves: Postgres at one moment, and the znodes as they were just before."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import StructType
+
+from app.rollups import schemas
+from app.rollups.reading import NotInReadingError, reading_of
+from app.rollups.sources import trail, znodes
+from app.rollups.sources.postgres import connected, literal
+from app.rollups.sources.tables import TABLES, Cut, first_id_at, time_of
+from app.store.scan import Scanner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from app.rollups.job import Job
+    from app.rollups.origin import Origin
+    from app.rollups.reading import Reading
+    from app.rollups.sources.postgres import Connection
+    from app.rollups.sources.trail import Moment
+
+_ZNODES: Final = "znodes"
+_MZXID: Final = "mzxid"
+
+
+@contextmanager
+def read(
+    spark: SparkSession,
+    origin: Origin,
+    *,
+    jobs: Sequence[Job] | None = None,
+    as_of: datetime | None = None,
+    scratch: Path | None = None,
+) -> Iterator[Reading]:
+    """Take one moment of a cluster, and keep it until the context ends.
+
+    The znodes are read now, once, and kept by Spark; what is of Postgres is read when it is asked for, as it was at
+    this moment.
+
+    Args:
+        spark: From :func:`app.rollups.session.session`.
+        origin: What to read from.
+        jobs: Those that frames will be asked for, so that no more znodes and columns of theirs are read than these
+            need; None for all frames. Where none of them needs znodes, ZooKeeper may be away.
+        as_of: A moment of the past, aware; None for now. Trail and registrations can be read as they were then; znodes
+            and the recorder's states can't.
+        scratch: Where to put a file that only the driver reads; None for the system's directory of such files.
+
+    Raises:
+        UnavailableError: Postgres or ZooKeeper is away.
+        ValueError: ``as_of`` is to come.
+    """
+    spark.dataSource.register(trail.TrailSource)
+    spark.dataSource.register(znodes.ZnodesSource)
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="confplane-", dir=scratch))
+        file = Path(directory) / "origin.json"
+        origin.save(file)
+        columns = _columns_of_znodes(jobs)
+        found = None if as_of is not None or not columns else stack.enter_context(_znodes(spark, origin, file, columns))
+        postgres = stack.enter_context(connected(origin.dsn))
+        moment, now = _moment(postgres, origin.name, as_of)
+        options = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.cut)}
+        if found is not None:
+            options |= {"floor": found.floor, "horizon": found.horizon}
+        frames = _Stores(spark, file, postgres, moment, found)
+        yield reading_of(origin.name, options, moment.cut.last_registration, frames)
+
+
+def _columns_of_znodes(jobs: Sequence[Job] | None) -> list[str]:
+    if jobs is None:
+        return schemas.ZNODES.names
+    asked = {column for job in jobs for column in job.inputs.get(_ZNODES, ())}
+    return [name for name in schemas.ZNODES.names if name in asked or (asked and name == _MZXID)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Znodes:
+    """The znodes as read."""
+
+    frame: DataFrame
+    floor: int
+    horizon: int
+
+
+@contextmanager
+def _znodes(spark: SparkSession, origin: Origin, file: Path, columns: Sequence[str]) -> Iterator[_Znodes]:
+    scanner = Scanner.of(origin.name, origin.cluster)
+    floor = scanner.revision()
+    frame = (
+        spark.read.format(znodes.NAME)
+        .options(**znodes.znodes_options(file, floor, spark.sparkContext.defaultParallelism))
+        .schema(StructType([schemas.ZNODES[name] for name in columns]))
+        .load()
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    try:
+        # Reads them all. What is kept of them may get lost with a worker, and is read again then.
+        [(newest,)] = frame.agg(F.max(_MZXID)).collect()
+        # Intents are durable before their transactions: what committed so far has its intents in what follows.
+        yield _Znodes(frame, floor, max(scanner.revision(floor), newest or 0))
+    finally:
+        frame.unpersist()
+
+
+def _moment(postgres: Connection, cluster: str, as_of: datetime | None) -> tuple[Moment, datetime]:
+    """Return the snapshot of a transaction, and its time by Postgres's clock."""
+    [(snapshot, now)] = postgres.rows("SELECT pg_export_snapshot(), clock_timestamp()")
+    if as_of is not None and as_of > now:
+        raise ValueError(f"{as_of.isoformat()} is to come: it is {now.isoformat()}")
+    events = f"FROM registrations WHERE cluster = {literal(cluster)}"
+    # Ids are in the order of commits, so that a run which goes on from here misses nothing.
+    query = f"SELECT coalesce(max(id), 0) {events}"
+    if as_of is not None:
+        query = f"SELECT coalesce((SELECT min(id) - 1 {events} AND recorded_at > {literal(as_of)}), ({query}))"
+    [(last,)] = postgres.rows(query)
+    return trail.Moment(snapshot, Cut(cluster, as_of, last)), now.astimezone(UTC)
+
+
+def _revisions(postgres: Connection, cut: Cut) -> dict[str, int | None]:
+    """Return the first revision of the trail, and the recorder's watermark once it is complete."""
+    cluster = literal(cut.cluster)
+    until = "" if cut.as_of is None else f" AND recorded_at <= {literal(cut.as_of)}"
+    [(begin,)] = postgres.rows(f"SELECT min(revision) FROM outcomes WHERE cluster = {cluster} AND committed{until}")  # noqa: S608 - literals, quoted
+    found = postgres.rows(f"SELECT revision FROM watermarks WHERE cluster = {cluster} AND complete")  # noqa: S608 - a literal, quoted
+    return {"begin": begin, "watermark": found[0][0] if found and cut.as_of is None else None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """The frames; see :class:`app.rollups.reading.Frames`."""
+
+    _spark: SparkSession
+    _file: Path
+    _postgres: Connection
+    _moment: Moment
+    _znodes: _Znodes | None
+    _bounds: dict[str, list[str]] = field(default_factory=dict)
+
+    def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
+        """Return columns of a frame."""
+        if name == _ZNODES:
+            return self._of_znodes(columns)
+        if name == "states" and self._moment.cut.as_of is not None:
+            raise NotInReadingError("The recorder's states are known as they are now, and not of any time before")
+        table = TABLES[name]
+        if name not in self._bounds:
+            parallelism = self._spark.sparkContext.defaultParallelism
+            self._bounds[name] = trail.bounds(self._postgres, table, self._moment.cut, parallelism)
+        key = first_id_at(low) if isinstance(low, datetime) else None if low is None else str(low)
+        return (
+            self._spark.read.format(trail.NAME)
+            .options(**trail.trail_options(self._file, name, self._moment, self._bounds[name], key))
+            .schema(StructType([table.schema[column] for column in columns]))
+            .load()
+        )
+
+    def _of_znodes(self, columns: Sequence[str]) -> DataFrame:
+        if self._moment.cut.as_of is not None:
+            raise NotInReadingError("Znodes are known as they are now, and not of any time before")
+        if self._znodes is None:
+            raise NotInReadingError("Znodes were not read: none of the jobs that were named needs them")
+        return self._znodes.frame.select(*columns)
+
+    def oldest(self, recorded_since: datetime) -> datetime | None:
+        """Return when the oldest change began that was recorded, or got its outcome, since then."""
+        cut = self._moment.cut
+        until = "" if cut.as_of is None else f" AND recorded_at <= {literal(cut.as_of)}"
+        rows = f"WHERE cluster = {literal(cut.cluster)} AND recorded_at >= {literal(recorded_since)}{until}"
+        found = [
+            first
+            for table in ("intents", "outcomes")
+            for (first,) in self._postgres.rows(f"SELECT min(change_id::text) FROM {table} {rows}")  # noqa: S608 - literals, quoted
+            if first is not None
+        ]
+        return time_of(min(found)) if found else None

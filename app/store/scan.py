@@ -1,0 +1,176 @@
+"""Znodes for readers outside of the service, who come once: by sessions that create nothing and set no watch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import KazooState
+
+from app.domain.changes import Node
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree
+from app.store import znodes
+from app.store.access import Access
+from app.store.bridge import Mailbox
+from app.store.loader import FORBIDDEN, Walk
+from app.store.session import Session, answered, place_of, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from app.settings import ClusterSettings
+
+    T = TypeVar("T")
+
+_CONNECT_SECONDS: Final = 30.0
+_CALL_SECONDS: Final = 30.0
+_SCAN_SECONDS: Final = 600.0
+_STOP_SECONDS: Final = 5.0
+_ATTEMPTS: Final = 3
+"""Connections get lost; all that was read by one is read again."""
+
+LISTS: Final = tuple((tree, kind) for tree in Tree for kind in znodes.CONFIG_TYPES)
+"""The nodes whose children are entities, ``<user, client-id>`` pairs apart: those are below their users."""
+
+
+class Found(NamedTuple):
+    """A znode of an entity."""
+
+    tree: Tree
+    path: str
+    """Below the tree's root."""
+    entity_id: str | None
+    """None where Kafka would not spell it so."""
+    node: Node | None
+    """None: this identity may not read it. Its id is empty where ``entity_id`` is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanner:
+    """Reads one cluster's ZooKeeper. Each call is a session of its own, of whichever server."""
+
+    name: str
+    hosts: str
+    chroot: str
+    access: Access
+    timeout_ms: int
+
+    @classmethod
+    def of(cls, name: str, cluster: ClusterSettings) -> Scanner:
+        """Make it from a cluster's settings.
+
+        Raises:
+            UnusableSettingsError: The file of ZooKeeper's credentials can't be used here.
+        """
+        access = Access.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl)
+        return cls(name, *place_of(cluster.zookeeper), access, cluster.session_timeout_ms)
+
+    def revision(self, least: int = 0) -> int:
+        """Return a zxid that is no older than this call.
+
+        Args:
+            least: Only servers that have everything up to this zxid are asked; so for all calls.
+
+        Raises:
+            UnavailableError: ZooKeeper is away; so for all calls.
+        """
+
+        async def ask(session: Session) -> int:
+            async with answered(self.name, time.monotonic() + _CALL_SECONDS):
+                await session.sync()
+                await session.exists("/config")
+                return session.zxid
+
+        return self._run(ask, least)
+
+    def names(self, least: int = 0) -> dict[tuple[Tree, str], list[str]]:
+        """Return the names of the nodes below each of :data:`LISTS`, in order.
+
+        Raises:
+            UnavailableError: It may not be listed, too.
+        """
+
+        async def ask(session: Session) -> dict[tuple[Tree, str], list[str]]:
+            async with answered(self.name, time.monotonic() + _SCAN_SECONDS):
+                replies = [session.children(f"{tree.value}/{kind}") for tree, kind in LISTS]
+                return {place: await _names(reply) for place, reply in zip(LISTS, replies, strict=True)}
+
+        return self._run(ask, least)
+
+    def read(self, tree: Tree, paths: Sequence[str], least: int = 0) -> list[Found]:
+        """Read nodes below a tree's root, and the pairs below the users among them. Absent ones are left out."""
+
+        async def ask(session: Session) -> list[Found]:
+            found: list[Found] = []
+
+            def take(path: str, value: Any) -> None:
+                if value is not None:
+                    found.append(_found(tree, path, value))
+
+            async with answered(self.name, time.monotonic() + _SCAN_SECONDS):
+                await Walk(session, tree, take, paths=paths).run()
+            return found
+
+        return self._run(ask, least)
+
+    def _run(self, ask: Callable[[Session], Awaitable[T]], least: int) -> T:
+        return asyncio.run(self._attempts(ask, least))
+
+    async def _attempts(self, ask: Callable[[Session], Awaitable[T]], least: int) -> T:
+        attempt = 1
+        while True:
+            try:
+                async with self._session(least) as session:
+                    return await ask(session)
+            except UnavailableError:
+                if attempt == _ATTEMPTS:
+                    raise
+                attempt += 1
+
+    @asynccontextmanager
+    async def _session(self, least: int) -> AsyncIterator[Session]:
+        connected = asyncio.Event()
+
+        def note(state: str) -> None:
+            if state == KazooState.CONNECTED:
+                connected.set()
+
+        session = Session(Mailbox(asyncio.get_running_loop()), self.hosts, self.chroot, self.timeout_ms, self.access)
+        session.zxid = least
+        session.open(note)
+        try:
+            try:
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    await connected.wait()
+            except TimeoutError:
+                raise unavailable(f"Cluster {self.name}: ZooKeeper is not connected") from None
+            yield session
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await session.retire().wait()
+
+
+async def _names(reply: Awaitable[Any]) -> list[str]:
+    try:
+        names, _ = await reply
+    except NoNodeError:
+        return []
+    return sorted(names)
+
+
+def _found(tree: Tree, path: str, value: Any) -> Found:
+    entity_id = znodes.entity_id(path)
+    if value is FORBIDDEN:
+        return Found(tree, path, entity_id, None)
+    data, stat = value
+    content = znodes.decode_entity(data)
+    # Stat: czxid, mzxid, ctime, mtime, version.
+    node = Node(entity_id or "", content.items, stat[4], stat[0], stat[1], stat[3], content.defect, content.extra)
+    return Found(tree, path, entity_id, node)

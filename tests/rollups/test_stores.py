@@ -1,0 +1,136 @@
+"""One moment of both stores, and the same kept as Parquet."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import SecretStr
+
+from app.audit import migrate
+from app.rollups import snapshots, stores
+from app.rollups.jobs import activity, compatibility, impact, integrity, quotas
+from app.rollups.origin import Origin
+from app.rollups.reading import NotInReadingError
+from app.rollups.sources.tables import TABLES
+from app.settings import ClusterSettings
+from tests.rollups.trail import CLUSTER, collected, expected, fill, same
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+    from pyspark.sql import SparkSession
+
+    from app.rollups.job import Job
+    from app.rollups.reading import Reading
+    from tests.support import servers
+
+FRAMES = ("changes", "registration_events", "registrations", "states", "znodes")
+COLUMNS = {"registrations": ("entity_id", "software_name", "software_version", "supported_configs", "last_seen")}
+PASSWORD = "a-password-in-clear"
+
+
+@pytest.fixture
+def origin(raw_zk: KazooClient, chroot: str, database: servers.Database) -> Origin:
+    """A cluster with a trail, and with znodes that have little to do with it."""
+    migrate.upgrade(database.owner_dsn, "confplane")
+    fill(database.service_dsn)
+    for number in range(20):
+        raw_zk.create(f"/config/users/u{number}", quota(number), makepath=True)
+    raw_zk.create(
+        "/config/brokers/0", f'{{"version":1,"config":{{"x.password":"{PASSWORD}"}}}}'.encode(), makepath=True
+    )
+    return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(database.service_dsn))
+
+
+def quota(rate: int) -> bytes:
+    return f'{{"version":1,"config":{{"producer_byte_rate":"{rate}"}}}}'.encode()
+
+
+def columns_of(name: str) -> Any:
+    if name == "znodes":
+        return integrity.JOB.inputs["znodes"]
+    return COLUMNS[name] if name in COLUMNS else TABLES[name].schema.names
+
+
+def rows(reading: Reading, job: Job) -> list[str]:
+    frames, since = reading.frames(job)
+    options = {name: reading.options.get(name, {}) for name in job.options}
+    incremental = {"previous": None, "since": since} if job.incremental else {}
+    return sorted(map(repr, job(**frames, **options, **incremental).collect()))
+
+
+def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin: Origin, raw_zk: KazooClient) -> None:
+    written = raw_zk.set("/config/users/u0", quota(7)).mzxid
+    with stores.read(spark, origin, jobs=[quotas.JOB, impact.JOB]) as reading:
+        later = raw_zk.set("/config/users/u1", quota(9)).mzxid
+        floor, horizon = reading.options["floor"], reading.options["horizon"]
+        assert written <= floor <= horizon < later
+        assert {reading.position["floor"], reading.position["horizon"]} == {str(floor), str(horizon)}
+        frame = reading.frame("znodes", ("entity_id", "config", "mzxid"))
+        found = {row["entity_id"]: row for row in collected(frame)}
+        assert found["user=u0"]["mzxid"] == written
+        assert found["user=u1"]["config"] == {"producer_byte_rate": "1"}
+        assert len(found) == 21
+        shown = frame._jdf.queryExecution().toString() + repr([reading, found])
+        assert PASSWORD not in shown
+        # Only what the jobs read was read.
+        assert "fingerprints" not in frame._jdf.queryExecution().toString()
+    with stores.read(spark, origin) as reading:
+        assert {row["entity_id"]: row["config"] for row in collected(reading.frame("znodes", ("entity_id", "config")))}[
+            "user=u1"
+        ] == {"producer_byte_rate": "9"}
+
+
+def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: KazooClient, tmp_path: Path) -> None:
+    path = f"file://{tmp_path}/snapshot"
+    jobs = (activity.JOB, integrity.JOB, quotas.JOB)
+    with stores.read(spark, origin) as reading:
+        snapshots.save_snapshot(spark, reading, path)
+        wanted = {name: collected(reading.frame(name, columns_of(name))) for name in FRAMES}
+        results = {job.name: rows(reading, job) for job in jobs}
+        position, options = reading.position, reading.options
+        before = {**position, "as_of": "2027-01-01T00:00:00+00:00", "registration_id": "3"}
+        since = reading.frames(activity.JOB, {**before, "as_of": position["as_of"]})[1]
+    raw_zk.delete("/config/users/u3")
+    with snapshots.read_snapshot(spark, path) as kept:
+        assert (kept.cluster, kept.position, kept.options) == (CLUSTER, position, options)
+        for name in FRAMES:
+            assert same(collected(kept.frame(name, columns_of(name))), wanted[name])
+        assert {job.name: rows(kept, job) for job in jobs} == results
+        frames, found = kept.frames(activity.JOB, {**before, "as_of": position["as_of"]})
+        assert found == since is not None
+        assert frames["changes"].count() == len(wanted["changes"])
+        frames, _ = kept.frames(compatibility.JOB, {**before, "as_of": position["as_of"]})
+        events = [row["id"] for row in wanted["registration_events"] if row["id"] > 3]
+        assert sorted(row["id"] for row in frames["registration_events"].collect()) == sorted(events)
+    assert all(results.values())
+    assert PASSWORD not in "".join(f.read_text("latin-1") for f in tmp_path.rglob("*") if f.is_file())
+    (about,) = (tmp_path / "snapshot" / "reading").glob("*.txt")
+    (about.parent / f".{about.name}.crc").unlink()
+    about.write_text(json.dumps({**json.loads(about.read_text()), "format": 9}))
+    with (
+        pytest.raises(snapshots.NoSnapshotError, match="a format that is not known"),
+        snapshots.read_snapshot(spark, path),
+    ):
+        pass
+    about.parent.rename(tmp_path / "elsewhere")
+    with pytest.raises(snapshots.NoSnapshotError, match="was not finished"), snapshots.read_snapshot(spark, path):
+        pass
+
+
+def test_a_snapshot_of_the_past_leaves_out_what_is_not_known_of_it(
+    spark: SparkSession, origin: Origin, database: servers.Database, tmp_path: Path
+) -> None:
+    with stores.read(spark, origin, jobs=[activity.JOB]) as reading:
+        moment = reading.as_of
+    path = f"file://{tmp_path}/snapshot"
+    with stores.read(spark, origin, as_of=moment) as reading:
+        snapshots.save_snapshot(spark, reading, path)
+    with snapshots.read_snapshot(spark, path) as kept:
+        wanted = expected(database.owner_dsn, "changes", as_of=moment)
+        assert same(collected(kept.frame("changes", TABLES["changes"].schema.names)), wanted)
+        with pytest.raises(NotInReadingError, match="no znodes in the snapshot"):
+            kept.frames(quotas.JOB)

@@ -1,0 +1,341 @@
+"""What Spark reads of Postgres is what the tables hold, at one moment, once, however it is parted."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import SecretStr
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+from pyspark.sql.types import StructType
+
+from app.audit import migrate
+from app.domain.errors import UnavailableError
+from app.rollups import stores
+from app.rollups.jobs import activity, compatibility, quotas
+from app.rollups.origin import Origin
+from app.rollups.reading import NotInReadingError
+from app.rollups.sources import trail as source
+from app.rollups.sources.postgres import connected, literal
+from app.rollups.sources.tables import TABLES, Cut, KeyRange
+from app.settings import ClusterSettings
+from tests.audit.rows import change_id, committed, fetch, intent, run
+from tests.rollups.trail import CLUSTER, ODD, START_MS, collected, expected, fill, own, same, write
+from tests.support import servers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceReader
+
+    from app.devstack.postgres import Postgres
+
+FRAMES = ("changes", "registration_events", "states")
+CLEARED = f"INSERT INTO registrations (event, cluster, principal, request_id) VALUES ('cleared', '{CLUSTER}', 'p', 'r')"  # noqa: S608
+TRAIL_JOBS = (activity.JOB, compatibility.JOB)
+"""Jobs that need no znodes."""
+
+
+@pytest.fixture(scope="module")
+def filled(postgres: Postgres) -> servers.Database:
+    """A database with a trail. Only read in tests."""
+    database = servers.make_database(postgres)
+    migrate.upgrade(database.owner_dsn, "confplane")
+    fill(database.service_dsn)
+    run(database.service_dsn, f"INSERT INTO watermarks (cluster, revision, complete) VALUES ('{CLUSTER}', 77, true)")  # noqa: S608
+    return database
+
+
+@pytest.fixture
+def written(database: servers.Database) -> servers.Database:
+    """A database that a test may write to."""
+    migrate.upgrade(database.owner_dsn, "confplane")
+    fill(database.service_dsn)
+    return database
+
+
+def origin_of(database: servers.Database, name: str = CLUSTER) -> Origin:
+    # Nothing listens there: where no job needs znodes, nobody asks for them.
+    return Origin(name, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(database.service_dsn))
+
+
+@pytest.fixture
+def reader_of(filled: servers.Database, tmp_path: Path) -> Iterator[Callable[..., DataSourceReader]]:
+    """Makes readers as Spark does, without Spark."""
+    file = tmp_path / "origin.json"
+    origin_of(filled).save(file)
+    with ExitStack() as stack:
+        postgres = stack.enter_context(connected(SecretStr(filled.service_dsn)))
+        [(snapshot,)] = postgres.rows("SELECT pg_export_snapshot()")
+        moment = source.Moment(snapshot, Cut(CLUSTER, None, 10**9))
+
+        def make(name: str, parts: int = 1, low: str | None = None) -> DataSourceReader:
+            table = TABLES[name]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(source, "FEWEST_ROWS", 1)
+                begins = source.bounds(postgres, table, moment.cut, parts)
+            options = source.trail_options(file, name, moment, begins, low)
+            return source.TrailSource(options).reader(table.schema)
+
+        yield make
+
+
+def read_all(reader: Any) -> list[dict[str, Any]]:
+    """All rows of all parts."""
+    return [row for part in reader.partitions() for row in rows_of(reader, part)]
+
+
+def rows_of(reader: Any, part: Any) -> list[dict[str, Any]]:
+    maps = ("before", "after", "content")
+    return [
+        {name: dict(value) if name in maps else value for name, value in row.items()}
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_frames_are_what_the_tables_hold(spark: SparkSession, filled: servers.Database) -> None:
+    with stores.read(spark, origin_of(filled), jobs=TRAIL_JOBS) as reading:
+        for name in FRAMES:
+            schema = TABLES[name].schema
+            frame = reading.frame(name, schema.names)
+            assert frame.schema == schema
+            assert same(collected(frame), expected(filled.owner_dsn, name))
+        assert {key: reading.options[key] for key in ("begin", "watermark")} == {"begin": 1, "watermark": 77}
+        frames, since = reading.frames(activity.JOB)
+        assert since is None
+        assert frames["changes"].columns == list(activity.JOB.inputs["changes"])
+        with pytest.raises(NotInReadingError, match="Znodes"):
+            reading.frames(quotas.JOB)
+    outcomes = [row["outcome"] for row in expected(filled.owner_dsn, "changes")]
+    assert {outcome: outcomes.count(outcome) for outcome in outcomes} == {"committed": 5, "rejected": 1, "open": 2}
+
+
+def test_nothing_is_there_of_a_cluster_without_rows(spark: SparkSession, filled: servers.Database) -> None:
+    with stores.read(spark, origin_of(filled, "new"), jobs=TRAIL_JOBS) as reading:
+        for name in FRAMES:
+            assert reading.frame(name, TABLES[name].schema.names).count() == 0
+        assert {**reading.position, "as_of": None} == {
+            "as_of": None, "registration_id": "0", "floor": None, "horizon": None, "watermark": None
+        }  # fmt: skip
+        assert activity.JOB(**reading.frames(activity.JOB)[0]).collect() == []
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 1_000])
+def test_however_it_is_parted_each_row_is_read_once(
+    reader_of: Callable[..., Any], filled: servers.Database, name: str, parts: int
+) -> None:
+    reader = reader_of(name, parts)
+    found = [rows_of(reader, part) for part in reader.partitions()]
+    assert 1 <= len(found) <= parts
+    assert same([row for rows in found for row in rows], expected(filled.owner_dsn, name))
+    if parts == 2:
+        sizes = [len(rows) for rows in found]
+        assert max(sizes) - min(sizes) <= 4  # a batch, and both trees' states of an entity, stay together
+
+
+def test_what_comes_after_the_moment_is_not_seen(spark: SparkSession, written: servers.Database) -> None:
+    before = {name: expected(written.owner_dsn, name) for name in FRAMES}
+    with stores.read(spark, origin_of(written), jobs=TRAIL_JOBS) as reading:
+        write(written.service_dsn, [own(50)], [committed(own(50)), committed(own(4))])
+        run(written.service_dsn, CLEARED)
+        run(written.service_dsn, "UPDATE entity_states SET version = 99")
+        for name in FRAMES:
+            # Tasks begin now.
+            assert same(collected(reading.frame(name, TABLES[name].schema.names)), before[name])
+    assert not any(row == each for row in expected(written.owner_dsn, "states") for each in before["states"])
+    with stores.read(spark, origin_of(written), jobs=TRAIL_JOBS) as reading:
+        for name in FRAMES:
+            frame = reading.frame(name, TABLES[name].schema.names)
+            assert same(collected(frame), expected(written.owner_dsn, name))
+
+
+def test_a_moment_of_the_past(spark: SparkSession, database: servers.Database) -> None:
+    migrate.upgrade(database.owner_dsn, "confplane")
+    write(database.service_dsn, [own(1), own(2)], [committed(own(1))])
+    run(database.service_dsn, CLEARED)
+    [(moment,)] = fetch(database.owner_dsn, "SELECT clock_timestamp()")
+    write(database.service_dsn, [own(2, attempt=2), own(3)], [committed(own(2, attempt=2)), committed(own(3))])
+    run(database.service_dsn, CLEARED)
+    with stores.read(spark, origin_of(database), as_of=moment) as reading:
+        assert reading.as_of == reading.options["as_of"] == moment
+        for name in ("changes", "registration_events"):
+            rows = collected(reading.frame(name, TABLES[name].schema.names))
+            assert same(rows, expected(database.owner_dsn, name, as_of=moment))
+            assert len(rows) == {"changes": 2, "registration_events": 1}[name]
+        for name in ("states", "znodes"):
+            with pytest.raises(NotInReadingError, match="and not of any time before"):
+                reading.frame(name, ("entity_id",))
+    with (
+        pytest.raises(ValueError, match="is to come"),
+        stores.read(spark, origin_of(database), as_of=datetime.now(UTC) + timedelta(days=1)),
+    ):
+        pass
+
+
+def test_an_incremental_run_gets_what_is_new(spark: SparkSession, written: servers.Database) -> None:
+    origin = origin_of(written)
+    with stores.read(spark, origin, jobs=TRAIL_JOBS) as reading:
+        # The rows were written now, and tell of a day that is long ago.
+        before = json.loads(json.dumps(reading.position))
+    began = datetime.fromtimestamp(START_MS / 1000, UTC)
+    midnight = began.replace(hour=0, minute=0, second=0, microsecond=0)
+    old = intent(change_id(START_MS - 200_000_000, 100), cluster=CLUSTER)
+    late = intent(change_id(START_MS - 100_000_000, 101), cluster=CLUSTER)
+    write(written.service_dsn, [old, late], [committed(late)])
+    registrations = expected(written.owner_dsn, "registration_events")
+    run(written.service_dsn, CLEARED)
+    with stores.read(spark, origin, jobs=TRAIL_JOBS) as reading:
+        frames, since = reading.frames(activity.JOB, before)
+        assert since == (began - timedelta(seconds=200_000)).replace(hour=0, minute=0, second=0, microsecond=0)
+        assert since < midnight
+        [new] = collected(reading.frames(compatibility.JOB, before)[0]["registration_events"])
+        assert new["id"] == max(row["id"] for row in registrations) + 1
+        # As if both were of long ago: of nothing recorded since, the day of the run before is where it goes on.
+        after = {**before, "as_of": (reading.as_of - timedelta(seconds=1)).isoformat()}
+        assert reading.frames(activity.JOB, after)[1] == since
+        assert reading.frames(activity.JOB, reading.position)[1] == since
+        # Tables that were put back to an earlier state have no place to go on from.
+        assert reading.frames(activity.JOB, {**before, "registration_id": str(2**40)})[1] is None
+        assert reading.frames(activity.JOB, {**before, "as_of": "2999-01-01T00:00:00+00:00"})[1] is None
+        low = reading.frame("changes", ("created_at",), midnight)
+        everything = [row["created_at"] for row in expected(written.owner_dsn, "changes")]
+        assert sorted(row["created_at"] for row in collected(low)) == sorted(at for at in everything if at >= midnight)
+        assert frames["changes"].count() == len(everything)
+
+
+def test_what_an_incremental_run_begins_with_is_lookback_days_earlier(
+    reader_of: Callable[..., Any], filled: servers.Database
+) -> None:
+    ids = sorted(row["change_id"] for row in expected(filled.owner_dsn, "changes"))
+    for parts in (1, 4):
+        for low in (ids[0], ids[3], ids[-1], "ffffffff-0000-7000-8000-000000000000"):
+            found = [row["change_id"] for row in read_all(reader_of("changes", parts, low))]
+            assert sorted(found) == [change for change in ids if change >= low]
+
+
+FILTERS: list[tuple[str, Filter, Callable[[dict[str, Any]], bool]]] = [
+    ("changes", EqualTo(("outcome",), "committed"), lambda r: r["outcome"] == "committed"),
+    ("changes", EqualTo(("reason",), ODD), lambda r: r["reason"] == ODD),
+    ("changes", IsNull(("reason",)), lambda r: r["reason"] is None),
+    ("changes", Not(EqualTo(("reason",), ODD)), lambda r: r["reason"] is not None and r["reason"] != ODD),
+    ("changes", Not(EqualNullSafe(("version",), 7)), lambda r: r["version"] != 7),
+    ("changes", IsNotNull(("writes",)), lambda r: r["writes"] is not None),
+    ("changes", In(("facet",), ("node", "freeze")), lambda r: r["facet"] in {"node", "freeze"}),
+    ("changes", StringStartsWith(("path",), "/config/O'Brien \\"), lambda r: r["path"] == f"/config/{ODD}"),
+    ("changes", GreaterThan(("revision",), 2**41 + 7), lambda r: (r["revision"] or 0) > 2**41 + 7),
+    ("changes", GreaterThanOrEqual(("entity_id",), "user=u1"), lambda r: r["entity_id"] >= "user=u1"),
+    ("changes", LessThan(("entity_id",), "user=u"), lambda r: r["entity_id"] < "user=u"),
+    ("changes", LessThanOrEqual(("change_id",), "019c1c38-b"), lambda r: r["change_id"] <= "019c1c38-b"),
+    ("registration_events", LessThanOrEqual(("id",), 9), lambda r: r["id"] <= 9),
+    ("registration_events", LessThan(("software_version",), "1.3é"), lambda r: (r["software_version"] or "~") < "1.3é"),
+    ("states", EqualTo(("present",), value=True), lambda r: r["present"]),
+    ("states", Not(EqualTo(("tree",), "/config")), lambda r: r["tree"] != "/config"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "holds"), FILTERS)
+def test_filters_mean_the_same_in_postgres(
+    reader_of: Callable[..., Any],
+    filled: servers.Database,
+    name: str,
+    given: Filter,
+    holds: Callable[[dict[str, Any]], bool],
+) -> None:
+    everything = expected(filled.owner_dsn, name)
+    wanted = [row for row in everything if holds(row)]
+    assert 0 < len(wanted) < len(everything)
+    reader = reader_of(name, 2)
+    assert list(reader.pushFilters([given])) == []
+    assert same(read_all(reader), wanted)
+
+
+def test_spark_leaves_filters_to_postgres(spark: SparkSession, filled: servers.Database) -> None:
+    with stores.read(spark, origin_of(filled), jobs=TRAIL_JOBS) as reading:
+        frame = reading.frame("changes", ("change_id", "reason", "revision", "entity_id")).where(
+            (F.col("reason") == ODD) & F.col("entity_id").startswith("user=~") & (F.col("revision") <= 1)
+        )
+        assert [row["revision"] for row in frame.collect()] == [1]
+        plan = frame._jdf.queryExecution().optimizedPlan().toString()
+        assert "Filter" not in plan, plan
+
+
+def test_filters_that_mean_something_else_in_sql_are_left_to_spark(reader_of: Callable[..., Any]) -> None:
+    left: list[Filter] = [
+        EqualTo(("principal",), "a\0b"),
+        EqualTo(("principal",), "\ud800"),
+        GreaterThan(("created_at",), datetime(2026, 1, 1, tzinfo=UTC)),
+        StringEndsWith(("path",), "x"),
+        Not(StringContains(("path",), "x")),
+        IsNull(("before",)),
+        EqualTo(("after", "key"), "x"),
+        In(("path",), ("a", None)),
+    ]
+    taken = EqualTo(("principal",), "User:admin")
+    assert list(reader_of("changes").pushFilters([taken, *left])) == left
+
+
+def test_what_is_asked_for_can_not_break_out_of_the_query() -> None:
+    assert literal("a'b") == "'a''b'"
+    assert literal("\\'; DROP TABLE intents --") == "E'\\\\''; DROP TABLE intents --'"
+    assert KeyRange("'x", None).of("key", literal) == " AND key >= '''x'"
+    with pytest.raises(ValueError, match="nothing that can be asked for"):
+        literal(1.5)
+
+
+def test_the_password_is_nowhere_to_be_seen(spark: SparkSession, filled: servers.Database, tmp_path: Path) -> None:
+    dsn = filled.service_dsn
+    password = dsn.split(":")[2].split("@")[0]
+    origin = origin_of(filled)
+    with stores.read(spark, origin, jobs=TRAIL_JOBS, scratch=tmp_path) as reading:
+        [file] = tmp_path.rglob("*.json")
+        assert file.stat().st_mode & 0o077 == 0
+        assert file.parent.stat().st_mode & 0o077 == 0
+        assert Origin.load(file).dsn == origin.dsn
+        frame = reading.frame("changes", ("change_id", "principal")).where("principal <> 'x'")
+        execution = frame._jdf.queryExecution()
+        shown = [repr(origin), repr(reading), execution.toString(), execution.logical().toJSON(), str(frame.schema)]
+        shown += [str(spark.sparkContext.getConf().getAll()), json.dumps(dict(reading.position))]
+        assert password
+        assert password not in "".join(shown)
+    assert list(tmp_path.iterdir()) == []
+    away = Origin(
+        CLUSTER, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(f"postgresql://u:{password}@127.0.0.1:1/x")
+    )
+    with (
+        pytest.raises(UnavailableError, match="Postgres can't be read") as refused,
+        stores.read(spark, away, jobs=TRAIL_JOBS),
+    ):
+        pass
+    assert password not in str(refused.value)
+
+
+def test_a_job_gets_columns_in_its_own_order(reader_of: Callable[..., Any]) -> None:
+    reader = reader_of("changes")
+    schema = TABLES["changes"].schema
+    reader._schema = StructType([schema["after"], schema["change_id"], schema["keys"]])
+    [part] = reader.partitions()
+    [batch] = list(reader.read(part))
+    assert batch.schema.names == ["after", "change_id", "keys"]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 _ALWAYS: Final = {
     # Times are compared with Postgres's and shown in UTC.
     "spark.sql.session.timeZone": "UTC",
-    # Off by default; without it sources would read every row and leave the filtering to Spark.
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

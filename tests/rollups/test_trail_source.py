@@ -9,23 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import SecretStr
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
 from pyspark.sql.types import StructType
 
 from app.audit import migrate
@@ -39,7 +22,7 @@ from app.rollups.sources.postgres import connected, literal
 from app.rollups.sources.tables import TABLES, Cut, KeyRange
 from app.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, fetch, intent, run
-from tests.rollups.trail import CLUSTER, ODD, START_MS, collected, expected, fill, own, same, write
+from tests.rollups.trail import CLUSTER, START_MS, collected, expected, fill, own, same, write
 from tests.support import servers
 
 if TYPE_CHECKING:
@@ -236,65 +219,11 @@ def test_what_an_incremental_run_begins_with_is_lookback_days_earlier(
             assert sorted(found) == [change for change in ids if change >= low]
 
 
-FILTERS: list[tuple[str, Filter, Callable[[dict[str, Any]], bool]]] = [
-    ("changes", EqualTo(("outcome",), "committed"), lambda r: r["outcome"] == "committed"),
-    ("changes", EqualTo(("reason",), ODD), lambda r: r["reason"] == ODD),
-    ("changes", IsNull(("reason",)), lambda r: r["reason"] is None),
-    ("changes", Not(EqualTo(("reason",), ODD)), lambda r: r["reason"] is not None and r["reason"] != ODD),
-    ("changes", Not(EqualNullSafe(("version",), 7)), lambda r: r["version"] != 7),
-    ("changes", IsNotNull(("writes",)), lambda r: r["writes"] is not None),
-    ("changes", In(("facet",), ("node", "freeze")), lambda r: r["facet"] in {"node", "freeze"}),
-    ("changes", StringStartsWith(("path",), "/config/O'Brien \\"), lambda r: r["path"] == f"/config/{ODD}"),
-    ("changes", GreaterThan(("revision",), 2**41 + 7), lambda r: (r["revision"] or 0) > 2**41 + 7),
-    ("changes", GreaterThanOrEqual(("entity_id",), "user=u1"), lambda r: r["entity_id"] >= "user=u1"),
-    ("changes", LessThan(("entity_id",), "user=u"), lambda r: r["entity_id"] < "user=u"),
-    ("changes", LessThanOrEqual(("change_id",), "019c1c38-b"), lambda r: r["change_id"] <= "019c1c38-b"),
-    ("registration_events", LessThanOrEqual(("id",), 9), lambda r: r["id"] <= 9),
-    ("registration_events", LessThan(("software_version",), "1.3é"), lambda r: (r["software_version"] or "~") < "1.3é"),
-    ("states", EqualTo(("present",), value=True), lambda r: r["present"]),
-    ("states", Not(EqualTo(("tree",), "/config")), lambda r: r["tree"] != "/config"),
-]
-
-
-@pytest.mark.parametrize(("name", "given", "holds"), FILTERS)
-def test_filters_mean_the_same_in_postgres(
-    reader_of: Callable[..., Any],
-    filled: servers.Database,
-    name: str,
-    given: Filter,
-    holds: Callable[[dict[str, Any]], bool],
-) -> None:
-    everything = expected(filled.owner_dsn, name)
-    wanted = [row for row in everything if holds(row)]
-    assert 0 < len(wanted) < len(everything)
-    reader = reader_of(name, 2)
-    assert list(reader.pushFilters([given])) == []
-    assert same(read_all(reader), wanted)
-
-
-def test_spark_leaves_filters_to_postgres(spark: SparkSession, filled: servers.Database) -> None:
+def test_a_frame_may_be_used_twice_in_a_query(spark: SparkSession, filled: servers.Database) -> None:
     with stores.read(spark, origin_of(filled), jobs=TRAIL_JOBS) as reading:
-        frame = reading.frame("changes", ("change_id", "reason", "revision", "entity_id")).where(
-            (F.col("reason") == ODD) & F.col("entity_id").startswith("user=~") & (F.col("revision") <= 1)
-        )
-        assert [row["revision"] for row in frame.collect()] == [1]
-        plan = frame._jdf.queryExecution().optimizedPlan().toString()
-        assert "Filter" not in plan, plan
-
-
-def test_filters_that_mean_something_else_in_sql_are_left_to_spark(reader_of: Callable[..., Any]) -> None:
-    left: list[Filter] = [
-        EqualTo(("principal",), "a\0b"),
-        EqualTo(("principal",), "\ud800"),
-        GreaterThan(("created_at",), datetime(2026, 1, 1, tzinfo=UTC)),
-        StringEndsWith(("path",), "x"),
-        Not(StringContains(("path",), "x")),
-        IsNull(("before",)),
-        EqualTo(("after", "key"), "x"),
-        In(("path",), ("a", None)),
-    ]
-    taken = EqualTo(("principal",), "User:admin")
-    assert list(reader_of("changes").pushFilters([taken, *left])) == left
+        frame = reading.frame("registration_events", TABLES["registration_events"].schema.names)
+        both = frame.where("event = 'seen' AND id > 9").unionByName(frame.where("event = 'cleared' OR id <= 9"))
+        assert same(collected(both), expected(filled.owner_dsn, "registration_events"))
 
 
 def test_what_is_asked_for_can_not_break_out_of_the_query() -> None:

@@ -59,7 +59,6 @@ class Table:
         sampled: The table that the keys are taken from, to part it evenly; and the column.
         key: A key as a text -> SQL.
         order: Keys as texts -> what they are ordered by.
-        exact: Columns that can't be compared in SQL as Spark would; filters on them are left to Spark.
     """
 
     schema: StructType
@@ -68,13 +67,11 @@ class Table:
     sampled: tuple[str, str]
     key: Callable[[str], str]
     order: Callable[[str], Any]
-    opaque: frozenset[str]
 
-    def query(self, names: Sequence[str], cut: Cut, keys: KeyRange, conditions: Sequence[str] = ()) -> str:
+    def query(self, names: Sequence[str], cut: Cut, keys: KeyRange) -> str:
         """Return the query of some columns of one range."""
-        columns = ", ".join(f"{self.columns[name]} AS {name}" for name in names) or "1 AS nothing"
-        more = "".join(f" AND ({condition})" for condition in conditions)
-        return f"SELECT {columns} {self.rows(cut, keys)}{more}"
+        columns = ", ".join(f"{self.columns[name]} AS {name}" for name in names)
+        return f"SELECT {columns} {self.rows(cut, keys)}"
 
     def sample(self, cut: Cut, percent: float) -> str:
         """Return the query of the keys of some pages, as texts."""
@@ -163,7 +160,6 @@ TABLES: Final[Mapping[str, Table]] = {
         sampled=("intent_entities", "change_id"),
         key=_uuid,
         order=str,
-        opaque=frozenset({"created_at", "keys", "before", "after"}),
     ),
     "registration_events": Table(
         schema=schemas.REGISTRATION_EVENTS,
@@ -172,7 +168,6 @@ TABLES: Final[Mapping[str, Table]] = {
         sampled=("registrations", "id"),
         key=lambda key: literal(int(key)),
         order=int,
-        opaque=frozenset({"supported_configs"}),
     ),
     "states": Table(
         schema=schemas.STATES,
@@ -181,6 +176,5 @@ TABLES: Final[Mapping[str, Table]] = {
         sampled=("entity_states", "entity_id"),
         key=literal,
         order=str,
-        opaque=frozenset({"content"}),
     ),
 }  # fmt: skip

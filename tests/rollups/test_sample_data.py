@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from app.cli import sample_data
+from app.rollups.jobs import JOBS
+from app.rollups.snapshots import read_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+    from pyspark.sql import SparkSession
 
 
 def test_it_writes_a_snapshot_of_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,3 +41,13 @@ def test_it_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert sample_data.run(tmp_path / "mine", entities=1, events=1, seed=1) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert "is not an empty directory" in capsys.readouterr().err
+
+
+def test_jobs_run_on_what_it_writes(spark: SparkSession, tmp_path: Path) -> None:
+    assert sample_data.run(tmp_path / "sample", entities=300, events=2_000, seed=4) == 0
+    with read_snapshot(spark, str(tmp_path / "sample")) as reading:
+        job = JOBS["activity"]
+        frames, since = reading.frames(job)
+        assert since is None
+        assert job(**frames).agg({"committed": "sum"}).collect()[0][0] > 2_000
+        assert reading.options["watermark"] == reading.options["floor"]

@@ -113,7 +113,9 @@ async def test_topics_and_brokers(client: ConfplaneClient, admin: Admin) -> None
     await new_topics(client, admin, TOPIC)
     await our_alter(client, "TOPIC", TOPIC, *((key, "SET", value) for key, value in ON_TOPIC.items()))
     await our_alter(client, "BROKER", "", *((key, "SET", value) for key, value in AS_DEFAULT.items()))
-    await our_alter(client, "BROKER", BROKER, *((key, "SET", value) for key, value in ON_BROKER.items()))
+    # Not those of network threads: a broker that ends one may leave a connection to it unanswered, and the tool makes many.
+    own = {key: value for key, value in ON_BROKER.items() if not key.endswith("network.threads")}
+    await our_alter(client, "BROKER", BROKER, *((key, "SET", value) for key, value in own.items()))
     for kind, name in (("TOPIC", TOPIC), ("BROKER", BROKER)):
         await same_configs(client, admin, kind, name)
         told = await asyncio.to_thread(told_configs, admin, kind, name)

@@ -1,0 +1,76 @@
+"""A driver of its own: runs jobs on a Spark master, and writes their rows to a file.
+
+``python -m tests.rollups.driver MASTER ORIGIN RESULT JOB...``: ``ORIGIN`` is a file that an :class:`Origin` was saved
+in, ``RESULT`` gets job -> rows as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.rollups import stores
+from app.rollups.jobs import activity, compatibility, integrity, quotas
+from app.rollups.origin import Origin
+from app.rollups.session import session
+from app.rollups.sources import trail
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from app.rollups.job import Job
+    from app.rollups.reading import Reading
+
+JOBS = {job.name: job for job in (activity.JOB, compatibility.JOB, integrity.JOB, quotas.JOB)}
+"""Together they read all frames."""
+
+
+def rows_of(reading: Reading, job: Job) -> list[str]:
+    """A job's rows, in order."""
+    frames, since = reading.frames(job)
+    given: dict[str, Any] = {name: reading.options.get(name, {}) for name in job.options}
+    if job.incremental:
+        given |= {"previous": None, "since": since}
+    return sorted(repr(row.asDict(recursive=True)) for row in job(**frames, **given).collect())
+
+
+def results(spark: SparkSession, origin: Origin, names: Sequence[str]) -> dict[str, list[str]]:
+    """The rows of jobs, each in two parts or more."""
+    jobs = [JOBS[name] for name in names]
+    with stores.read(spark, origin, jobs=jobs) as reading:
+        return {job.name: rows_of(reading, job) for job in jobs}
+
+
+def main(master: str, origin: str, result: str, *names: str) -> None:
+    """Run them."""
+    directory = Path(result).parent
+    trail.FEWEST_ROWS = 1  # type: ignore[misc]  # so that a small trail has parts for all workers
+    spark = session(
+        master,
+        settings={
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.cores.max": "2",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.local.dir": str(directory / "scratch"),
+        },
+    )
+    found = results(spark, Origin.load(Path(origin)), names)
+    lost = 2 - (spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
+    Path(result).write_text(json.dumps({"master": spark.sparkContext.master, "lost": lost, "rows": found}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,95 @@
+"""The same jobs on a real Spark cluster: the same rows, also when a worker is lost in the middle."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from app.audit import migrate
+from app.rollups.origin import Origin
+from app.settings import ClusterSettings
+from tests.rollups.driver import JOBS, results
+from tests.rollups.trail import CLUSTER, fill
+from tests.support.processes import program
+from tests.support.spark import cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+    from pyspark.sql import SparkSession
+
+    from tests.support.servers import Database
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'intents'::regclass"
+
+
+@pytest.fixture
+def origin(raw_zk: KazooClient, chroot: str, database: Database) -> Origin:
+    """A cluster whose trail and znodes every job has rows of."""
+    migrate.upgrade(database.owner_dsn, "confplane")
+    fill(database.service_dsn)
+    for number in range(20):
+        data = f'{{"version":1,"config":{{"producer_byte_rate":"{number}"}}}}'.encode()
+        raw_zk.create(f"/config/users/u{number}", data, makepath=True)
+    return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(database.service_dsn))
+
+
+def arguments(master: str, origin: Origin, directory: Path, *names: str) -> list[str | Path]:
+    origin.save(directory / "origin.json")
+    return ["-m", "tests.rollups.driver", master, directory / "origin.json", directory / "result.json", *names]
+
+
+def result(directory: Path) -> Any:
+    return json.loads((directory / "result.json").read_text())
+
+
+@pytest.mark.long
+def test_on_a_cluster_the_rows_are_the_same(spark: SparkSession, origin: Origin, tmp_path: Path) -> None:
+    wanted = results(spark, origin, list(JOBS))
+    assert all(wanted.values())
+    with cluster(tmp_path) as (master, workers), program(arguments(master.url, origin, tmp_path, *JOBS)) as driver:
+        assert driver.wait(300) == 0, driver.output
+        found = result(tmp_path)
+        assert found["master"] == master.url
+        assert found["rows"] == wanted
+        # Both had a part in it: each ran an executor.
+        assert [len(worker.state()["finishedexecutors"]) for worker in workers] == [1, 1]
+
+
+@pytest.mark.long
+def test_a_worker_that_is_lost_in_the_middle_changes_nothing(
+    spark: SparkSession, origin: Origin, database: Database, tmp_path: Path
+) -> None:
+    wanted = results(spark, origin, ["activity"])
+    with (
+        cluster(tmp_path) as (master, workers),
+        psycopg.connect(database.owner_dsn) as blocker,
+        psycopg.connect(database.owner_dsn, autocommit=True) as watch,
+    ):
+        # The driver reads this table of all the least: nothing of it.
+        blocker.execute("LOCK TABLE intents IN ACCESS EXCLUSIVE MODE")
+        with program(arguments(master.url, origin, tmp_path, "activity")) as driver:
+            wait_for_tasks(watch, 2)
+            workers[0].lose()
+            until = time.monotonic() + 120
+            while master.state()["aliveworkers"] != 1:
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            blocker.rollback()
+            assert driver.wait(300) == 0, driver.output
+            assert "Lost executor" in driver.output
+            assert result(tmp_path)["rows"] == wanted
+            assert result(tmp_path)["lost"] == 1
+
+
+def wait_for_tasks(watch: Any, count: int) -> None:
+    until = time.monotonic() + 300
+    while watch.execute(WAITING).fetchone() != (count,):
+        assert time.monotonic() < until
+        time.sleep(0.1)

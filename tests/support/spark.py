@@ -1,0 +1,129 @@
+"""A real Spark standalone cluster on this machine: one master and its workers, each a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.devstack.java import find_java
+from app.devstack.process import Server, free_port
+from tests.support.processes import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+def _home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _scala() -> str:
+    """The version of Scala that is in the names of Spark's jars; a worker asks for it when it starts an executor."""
+    [core] = (_home() / "jars").glob("spark-core_*.jar")
+    return core.name.removeprefix("spark-core_").partition("-")[0]
+
+
+class _Daemon(Server):
+    """One of Spark's own servers; its port is that of its web page."""
+
+    start_seconds = 180.0
+
+    def _prepare(self) -> None:
+        pass
+
+    def _java(self, main: str, *arguments: str) -> Sequence[str]:
+        jars = f"{_home() / 'jars'}/*"
+        return [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-cp", jars, main, "--host", "127.0.0.1", *arguments]
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.data_dir),
+            "JAVA_HOME": str(find_java().parents[1]),
+            "SPARK_HOME": str(_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SCALA_VERSION": _scala(),
+            "SPARK_WORKER_OPTS": "-Xmx256m",
+            # What is installed on a worker's machine.
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def _answers(self) -> bool:
+        return bool(self.state())
+
+    def state(self) -> dict[str, Any]:
+        """What the server says of itself; empty while it says nothing."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/json/")
+            answer = connection.getresponse()
+            said: dict[str, Any] = json.loads(answer.read()) if answer.status == http.client.OK else {}
+        except (OSError, http.client.HTTPException, ValueError):
+            return {}
+        finally:
+            connection.close()
+        return said
+
+
+class Master(_Daemon):
+    name = "SparkMaster"
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(data_dir)
+        self._rpc_port = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self._rpc_port}"
+
+    def _command(self) -> Sequence[str]:
+        ports = ("--port", str(self._rpc_port), "--webui-port", str(self.port))
+        return self._java("org.apache.spark.deploy.master.Master", *ports)
+
+
+class Worker(_Daemon):
+    """A worker with one core."""
+
+    name = "SparkWorker"
+
+    def __init__(self, data_dir: Path, master: Master) -> None:
+        super().__init__(data_dir)
+        self._master = master
+
+    def _command(self) -> Sequence[str]:
+        return self._java(
+            "org.apache.spark.deploy.worker.Worker",
+            *("--webui-port", str(self.port), "--cores", "1", "--memory", "1g"),
+            *("--work-dir", str(self.data_dir / "work"), self._master.url),
+        )
+
+    def lose(self) -> None:
+        """End it with all that it runs, as when a machine is gone."""
+        group = self.pid
+        os.killpg(group, signal.SIGKILL)
+        self.kill()
+
+
+@contextlib.contextmanager
+def cluster(directory: Path, workers: int = 2) -> Iterator[tuple[Master, list[Worker]]]:
+    """Run a master and its workers, all of them known to it."""
+    with contextlib.ExitStack() as stack:
+        master = stack.enter_context(Master(directory / "master"))
+        started = [Worker(directory / f"worker-{number}", master) for number in range(workers)]
+        for worker in started:
+            stack.enter_context(worker)
+        deadline = time.monotonic() + 120
+        while master.state().get("aliveworkers") != workers:
+            assert time.monotonic() < deadline, master.log.read_text()
+            time.sleep(0.1)
+        yield master, started

@@ -26,6 +26,7 @@ from app.audit import (
     PostgresOpenChanges,
     PostgresRegistrationLog,
     PostgresRequestKeys,
+    PostgresRollups,
 )
 from app.crypto import ConfigRedactor, KafkaCipher, KafkaRotator, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
@@ -198,6 +199,7 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
             entries=Entries(describe),
             audit=parts.audit,
             registrations=registrations,
+            rollups=PostgresRollups(parts.database),
             readiness=readiness,
             metrics=Telemetry(measured),
             recorders=recorders,

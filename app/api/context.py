@@ -18,6 +18,7 @@ from app.services.idempotency import IdempotencyService
 from app.services.ports import AuditLog, RegistrationLog
 from app.services.readiness import Readiness
 from app.services.record import Recorder
+from app.services.rollups import RollupResults
 
 MAX_REASON = 1024
 _REVISION_DIGITS = 19
@@ -41,6 +42,7 @@ class Services:
     entries: Entries
     audit: AuditLog
     registrations: RegistrationLog
+    rollups: RollupResults
     readiness: Readiness
     metrics: Metrics
     recorders: Mapping[str, Recorder]

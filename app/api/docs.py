@@ -12,6 +12,7 @@ REASONS: Final = {
     401: "No valid bearer token",
     404: "No such cluster, entity or change",
     409: "The stored state does not allow it",
+    410: "The result that `pageToken` names is not kept any more; begin again without it",
     412: "A precondition failed; `etag` is the current one",
     413: "The body, or the transaction that it would make, is too large",
     415: "The body is not declared to be JSON",

@@ -6,6 +6,7 @@ from typing import Final
 
 REVISION: Final = "^[0-9]{1,19}$"
 CHANGE_ID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+ROW_TOKEN: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\\.[0-9]{1,9}\\.[0-9]{1,9}$"  # noqa: S105 - a page token
 REQUEST_ID: Final = "^[A-Za-z0-9._:-]{1,128}$"
 CLUSTER: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 
@@ -46,6 +47,8 @@ ANY_ID: Final = f"^({_ANY})$"
 """Ids of all entities, whether or not a facet has them."""
 AUDITED_ID: Final = f"^({_ANY}|cluster)$"
 """What the trail has changes of."""
+ROLLUP_ID: Final = f"^({_ANY})?$"
+"""Ids of all entities; empty for the whole cluster."""
 RESOURCE_ID: Final = f"^(topic=(?!\\.{{1,2}}$)[A-Za-z0-9._-]{{1,249}}|{_BROKER})$"
 """Ids of entities that have the facet ``configs``."""
 RESOURCE_NAME: Final = "^[A-Za-z0-9._-]{0,249}$"

@@ -61,6 +61,7 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.UnauthenticatedError: Row(401, "unauthenticated", "Authentication needed"),
     errors.ForbiddenError: Row(403, "forbidden", "Not allowed"),
     errors.NotFoundError: Row(404, "not-found", "Not found"),
+    errors.ResultGoneError: Row(410, "result-gone", "Not kept any more"),
     errors.StaleControllerError: Row(409, "stale-controller", "No controller accepts config writes"),
     errors.FrozenError: Row(409, "frozen", "The cluster is frozen"),
     errors.LayoutMovingError: Row(409, "layout-moving", "Client configs are being moved"),

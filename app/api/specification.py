@@ -29,6 +29,7 @@ TAGS: Final = {
     "global-config": "What all brokers share (KIP-5)",
     "audit": "Who changed what, from which value to which, and why",
     "config-definitions": "What may be set where: types, defaults, ranges, dynamic or not (KIP-21)",
+    "rollups": "Questions about the whole cluster and all of its history, answered by Spark (`confplane rollups run`)",
     "registrations": "Which client software supports which dynamic configs (KIP-649)",
 }
 _REF: Final = "#/components/{}/{}"
@@ -37,6 +38,7 @@ _PROBLEM_NAMES: Final = {
     401: "Unauthenticated",
     404: "NotFound",
     409: "Conflict",
+    410: "Gone",
     412: "PreconditionFailed",
     413: "TooLarge",
     415: "NotJson",
@@ -75,7 +77,7 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
     "Idempotency-Replayed": _header(
         None, "The answer to an earlier request with this Idempotency-Key; absent when there was none", enum=["true"]
     ),
-    "ETag": _header(patterns.ETAG, "Strong, of the default view's content alone"),
+    "ETag": _header(patterns.ETAG, "Strong, of the default view's content alone; of a rollup, of its run"),
     "Location": _header(None, "The path of the resource", format="uri-reference"),
     "Retry-After": _header(None, "Seconds after which a retry makes sense", type="integer", minimum=0),
     "WWW-Authenticate": _header(None, "The scheme: Bearer"),
@@ -83,7 +85,7 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
 _CLUSTER_PATH: Final = "/v1/clusters/{cluster}"
 _CLUSTER_HEADERS: Final = ("Confplane-Revision", "Confplane-Stale-Ms")
 _WRITES: Final = ("alter", "change", "incrementalAlter", "create", "put", "delete")
-_TAGGED: Final = ("create", "put", "getClient", "getConfigs", "effective")
+_TAGGED: Final = ("create", "put", "getClient", "getConfigs", "getRollup", "effective")
 _RETRY_STATUSES: Final = frozenset({409, 429, 503})
 
 

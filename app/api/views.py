@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from app.services.describe import Effective
     from app.services.edits import EditResult
     from app.services.ports import AuditRecord, Registration
+    from app.services.rollups import RollupRun
 
 
 def entity_data(entity_id: str) -> list[dict[str, str | None]]:
@@ -262,4 +263,32 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
             }
             for entity in intent.entities
         ],
+    }
+
+
+def rollup_run(run: RollupRun) -> dict[str, Any]:
+    """Return a complete run of a rollup."""
+    revisions = {name: run.position.get(name) for name in ("floor", "horizon", "watermark")}
+    return {
+        "id": str(run.id),
+        "asOf": _rfc3339(run.as_of),
+        "startedAt": _rfc3339(run.started_at),
+        "finishedAt": None if run.finished_at is None else _rfc3339(run.finished_at),
+        "principal": run.principal,
+        "rows": run.rows,
+        "revisions": {name: None if found is None else str(found) for name, found in revisions.items()},
+        "previous": None if run.previous is None else str(run.previous),
+    }
+
+
+def rollup_attempt(run: RollupRun) -> dict[str, Any]:
+    """Return a run of a rollup, whatever became of it."""
+    return {
+        "id": str(run.id),
+        "state": run.state.value,
+        "asOf": _rfc3339(run.as_of),
+        "startedAt": _rfc3339(run.started_at),
+        "finishedAt": None if run.finished_at is None else _rfc3339(run.finished_at),
+        "principal": run.principal,
+        "error": run.error,
     }

@@ -1,4 +1,4 @@
-"""Writes one part of a run of a rollup: on an executor, in one transaction, once.
+"""Writes one part of a run of a rollup, on an executor, in one transaction, once; and reads it.
 
 A task may run twice: tried again, or side by side on two machines. Each attempt writes rows of its own; the first that
 commits is the part, and the others leave nothing. Nor does an attempt that comes after its run was given up.
@@ -13,10 +13,13 @@ import psycopg
 from app.audit.rollup_runs import conninfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
     from uuid import UUID
 
 _WRITTEN: Final = "SELECT row_count FROM rollup_parts WHERE run_id = %s AND part = %s"
+_PARTS: Final = "SELECT part, row_count FROM rollup_parts WHERE run_id = %s"
+_READ: Final = "SELECT CAST(item AS text) FROM rollup_rows WHERE run_id = %s AND part = %s ORDER BY ordinal"
+_FETCHED: Final = 5_000
 _COPY: Final = "COPY rollup_rows (run_id, part, ordinal, entity_id, item) FROM STDIN"
 # Waits for nobody but another attempt that is about to commit, and for who gives the run up.
 _COMMIT: Final = """
@@ -66,3 +69,42 @@ def write_part(dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable
         if row is None:
             raise RunGoneError(f"Run {run_id} is not being made any more")
         return int(row[0])
+
+
+def check_parts(dsn: str, run_id: UUID, written: Mapping[int, int]) -> None:
+    """Make sure that a run has exactly these parts.
+
+    Args:
+        dsn: ``postgresql://...`` of the service's role.
+        run_id: The run.
+        written: The number of rows of each part, as :func:`write_part` returned it.
+
+    Raises:
+        RuntimeError: It has others.
+    """
+    with psycopg.connect(conninfo(dsn)) as connection:
+        found: dict[int, int] = dict(connection.execute(_PARTS, [run_id]).fetchall())
+    if found != written:
+        raise RuntimeError(
+            f"Run {run_id} has {sum(found.values())} rows in {len(found)} parts in Postgres, and"
+            f" {sum(written.values())} rows in {len(written)} parts were written"
+        )
+
+
+def read_part(dsn: str, run_id: UUID, part: int) -> Iterator[list[str]]:
+    """Return the items of a part in their order, as JSON, some thousands at a time.
+
+    Raises:
+        RunGoneError: It is not all there: the run was dropped meanwhile.
+        psycopg.Error: Postgres is away, or refuses.
+    """
+    with psycopg.connect(conninfo(dsn)) as connection:
+        left = connection.execute(_WRITTEN, [run_id, part]).fetchone()
+        missing = None if left is None else int(left[0])
+        with connection.cursor("items") as cursor:
+            cursor.execute(_READ, [run_id, part])
+            while rows := cursor.fetchmany(_FETCHED):
+                missing = None if missing is None else missing - len(rows)
+                yield [item for (item,) in rows]
+    if missing != 0:
+        raise RunGoneError(f"Run {run_id} was dropped while it was read")

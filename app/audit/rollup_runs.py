@@ -173,35 +173,25 @@ class RollupRuns:
             found = connection.execute("SELECT part FROM rollup_parts WHERE run_id = %s ORDER BY part", [run_id])
             return [row.part for row in found]
 
-    def complete(self, run_id: UUID, rows: int) -> RollupRun:
+    def complete(self, run_id: UUID) -> RollupRun:
         """Make a run visible, with all of its rows.
-
-        Args:
-            run_id: The run.
-            rows: How many rows were written, by those who wrote them.
 
         Raises:
             ConcurrentChangeError: The run is not being made any more: it was taken for abandoned.
-            RuntimeError: Postgres has another number of rows.
         """
-        for is_last in (False, True):
-            try:
-                return self._complete(run_id, rows)
-            except UnavailableError:
-                # The reply may be lost, and the run complete.
-                if is_last:
-                    raise
-        raise AssertionError("unreachable")
+        try:
+            return self._complete(run_id)
+        except UnavailableError:
+            # The reply may be lost, and the run complete.
+            return self._complete(run_id)
 
-    def _complete(self, run_id: UUID, rows: int) -> RollupRun:
+    def _complete(self, run_id: UUID) -> RollupRun:
         with self._connected() as connection:
             row = connection.execute(_COMPLETE, {"id": run_id}).fetchone()
             if row is None:
                 row = connection.execute(_FIND, [run_id]).fetchone()
                 if row is None or row.state != "complete":
                     raise ConcurrentChangeError(f"Run {run_id} was given up meanwhile; run it again")
-            if row.row_count != rows:
-                raise RuntimeError(f"Run {run_id} has {row.row_count} rows in Postgres, and {rows} were written")
             return run_of(row)
 
     def fail(self, run_id: UUID, error: str) -> None:

@@ -16,6 +16,8 @@ from typer.core import TyperGroup
 
 import app as package
 from app.cli import settings_errors
+from app.cli.options import ClusterName, SettingsFile
+from app.cli.rollup_commands import rollups
 from app.domain.facets import Tree
 from app.settings import ClientConfigsLayout, UnusableSettingsError
 
@@ -69,16 +71,6 @@ class ExportFormat(StrEnum):
 
 
 _ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
-
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--settings-file",
-        metavar="FILE",
-        help="The YAML file, as CONFPLANE_SETTINGS_FILE names it.",
-        show_default=False,
-    ),
-]
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
@@ -153,11 +145,6 @@ def migrate(settings_file: SettingsFile = None) -> None:
     from app.cli import migrate as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(settings_errors.load(settings_file)))
-
-
-ClusterName = Annotated[
-    str, typer.Option("--cluster", metavar="NAME", help="The cluster, by its name in the settings.")
-]
 
 
 @cli.command(
@@ -441,6 +428,9 @@ def move_layout(
 
     target = Tree.CONFIG if to is ClientConfigsLayout.SHARED else Tree.CLIENT_CONFIGS
     raise typer.Exit(command.move(settings_errors.load(settings_file), cluster, target, apply=apply, discard=discard))
+
+
+cli.add_typer(rollups)
 
 
 @cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")

@@ -18,6 +18,7 @@
     ├── UnauthenticatedError           31  no token, or one that is not valid
     ├── ForbiddenError                 31  a principal without the right
     ├── NotFoundError                  91  no such cluster, entity or change
+    │   └── ResultGoneError            91  a page of a result that later ones have replaced
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
     ├── FrozenError                    -1  a person froze the cluster's configs
     ├── LayoutMovingError              -1  the cluster's client configs are being moved to the other layout
@@ -197,6 +198,10 @@ class NotFoundError(ConfplaneError):
     """There is no such cluster, entity or change."""
 
     code = KafkaCode.RESOURCE_NOT_FOUND
+
+
+class ResultGoneError(NotFoundError):
+    """The result that a page token names is not kept any more."""
 
 
 class StaleControllerError(ConfplaneError):

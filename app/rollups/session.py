@@ -40,8 +40,7 @@ def session(
         RuntimeError: There is no Java.
     """
     use_this_python()
-    submitted = "SPARK_ENV_LOADED" in os.environ
-    if master is None and not submitted:
+    if master is None and not submitted():
         master = "local[*]"
     builder = SparkSession.Builder().appName(name)
     given = dict(_ALWAYS)
@@ -52,6 +51,11 @@ def session(
     for key, value in {**given, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def submitted() -> bool:
+    """Say whether spark-submit runs this process: it has started Java, and knows the master."""
+    return "SPARK_ENV_LOADED" in os.environ
 
 
 def use_this_python() -> None:

@@ -18,7 +18,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from app.audit import Database, PostgresRollups
-from app.audit.rollup_parts import RunGoneError, write_part
+from app.audit.rollup_parts import RunGoneError, check_parts, write_part
 from app.audit.rollup_runs import LOST, RollupRuns
 from app.domain.errors import ConcurrentChangeError, UnavailableError
 from app.services.rollups import RowQuery, RunState
@@ -78,10 +78,11 @@ def publish(
     run_id = uuid7()
     with runs.held(run_id):
         attempt = begin(runs, run_id, job, minutes=minutes)
-        rows = sum(
-            write_part(dsn, run_id, attempt, part, lines(run_id, part, items)) for part, items in enumerate(parts)
-        )
-        runs.complete(run_id, rows)
+        rows = {
+            part: write_part(dsn, run_id, attempt, part, lines(run_id, part, items)) for part, items in enumerate(parts)
+        }
+        check_parts(dsn, run_id, rows)
+        runs.complete(run_id)
     return run_id
 
 
@@ -115,7 +116,7 @@ async def test_a_run_is_seen_when_it_is_complete_and_all_at_once(
         assert found.current is None
         assert found.latest is not None
         assert found.latest.state is RunState.RUNNING
-        done = runs.complete(run_id, 4)
+        done = runs.complete(run_id)
     assert (done.state, done.rows, done.position) == (RunState.COMPLETE, 4, POSITION)
     assert done == await rollups.run("payments", "activity") == runs.current("activity")
     assert (await rollups.runs("payments"))["activity"].current == done
@@ -127,7 +128,7 @@ async def test_a_run_is_seen_when_it_is_complete_and_all_at_once(
     with runs.held(run_id):
         again = runs.begin(run_id, "activity", as_of=NOON, position={}, previous=None, principal="User:olga")
     assert again == done
-    assert runs.complete(run_id, 4) == done
+    assert runs.complete(run_id) == done
     runs.fail(run_id, "too late")
     assert await all_rows(rollups, run_id) == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
 
@@ -175,7 +176,7 @@ async def test_a_part_that_is_written_twice_counts_once(
             one.join(60)
         assert counts == [5, 5]
         assert count(migrated.owner_dsn, "rollup_rows") == 10
-        assert runs.complete(run_id, 10).rows == 10
+        assert runs.complete(run_id).rows == 10
     assert len(await all_rows(rollups, run_id)) == 10
 
 
@@ -191,13 +192,13 @@ def test_a_part_of_a_run_that_was_given_up_leaves_nothing(runs: RollupRuns, migr
         with pytest.raises(RunGoneError):
             write_part(migrated.service_dsn, run_id, attempt, 0, given_up())
         with pytest.raises(ConcurrentChangeError, match="given up"):
-            runs.complete(run_id, 1)
+            runs.complete(run_id)
         # The same run again, while a task of before is still about.
         assert begin(runs, run_id) == attempt + 1
         with pytest.raises(RunGoneError):
             write_part(migrated.service_dsn, run_id, attempt, 0, lines(run_id, 0, [{"n": 1}]))
         assert write_part(migrated.service_dsn, run_id, attempt + 1, 0, lines(run_id, 0, [{"n": 2}])) == 1
-        assert runs.complete(run_id, 1).error is None
+        assert runs.complete(run_id).error is None
     assert fetch(migrated.owner_dsn, "SELECT item FROM rollup_rows") == [({"n": 2},)]
 
 
@@ -206,9 +207,9 @@ def test_rows_that_are_missing_are_noticed(runs: RollupRuns, migrated: servers.D
     with runs.held(run_id):
         attempt = begin(runs, run_id)
         write_part(migrated.service_dsn, run_id, attempt, 0, lines(run_id, 0, [{"n": 1}]))
-        with pytest.raises(RuntimeError, match="has 1 rows in Postgres, and 2 were written"):
-            runs.complete(run_id, 2)
-    assert runs.current("activity") is None
+        check_parts(migrated.service_dsn, run_id, {0: 1})
+        with pytest.raises(RuntimeError, match="has 1 rows in 1 parts in Postgres, and 2 rows in 2 parts were written"):
+            check_parts(migrated.service_dsn, run_id, {0: 1, 1: 1})
 
 
 HOLDER = """
@@ -283,7 +284,7 @@ async def test_old_runs_go_and_what_is_of_use_stays(
     with runs.held(under_way):
         begin(runs, under_way, previous=made[0])
         assert set(runs.purge("activity")) == {made[1], *failed[:2]}
-        runs.complete(under_way, 0)
+        runs.complete(under_way)
     assert runs.purge("activity") == [made[0]]
     assert runs.purge("activity") == []
     left = {row[0] for row in fetch(migrated.owner_dsn, "SELECT id FROM rollup_runs")}
@@ -343,8 +344,8 @@ def test_a_lost_reply_to_the_last_step_is_asked_for_again(runs: RollupRuns, monk
     complete = RollupRuns._complete
     tries = []
 
-    def lost_once(self: RollupRuns, run_id: UUID, rows: int) -> Any:
-        done = complete(self, run_id, rows)
+    def lost_once(self: RollupRuns, run_id: UUID) -> Any:
+        done = complete(self, run_id)
         tries.append(done)
         if len(tries) == 1:
             raise UnavailableError("The connection was lost")
@@ -354,7 +355,7 @@ def test_a_lost_reply_to_the_last_step_is_asked_for_again(runs: RollupRuns, monk
         begin(runs, run_id)
         stack.callback(monkeypatch.undo)
         monkeypatch.setattr(RollupRuns, "_complete", lost_once)
-        assert runs.complete(run_id, 0) == tries[0] == tries[1]
+        assert runs.complete(run_id) == tries[0] == tries[1]
 
 
 def test_who_pages_through_a_large_run_reads_no_more_than_the_page(
@@ -366,7 +367,7 @@ def test_who_pages_through_a_large_run_reads_no_more_than_the_page(
         attempt = begin(runs, run_id)
         text = "".join(f"{run_id}\t0\t{n}\tuser={n}\t{{}}\n" for n in range(20_000)).encode()
         assert write_part(dsn, run_id, attempt, 0, [(text, 20_000)]) == 20_000
-        runs.complete(run_id, 20_000)
+        runs.complete(run_id)
     run(migrated.owner_dsn, "ANALYZE rollup_rows")
     for condition in ("", "AND entity_id = 'user=7'"):
         statement = f"""

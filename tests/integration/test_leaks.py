@@ -131,6 +131,8 @@ COMMANDS: Final = [
     ["layout", "move", "--to", "separate"],
     ["layout", "move", "--to", "separate", "--apply"],
     ["secrets", "rotate", "--all"],
+    ["rollups", "run", "--master", "local[1]", "all"],
+    ["rollups", "show", "--json", "activity"],
 ]
 WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}
 """The service's own log is searched; of configs these know nothing."""
@@ -248,6 +250,9 @@ def test_the_search_looks_where_it_should(evidence: Evidence) -> None:
     assert "REENCODE" in evidence.said["table intent_entities"]
     assert any(KEY in text for where, text in evidence.said.items() if "read, full" in where)
     assert KEY in evidence.said["confplane export --format properties --broker 0"]
+    assert KEY in evidence.said["confplane rollups show --json activity"]
+    assert KEY in evidence.said["table rollup_rows"]
+    assert any(KEY in text for where, text in evidence.said.items() if "/rollups/activity" in where)
     assert "default" in evidence.said["the log"]
     assert "brokers/0" in evidence.said["/config/changes"]
     probe = "Bearer " + evidence.planted.texts["admin token"]

@@ -1,0 +1,109 @@
+"""The wire forms of rollups; those of the rows follow from the columns that the domain tells."""
+
+from typing import Any, Literal
+
+from pydantic import Field, create_model
+
+from app.api import patterns
+from app.api.schemas import AnswerModel, Revision, Time
+from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
+from app.services.rollups import RunState
+
+_RUN_ID: Any = Field(pattern=patterns.CHANGE_ID, description="UUIDv7 of the run")
+_PYTHON: dict[ColumnType, Any] = {
+    ColumnType.STRING: str,
+    ColumnType.INT: int,
+    ColumnType.LONG: int,
+    ColumnType.DOUBLE: float,
+    ColumnType.BOOLEAN: bool,
+    ColumnType.DATE: str,
+    ColumnType.TIMESTAMP: Time,
+    ColumnType.TEXTS: list[str],
+}
+
+
+class RollupRevisions(AnswerModel):
+    """Which states of the cluster went in."""
+
+    floor: Revision | None = Field(
+        description="What committed up to it is in every znode as read; null where none were read"
+    )
+    horizon: Revision | None = Field(
+        description="What committed up to it has its change in the trail as read; null where no znodes were read"
+    )
+    watermark: Revision | None = Field(
+        description="Up to which what others wrote was accounted for; null where nobody records it"
+    )
+
+
+class RollupRunData(AnswerModel):
+    """A complete run."""
+
+    id: str = _RUN_ID
+    as_of: Time = Field(description="The moment that its rows tell of")
+    started_at: Time
+    finished_at: Time
+    principal: str = Field(description="Who ran it")
+    rows: int = Field(ge=0, description="How many rows there are in all")
+    revisions: RollupRevisions
+    previous: str | None = Field(
+        pattern=patterns.CHANGE_ID, description="The run that it was built on; null where it began at the beginning"
+    )
+
+
+class RollupAttempt(AnswerModel):
+    """The last attempt at a run, however it ended."""
+
+    id: str = _RUN_ID
+    state: Literal[tuple(RunState)] = Field(  # type: ignore[valid-type]  # the values of the enumeration
+        description="lost: its process is gone; the next run cleans up behind it"
+    )
+    as_of: Time
+    started_at: Time
+    finished_at: Time | None
+    principal: str
+    error: str | None = Field(description="Of a failed one: why")
+
+
+class RollupSummary(AnswerModel):
+    """A rollup, its current run, and the last attempt at one."""
+
+    name: Literal[tuple(ROLLUPS)]  # type: ignore[valid-type]  # the names that there are
+    question: str = Field(description="What it answers")
+    run: RollupRunData | None = Field(description="Where its rows come from; null where it was never run")
+    last_attempt: RollupAttempt | None
+
+
+class RollupList(AnswerModel):
+    """All rollups."""
+
+    items: list[RollupSummary]
+
+
+def title(rollup: Rollup) -> str:
+    """Return the name of a rollup as part of a name in camel case."""
+    return rollup.name.capitalize()
+
+
+def _row_type(column: Column) -> Any:
+    kind = Revision if column.is_revision else _PYTHON[column.type]
+    extra: dict[str, Any] | None = {"format": "date"} if column.type is ColumnType.DATE else None
+    return (kind | None if column.nullable else kind), Field(description=column.description, json_schema_extra=extra)
+
+
+def _page(rollup: Rollup) -> type[AnswerModel]:
+    fields: dict[str, Any] = {column.name: _row_type(column) for column in rollup.columns}
+    row = create_model(f"{title(rollup)}Row", __base__=AnswerModel, __doc__="One row.", **fields)
+    page: type[AnswerModel] = create_model(
+        f"{title(rollup)}Rollup",
+        __base__=AnswerModel,
+        __doc__=rollup.question,
+        run=(RollupRunData, ...),
+        items=(list[row], ...),
+        next_page_token=(str | None, ...),
+    )
+    return page
+
+
+PAGES: dict[str, type[AnswerModel]] = {name: _page(rollup) for name, rollup in ROLLUPS.items()}
+"""The form of a page of each rollup's rows."""

@@ -1,0 +1,172 @@
+"""Rollups: what Spark found about the whole cluster, and the runs that it comes from."""
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import docs, patterns, rollup_schemas, views
+from app.api.context import ClusterDep, CommonDep, ServicesDep
+from app.api.docs import problems_of
+from app.api.preconditions import not_modified
+from app.api.responses import PreparedResponse, consistency_headers, json_response, number
+from app.api.routes import StrictRoute
+from app.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
+from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
+from app.services.rollups import Place, RollupRun, RowQuery, item_of, never_run, selection
+
+router = APIRouter(prefix="/v1/clusters/{cluster}/rollups", tags=["rollups"], route_class=StrictRoute)
+
+_TOKEN = re.compile(patterns.ROW_TOKEN)
+_INT64 = 2**63
+_FORMS: dict[ColumnType, dict[str, Any]] = {
+    ColumnType.INT: {"type": "integer", "minimum": -_INT64, "maximum": _INT64 - 1},
+    ColumnType.LONG: {"type": "integer", "minimum": -_INT64, "maximum": _INT64 - 1},
+    ColumnType.DOUBLE: {"type": "number"},
+    ColumnType.BOOLEAN: {"type": "boolean"},
+    ColumnType.DATE: {"format": "date"},
+    ColumnType.TIMESTAMP: {"format": "date-time"},
+}
+_CONTAINS = "; rows that have this one among theirs"
+
+
+@router.get(
+    "",
+    operation_id="listRollups",
+    summary="What there is, and from when",
+    response_model=rollup_schemas.RollupList,
+    responses=problems_of(400, 404, 503),
+)
+async def list_rollups(request: Request, cluster: ClusterDep, services: ServicesDep, _: CommonDep) -> Response:
+    """Every rollup with its current run, which is the complete one that tells of the latest moment."""
+    found = await services.rollups.runs(cluster.name)
+    items = []
+    for rollup in ROLLUPS.values():
+        runs = found.get(rollup.name)
+        items.append(
+            {
+                "name": rollup.name,
+                "question": rollup.question,
+                "run": None if runs is None or runs.current is None else views.rollup_run(runs.current),
+                "lastAttempt": None if runs is None or runs.latest is None else views.rollup_attempt(runs.latest),
+            }
+        )
+    return json_response(request, {"items": items})
+
+
+async def _get(rollup: Rollup, given: Mapping[str, Any]) -> Response:
+    """Answer a page of a rollup's rows; ``given`` has the parameters of :func:`_signature`."""
+    request: Request = given["request"]
+    cluster, services = given["cluster"], given["services"]
+    wanted = selection(
+        rollup,
+        {column.member: given[column.name] for column in rollup.columns if given[column.name] is not None},
+    )
+    run_id, after = _parse(given["page_token"])
+    run: RollupRun | None = await services.rollups.run(cluster.name, rollup.name, run_id)
+    if run is None:
+        raise NotFoundError(never_run(cluster.name, rollup.name)) if run_id is None else _gone(run_id)
+    etag = f'"{run.id}"'
+    if not_modified(given["if_none_match"], etag):
+        return PreparedResponse(b"", {"etag": etag, **consistency_headers(cluster.store)}, status=304)
+    page = await services.rollups.rows(RowQuery(run.id, given["page_size"], wanted.entity_id, wanted.members, after))
+    if page is None:
+        raise _gone(run.id)
+    rows, place = page
+    doubles = [column.member for column in rollup.columns if column.type is ColumnType.DOUBLE]
+    items = [item_of(rollup, row) for row in rows]
+    for item in items:
+        item |= {name: number(item[name]) for name in doubles}
+    body = {
+        "run": views.rollup_run(run),
+        "items": items,
+        "nextPageToken": None if place is None else f"{run.id}.{place[0]}.{place[1]}",
+    }
+    return json_response(request, body, headers={"ETag": etag})
+
+
+def _gone(run_id: UUID) -> ResultGoneError:
+    return ResultGoneError(
+        f"The rows of run {run_id} are not kept any more: later runs took its place; begin again without pageToken",
+        pointer="pageToken",
+    )
+
+
+def _parse(token: str | None) -> tuple[UUID | None, Place | None]:
+    if token is None:
+        return None, None
+    if not _TOKEN.fullmatch(token):
+        raise InvalidRequestError(f"pageToken is not one that this API gave: {token[:100]!a}", pointer="pageToken")
+    run_id, part, ordinal = token.split(".")
+    return UUID(run_id), (int(part), int(ordinal))
+
+
+def _filter(rollup: Rollup, column: Column) -> Any:
+    """Return the parameter that filters by a column. It comes as text, and is read by its column's type."""
+    form = dict(_FORMS.get(column.type, {}))
+    if column.is_revision:
+        form = {"pattern": patterns.REVISION}
+    elif column.name == rollup.entity:
+        form = {"pattern": patterns.ROLLUP_ID}
+    description = column.description + (_CONTAINS if column.type is ColumnType.TEXTS else "")
+    return Annotated[str | None, Query(alias=column.member, description=description, json_schema_extra=form)]
+
+
+def _signature(rollup: Rollup) -> inspect.Signature:
+    """Return the parameters of a rollup's operation: what all have, and a filter for each column."""
+    token = Query(
+        alias="pageToken",
+        description="nextPageToken of the page before; all pages are of one run",
+        json_schema_extra={"pattern": patterns.ROW_TOKEN},
+    )
+    none_match = Header(alias="If-None-Match", description=docs.IF_NONE_MATCH_READ["description"])
+    parameters: dict[str, tuple[Any, Any]] = {
+        "request": (Request, inspect.Parameter.empty),
+        "cluster": (ClusterDep, inspect.Parameter.empty),
+        "services": (ServicesDep, inspect.Parameter.empty),
+        "common": (CommonDep, inspect.Parameter.empty),
+        **{column.name: (_filter(rollup, column), None) for column in rollup.columns},
+        "page_size": (Annotated[int, Query(alias="pageSize", ge=1, le=1000)], 100),
+        "page_token": (Annotated[str | None, token], None),
+        "if_none_match": (Annotated[str | None, none_match], None),
+    }
+    return inspect.Signature(
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+            for name, (annotation, default) in parameters.items()
+        ]
+    )
+
+
+def _add(rollup: Rollup) -> None:
+    async def get(**given: Any) -> Response:
+        return await _get(rollup, given)
+
+    get.__signature__ = _signature(rollup)  # type: ignore[attr-defined]  # what inspect looks for
+    router.add_api_route(
+        f"/{rollup.name}",
+        get,
+        operation_id=f"getRollup{rollup_schemas.title(rollup)}",
+        summary=rollup.question,
+        description="The rows of the current run, in the order of "
+        + ", ".join(f"`{column.member}`" for name in rollup.key for column in rollup.columns if column.name == name)
+        + ". Filters are exact, and may be given together; a page of a filtered list may be short, and even empty, and"
+        " yet have a `nextPageToken`. 404 where it was never run: no rows would mean something else.",
+        response_model=rollup_schemas.PAGES[rollup.name],
+        responses={304: {"description": "Not modified"}, **problems_of(400, 404, 410, 503)},
+    )
+
+
+for _each in ROLLUPS.values():
+    _add(_each)
+
+
+@router.get("/{name}", include_in_schema=False)
+async def unknown(name: str, _: ClusterDep, __: CommonDep) -> Response:
+    """Say which rollups there are."""
+    raise NotFoundError(f"There is no rollup {name[:100]!a}; there are: {', '.join(ROLLUPS)}")

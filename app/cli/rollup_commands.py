@@ -1,0 +1,189 @@
+"""The subcommands of ``confplane rollups`` and their help. What they need is imported when they run."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from app.cli import settings_errors
+from app.cli.options import ClusterName, SettingsFile
+from app.domain.rollups import ROLLUPS
+
+_FAILED = 1
+
+rollups = typer.Typer(
+    name="rollups",
+    help="Questions about a whole cluster and all of its history, answered by Spark.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.values())
+
+
+@rollups.command(
+    help="Run one rollup, or all of them, and publish what they find.\n\n"
+    f"{_JOBS}\n\n"
+    "Rows go to Postgres, where `confplane rollups show` and the API's `/rollups` answer from. They are seen once"
+    " all are there; until then the last complete run is. Of several, the one that tells of the latest moment is"
+    " current.\n\n"
+    "It may be run at any time, also while the service runs, and twice at once. A run that was killed is cleaned up by"
+    " the next. It reads Postgres and ZooKeeper directly, by the service's own settings. Needs a Java runtime, version"
+    " 17 or later, and the extra `spark`.",
+    epilog="Examples:\n\n"
+    "    confplane rollups run all --cluster payments\n\n"
+    "    confplane rollups run quotas --cluster payments --capacity broker.yaml\n\n"
+    "    confplane rollups run activity --cluster payments --since 2026-01-01\n\n"
+    "    confplane rollups run all --cluster payments --master spark://spark:7077 --output s3a://lake/confplane\n\n"
+    "Exit codes: 0 all were published; 1 not all were; 2 the settings or the options are not valid.",
+)
+def run(  # noqa: PLR0913 - one argument an option is typer's way
+    name: Annotated[str, typer.Argument(metavar="NAME|all", help="Which rollup.", show_default=False)],
+    cluster: ClusterName,
+    *,
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The Spark master.", show_default="local[*], or what spark-submit was told"),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATE",
+            help="Count anew from this day on (UTC), and keep what the current run has of the days before.",
+            show_default="from where the current run ends",
+        ),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Count all anew, from the beginning.")] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="The moment to tell of, such as 2026-01-31T12:00:00Z. Rollups that look at ZooKeeper, which has no"
+            " past, can't tell of any but now.",
+            show_default="now",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Write Parquet too, below this path on any file system that Hadoop knows: PATH/CLUSTER/NAME/RUN.",
+            show_default=False,
+        ),
+    ] = None,
+    capacity: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="YAML: quota key to what one broker can bear, as in `producer_byte_rate: 125000000`. For `quotas`.",
+            show_default=False,
+        ),
+    ] = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Run rollups; the help is above."""
+    names = list(ROLLUPS) if name == "all" else [name]
+    _known(name, *ROLLUPS, "all")
+    if since is not None and full:
+        raise typer.BadParameter("Give either --since or --full", param_hint="--since")
+    day, moment = _day(since), _moment(as_of)
+    settings = settings_errors.load(settings_file)
+    try:
+        from app.cli import rollups as command  # noqa: PLC0415 - Spark comes with the extra only
+    except ModuleNotFoundError as error:
+        _missing("run", error)
+    wanted = command.Wanted(
+        names, master=master, since=day, full=full, as_of=moment, output=output, capacity=_capacity(capacity)
+    )
+    raise typer.Exit(command.run(settings, cluster, wanted))
+
+
+@rollups.command(
+    epilog="Examples:\n\n"
+    "    confplane rollups show integrity --cluster payments\n\n"
+    "    confplane rollups show activity --cluster payments --where principal=User:admin --where day=2026-01-31\n\n"
+    "    confplane rollups show quotas --cluster payments --limit 0 --json > quotas.jsonl\n\n"
+    "Exit codes: 0 shown; 1 it was never run, or Postgres is away; 2 the settings or the options are not valid.",
+)
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which rollup.", show_default=False)],
+    cluster: ClusterName,
+    *,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=VALUE", help="Only rows with this value; may be given several times.", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Most rows; 0 for all.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, as the API has them.")] = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Print the current result of a rollup, and the run that it comes from. Needs no Spark."""
+    _known(name, *ROLLUPS)
+    filters = dict(_pair(each) for each in where or [])
+    from app.cli import show_rollup as command  # noqa: PLC0415 - see the module's docstring
+
+    settings = settings_errors.load(settings_file)
+    raise typer.Exit(command.run(settings, cluster, ROLLUPS[name], filters, limit=limit or None, as_json=as_json))
+
+
+def _known(name: str, *names: str) -> None:
+    if name not in names:
+        raise typer.BadParameter(f"{name!r} is none; there are: {', '.join(names)}", param_hint="NAME")
+
+
+def _pair(given: str) -> tuple[str, str]:
+    column, equals, value = given.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{given!r} is not of the form COLUMN=VALUE", param_hint="--where")
+    return column, value
+
+
+def _day(given: str | None) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        found = date.fromisoformat(given)
+    except ValueError:
+        raise typer.BadParameter("not a date such as 2026-01-31", param_hint="--since") from None
+    return datetime(found.year, found.month, found.day, tzinfo=UTC)
+
+
+def _moment(given: str | None) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        found = datetime.fromisoformat(given)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise typer.BadParameter("not a time with its offset, such as 2026-01-31T12:00:00Z", param_hint="--as-of")
+
+
+def _capacity(path: Path | None) -> dict[str, float]:
+    """Read what a broker can bear, by quota key."""
+    if path is None:
+        return {}
+    import yaml  # noqa: PLC0415 - see the module's docstring
+
+    from app.domain.rollups import capacity  # noqa: PLC0415 - see the module's docstring
+
+    try:
+        return capacity(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
+        raise typer.BadParameter(f"{path}: {' '.join(str(error).split())}", param_hint="--capacity") from None
+
+
+def _missing(command: str, error: ModuleNotFoundError) -> NoReturn:
+    missing = (error.name or "").partition(".")[0]
+    typer.echo(f"`confplane rollups {command}` needs {missing}: pip install 'confplane[spark]'", err=True)
+    raise typer.Exit(_FAILED)

@@ -1,0 +1,201 @@
+"""``confplane rollups run``: run rollups on Spark, with a bar of what it is at and a table of what came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from uuid_utils.compat import uuid7
+
+from app.audit.rollup_runs import RollupRuns
+from app.cli import callers
+from app.devstack.errors import DevStackError
+from app.devstack.java import find_java
+from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
+from app.rollups.errors import SparkFailedError, spark_told
+from app.rollups.jobs import JOBS
+from app.rollups.progress import tasks_of
+from app.rollups.reading import NotInReadingError, read
+from app.rollups.runner import Wishes, runner
+from app.rollups.session import session, submitted
+from app.wiring import origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from app.rollups.progress import Tasks
+    from app.rollups.runner import Finished, Runner
+    from app.settings import Settings
+
+_REFRESH_S: Final = 0.25
+_WIDTH: Final = 140
+"""Of what is not printed to a terminal."""
+_LOGGING: Final = Path(__file__).parents[1] / "rollups" / "log4j2.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be run, and how: the options of the command."""
+
+    names: Sequence[str]
+    master: str | None = None
+    since: datetime | None = None
+    full: bool = False
+    as_of: datetime | None = None
+    output: str | None = None
+    capacity: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How one job ended: with a run, or without one for a reason."""
+
+    name: str
+    finished: Finished | None = None
+    why_not: str = ""
+    is_refused: bool = False
+    """What was asked for can't be done, and nothing is wrong."""
+
+
+def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
+    """Run the jobs, print what came of them, and return the exit code."""
+    try:
+        source = origin(settings, cluster)
+        # Before Java is started: nothing can be done without.
+        RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
+        with spark_told():
+            spark = _spark(settings, wanted.master)
+        with read(spark, source, as_of=wanted.as_of) as reading, runner(spark, reading, settings.postgres.dsn) as made:
+            ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")
+    except (NotFoundError, ValueError) as error:
+        return _not_run(error, callers.INVALID)
+    except (ConfplaneError, DevStackError) as error:
+        return _not_run(error, callers.FAILED)
+    except (SparkFailedError, RuntimeError) as error:
+        if settings.log_level == "debug":
+            raise
+        return _not_run(_told(error), callers.FAILED)
+    _show(ended)
+    if all(each.finished for each in ended):
+        return callers.DONE
+    return callers.INVALID if len(ended) == 1 and ended[0].is_refused else callers.FAILED
+
+
+def _spark(settings: Settings, master: str | None) -> Any:
+    if submitted():
+        return session(master)
+    find_java()
+    quiet = {} if settings.log_level == "debug" else {"spark.log.level": "ERROR"}
+    options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    return session(master, settings={"spark.driver.extraJavaOptions": options, **quiet})
+
+
+def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, traceback: bool) -> list[_Ended]:
+    wishes = Wishes(
+        callers.caller("").principal,
+        full=wanted.full,
+        since=wanted.since,
+        capacity=wanted.capacity,
+        output=wanted.output,
+    )
+    ended = []
+    for number, name in enumerate(wanted.names, 1):
+        run_id = uuid7()
+        with _followed(partial(watch, run_id), f"{name} ({number} of {len(wanted.names)})"):
+            try:
+                ended.append(_Ended(name, made.run(JOBS[name], wishes, run_id=run_id)))
+            except NotInReadingError as error:
+                ended.append(_Ended(name, why_not=str(error), is_refused=True))
+            except UnavailableError:
+                raise
+            except (ConfplaneError, SparkFailedError) as error:
+                if traceback:
+                    raise
+                ended.append(_Ended(name, why_not=_told(error)))
+    return ended
+
+
+@contextmanager
+def _followed(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
+    """Show a bar on standard error, where that is a terminal, while a job runs."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TimeElapsedColumn(),
+    )
+    done = threading.Event()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=None)
+
+        def follow() -> None:
+            while not done.wait(_REFRESH_S):
+                tasks = watch()
+                if tasks.known:
+                    progress.update(task, completed=tasks.done, total=tasks.known)
+
+        follower = threading.Thread(target=follow, name="progress", daemon=True)
+        if console.is_terminal:
+            follower.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if console.is_terminal:
+                follower.join()
+
+
+def _show(ended: Sequence[_Ended]) -> None:
+    """Print a row for each job; the reasons of those that were not published stand below it, on standard error."""
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("rollup", "left"), ("rows", "right"), ("seconds", "right"), ("run", "left"), ("", "left")):
+        table.add_column(name, justify=justify, no_wrap=bool(name))  # type: ignore[arg-type]  # the words of rich
+    for each in ended:
+        found = each.finished
+        if found is None:
+            table.add_row(each.name, "-", "-", "-", "not run" if each.is_refused else "failed")
+        else:
+            table.add_row(each.name, f"{found.run.rows:,}", f"{found.seconds:.1f}", str(found.run.id), _note(found))
+    console.print(table)
+    for each in ended:
+        if each.finished is not None and each.finished.path is not None:
+            typer.echo(f"{each.name}: {each.finished.path}")
+    for each in ended:
+        if each.finished is None:
+            typer.echo(f"{each.name}: {each.why_not}", err=True)
+
+
+def _note(found: Finished) -> str:
+    notes = []
+    if not found.is_current:
+        notes.append("not current: another tells of a later moment")
+    if found.run.previous is not None:
+        notes.append("built on the run before")
+    return "; ".join(notes)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, ConfplaneError):
+        return str(error)
+    return f"{error} (CONFPLANE_LOG_LEVEL=debug shows more)"
+
+
+def _not_run(why: object, code: int) -> int:
+    typer.echo(f"Not run: {why}", err=True)
+    return code

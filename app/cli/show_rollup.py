@@ -1,0 +1,109 @@
+"""``confplane rollups show``: the current result of a rollup."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.audit import Database, PostgresRollups
+from app.cli import callers
+from app.domain.errors import NotFoundError
+from app.domain.numbers import plain_number
+from app.services.rollups import RowQuery, item_of, never_run, selection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from app.domain.rollups import Rollup
+    from app.services.rollups import Place, RollupRun, Selection
+    from app.settings import Settings
+
+_PAGE: Final = 1_000
+_WIDTH: Final = 200
+"""Of what is not printed to a terminal."""
+
+
+def run(
+    settings: Settings, cluster: str, rollup: Rollup, filters: Mapping[str, str], *, limit: int | None, as_json: bool
+) -> int:
+    """Print the rows that fit, at most so many, and return the exit code."""
+    return callers.run(_show(settings, cluster, rollup, filters, limit=limit, as_json=as_json), "Not shown")
+
+
+async def _show(
+    settings: Settings, cluster: str, rollup: Rollup, filters: Mapping[str, str], *, limit: int | None, as_json: bool
+) -> int:
+    if cluster not in settings.clusters:
+        raise NotFoundError(
+            f"The settings have no cluster {cluster!r}; they have: {', '.join(sorted(settings.clusters))}"
+        )
+    wanted = selection(rollup, filters)
+    database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
+    try:
+        results = PostgresRollups(database)
+        found = await results.run(cluster, rollup.name)
+        if found is None:
+            typer.echo(never_run(cluster, rollup.name), err=True)
+            return callers.FAILED
+        items = [item async for item in _rows(results, found, wanted, None if limit is None else limit + 1)]
+    finally:
+        await database.close()
+    shown = items if limit is None else items[:limit]
+    if as_json:
+        for item in shown:
+            typer.echo(orjson.dumps(item_of(rollup, item)).decode())
+    else:
+        _print(rollup, shown)
+    more = "; there are more, see --limit" if len(items) > len(shown) else ""
+    typer.echo(
+        f"{len(shown)} of {found.rows} rows{more}. As of {found.as_of:%Y-%m-%d %H:%M:%S} UTC, run {found.id} by"
+        f" {found.principal}",
+        err=as_json,
+    )
+    return callers.DONE
+
+
+async def _rows(
+    results: PostgresRollups, run: RollupRun, wanted: Selection, most: int | None
+) -> AsyncIterator[dict[str, Any]]:
+    after: Place | None = None
+    left = most
+    while left is None or left > 0:
+        size = _PAGE if left is None else min(_PAGE, left)
+        page = await results.rows(RowQuery(run.id, size, wanted.entity_id, wanted.members, after))
+        if page is None:
+            raise NotFoundError(f"Run {run.id} was replaced and dropped meanwhile; try again")
+        items, after = page
+        for item in items:
+            yield item
+        if after is None:
+            return
+        left = None if left is None else left - len(items)
+
+
+def _print(rollup: Rollup, items: list[dict[str, Any]]) -> None:
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in rollup.columns:
+        table.add_column(column.name, overflow="fold", justify="right" if column.is_number else "left")
+    for item in items:
+        table.add_row(*[_cell(item[column.name]) for column in rollup.columns])
+    console.print(table)
+
+
+def _cell(value: Any) -> Text:
+    # Text, since names may look like markup.
+    if value is None:
+        return Text("-", style="dim")
+    if isinstance(value, list):
+        return Text(" ".join(value))
+    if isinstance(value, float):
+        return Text(plain_number(value))
+    return Text(str(value).lower() if isinstance(value, bool) else str(value))

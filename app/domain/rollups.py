@@ -1,0 +1,211 @@
+"""What the rollups tell, column by column: what the API and the commands need to know of them, free of Spark.
+
+A test holds these equal to what the jobs return (app/rollups/jobs); what a column means exactly stands there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from app.domain.entities import EntityType
+from app.domain.quotas import QUOTA_KEYS
+
+
+class ColumnType(StrEnum):
+    """What a column holds; names are Spark's."""
+
+    STRING = "string"
+    INT = "int"
+    LONG = "bigint"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TEXTS = "array<string>"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column."""
+
+    name: str
+    """Of the job; snake_case."""
+    type: ColumnType
+    description: str
+    nullable: bool = False
+
+    @property
+    def member(self) -> str:
+        """The name in JSON; camelCase."""
+        first, *rest = self.name.split("_")
+        return first + "".join(part.capitalize() for part in rest)
+
+    @property
+    def is_revision(self) -> bool:
+        """Whether it holds zxids: 64 bits, which JSON's readers may not hold."""
+        return self.type is ColumnType.LONG and self.name.endswith("revision")
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers."""
+        return self.type in {ColumnType.INT, ColumnType.LONG, ColumnType.DOUBLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    """One job."""
+
+    name: str
+    question: str
+    """What it answers."""
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    """Columns that tell rows apart, in the order in which rows are listed."""
+    entity: str | None = None
+    """The column by which the rows of an entity are found at once."""
+
+
+def _text(name: str, description: str, *, nullable: bool = False) -> Column:
+    return Column(name, ColumnType.STRING, description, nullable)
+
+
+def _count(name: str, description: str) -> Column:
+    return Column(name, ColumnType.LONG, description)
+
+
+_COMPATIBILITY: Final = Rollup(
+    "compatibility",
+    "Which configs does the software of each client support, and when was it seen?",
+    (
+        _text("entity_id", "Who registered: `user=alice,client-id=billing`, or `user=alice` without a client-id"),
+        _text("software_name", "As the client gave it"),
+        _text("software_version", "As the client gave it"),
+        Column("supported_configs", ColumnType.TEXTS, "What at least one client of it supports, sorted"),
+        Column("common_configs", ColumnType.TEXTS, "What all clients of it support, sorted"),
+        Column("first_seen", ColumnType.TIMESTAMP, "UTC"),
+        Column("last_seen", ColumnType.TIMESTAMP, "UTC, at a day's resolution"),
+    ),
+    key=("entity_id", "software_name", "software_version"),
+    entity="entity_id",
+)
+_DRIFT: Final = Rollup(
+    "drift",
+    "Which values of a config are in force across brokers, and across topics, and who deviates from most?",
+    (
+        _text("entity_type", "`broker` or `topic`"),
+        _text("config_key", "The config"),
+        Column("rank", ColumnType.INT, "1 is what most have; all others deviate"),
+        _text("state", "`value`, `secret`, or `none` where there is no value at all"),
+        _text("value", "In the form of its type; null unless `state` is `value`", nullable=True),
+        _text("fingerprint", "Of a secret, keyed", nullable=True),
+        _count("entities", "How many brokers or topics have it in force"),
+        _count("own", "How many of these set it themselves"),
+        _count("total", "How many brokers or topics there are"),
+        Column("examples", ColumnType.TEXTS, "Ids of some of those that deviate"),
+    ),
+    key=("entity_type", "config_key", "rank"),
+)
+_IMPACT: Final = Rollup(
+    "impact",
+    "If a default were changed: who would see another value, and who has an entry of its own?",
+    (
+        _text("facet", "`client-quotas`, `client-configs` or `configs`"),
+        _text("default_id", "The default: `user`, `client-id`, `user,client-id`, `user=alice,client-id`, `broker`..."),
+        _text("config_key", "The config or quota"),
+        _text("value", "What is set there now; null where nothing is, and for a secret", nullable=True),
+        _count("affected", "Registered clients, or brokers, that would see another value"),
+        _count("overridden", "Those that would not, because of an entry that counts before this one"),
+        _count("unsupported", "Of the affected, those that have registered no support for the key"),
+        Column("examples", ColumnType.TEXTS, "Ids of some of the affected"),
+    ),
+    key=("facet", "default_id", "config_key"),
+    entity="default_id",
+)
+_QUOTAS: Final = Rollup(
+    "quotas",
+    "Which quotas does each registered client have, and what do they come to together?",
+    (
+        _text("config_key", "The quota; byte rates are bytes per second, `request_percentage` percent of one thread"),
+        _text("entity_id", "The client; empty in the row of the whole cluster"),
+        Column(
+            "value",
+            ColumnType.DOUBLE,
+            "Null where it is unlimited; of the cluster the sum of all budgets",
+            nullable=True,
+        ),
+        Column("level", ColumnType.INT, "1 to 8 as KIP-55 counts them: where it comes from", nullable=True),
+        _text("source", "The id of the entry that it comes from", nullable=True),
+        _text("budget", "Who draws on one and the same quota", nullable=True),
+        _count("clients", "How many clients: 1, or all"),
+        _count("unlimited", "How many of them have no quota"),
+        _count("unreadable", "How many have one whose stored value is no number"),
+        _count("budgets", "How many quotas the sum is over"),
+        Column("capacity", ColumnType.DOUBLE, "What one broker can bear, as given to the run", nullable=True),
+        Column("share", ColumnType.DOUBLE, "value / capacity; above 1 more is promised than there is", nullable=True),
+    ),
+    key=("config_key", "entity_id"),
+    entity="entity_id",
+)
+_ACTIVITY: Final = Rollup(
+    "activity",
+    "Who changes what, how often, and how often is it taken back?",
+    (
+        Column("day", ColumnType.DATE, "The UTC date on which the changes began"),
+        _text("principal", "Who asked for them; `External:unknown` for what was written past this service"),
+        _text("kind", "`change`, or `external`"),
+        _text("entity_type", "`user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes"),
+        _text("config_key", "The config or quota; empty for changes that altered none"),
+        _count("committed", "Changes that were applied"),
+        _count("rejected", "Changes that were not"),
+        _count("open", "Changes that have no outcome yet"),
+        _count("reverts", "Of the committed ones, those that set the key back to what it was within a week before"),
+    ),
+    key=("day", "principal", "kind", "entity_type", "config_key"),
+)
+_INTEGRITY: Final = Rollup(
+    "integrity",
+    "Does the trail, folded up, come to what ZooKeeper holds? One row per mismatch.",
+    (
+        _text("tree", "`/config` or `/confplane/client-configs`"),
+        _text("entity_id", "Whose znode"),
+        _text("kind", "`no_trail`, `no_znode`, `content`, `version`, `gap` or `state`"),
+        _text("config_key", "Of `content` the key; empty otherwise"),
+        Column("trail_revision", ColumnType.LONG, "Of the last change that counts; 0 where there is none"),
+        _text("change_id", "Of that change", nullable=True),
+        _text("expected", "Of `content`, the value by the trail", nullable=True),
+        _text("found", "Of `content`, the value in ZooKeeper", nullable=True),
+        Column("trail_version", ColumnType.INT, "The znode's version by the trail", nullable=True),
+        Column("version", ColumnType.INT, "The znode's version as it is", nullable=True),
+        Column("znode_revision", ColumnType.LONG, "The znode's mzxid", nullable=True),
+        Column("pending", ColumnType.BOOLEAN, "It may go away by itself"),
+    ),
+    key=("tree", "entity_id", "kind", "config_key", "trail_revision"),
+    entity="entity_id",
+)
+
+ROLLUPS: Final = {each.name: each for each in (_COMPATIBILITY, _DRIFT, _IMPACT, _QUOTAS, _ACTIVITY, _INTEGRITY)}
+"""By name, in the order in which they are run and listed."""
+
+_OF_CLIENTS: Final = [name for name, key in QUOTA_KEYS.items() if (EntityType.USER,) in key.kinds]
+
+
+def capacity(given: object) -> dict[str, float]:
+    """Read what one broker can bear, by quota key and in the quota's unit.
+
+    Raises:
+        ValueError: It is no map of quota keys to numbers above zero.
+    """
+    if not isinstance(given, dict):
+        form = "this must be a map of quota keys to numbers, such as producer_byte_rate: 125000000"
+        raise ValueError(form)  # noqa: TRY004 - it is what a person wrote
+    found: dict[str, float] = {}
+    for key, value in given.items():
+        if key not in _OF_CLIENTS:
+            raise ValueError(f"{key!r} is no quota of clients; there are: {', '.join(_OF_CLIENTS)}")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not 0 < value < float("inf"):
+            raise ValueError(f"{key}: {value!r} is not a number above zero")
+        found[key] = float(value)
+    return found

@@ -1,0 +1,18 @@
+"""``confplane rollups`` for spark-submit, which runs a file: ``spark-submit .../app/rollups/__main__.py run all ...``.
+
+Also as ``python -m app.rollups``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if not __package__:
+    # Run as a file: what is to be found is the package, and not the modules beside this one.
+    sys.path[0] = str(Path(__file__).parents[2])
+
+from app.cli.commands import cli
+
+if __name__ == "__main__":
+    cli(["rollups", *sys.argv[1:]], prog_name="confplane")

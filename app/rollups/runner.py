@@ -1,0 +1,200 @@
+"""Runs jobs: reads their frames, publishes their rows, and cleans up behind runs that were not so lucky."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import StorageLevel
+from uuid_utils.compat import uuid7
+
+from app.audit.rollup_runs import RollupRuns
+from app.domain.errors import ConfplaneError
+from app.domain.rollups import ROLLUPS
+from app.rollups.errors import spark_told
+from app.rollups.sinks import parquet
+from app.rollups.sinks.postgres import RunStore, ordered, saved
+from app.services.rollups import RollupRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from uuid import UUID
+
+    from pydantic import SecretStr
+    from pyspark.sql import DataFrame, SparkSession
+
+    from app.rollups.job import Job
+    from app.rollups.reading import Reading
+
+_CAPACITY: Final = "capacity"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How jobs are to be run.
+
+    Attributes:
+        principal: Who asks for it.
+        full: Begin at the beginning, also where a job could go on from its current run.
+        since: A UTC midnight: what an incremental job counts by time it counts anew from there on, at least.
+        capacity: Quota key -> what one broker can bear.
+        output: Where to write Parquet too, on any file system of Hadoop; None for nowhere.
+    """
+
+    principal: str
+    full: bool = False
+    since: datetime | None = None
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that is complete."""
+
+    run: RollupRun
+    seconds: float
+    is_current: bool
+    """False where a run that tells of a later moment is complete already."""
+    path: str | None
+    """Of its Parquet files."""
+
+
+class Runner:
+    """Runs the jobs of one reading, one after the other.
+
+    Args:
+        spark: From :func:`app.rollups.session.session`.
+        reading: What they read.
+        store: Where their rows go.
+        runs: The runs of the cluster, in the same Postgres.
+    """
+
+    def __init__(self, spark: SparkSession, reading: Reading, store: RunStore, runs: RollupRuns) -> None:
+        self._spark = spark
+        self._reading = reading
+        self._store = store
+        self._runs = runs
+
+    def run(self, job: Job, wishes: Wishes, *, run_id: UUID | None = None) -> Finished:
+        """Run a job, and return when its rows are published.
+
+        Args:
+            job: The job.
+            wishes: How.
+            run_id: Of a run to make, or to make again: nothing is done where it is complete. None for a new one.
+
+        Raises:
+            NotInReadingError: The reading has not what the job needs.
+            UnavailableError: A store is away.
+            ConcurrentChangeError: Another process makes this very run, or gave it up.
+            SparkFailedError: A task failed, or the cluster is away.
+        """
+        with spark_told():
+            try:
+                return self._run(job, wishes, run_id)
+            finally:
+                # What the transform persisted is of use to no other.
+                self._spark.catalog.clearCache()
+
+    def _run(self, job: Job, wishes: Wishes, run_id: UUID | None) -> Finished:
+        began = time.monotonic()
+        run_id = run_id or uuid7()
+        self._runs.sweep(job.name)
+        before = None if wishes.full or not job.incremental else self._runs.current(job.name)
+        frames, since = self._reading.frames(job, None if before is None else _from(before.position, wishes.since))
+        if since is None:
+            before = None
+        with self._runs.held(run_id):
+            begun = self._runs.begin(
+                run_id,
+                job.name,
+                as_of=self._reading.as_of,
+                position=self._reading.position,
+                previous=None if before is None else before.id,
+                principal=wishes.principal,
+            )
+            if isinstance(begun, RollupRun):
+                return self._finished(begun, began, None)
+            try:
+                given = {**frames, **self._options(job, wishes)}
+                if job.incremental:
+                    given |= {"since": since, "previous": None if before is None else self._rows_of(job, before)}
+                path = self._write(job, job(**given), run_id, begun, wishes.output)
+                done = self._runs.complete(run_id)
+            except BaseException as error:
+                # What can't be told now the next run finds out by itself.
+                with contextlib.suppress(ConfplaneError):
+                    self._runs.fail(run_id, reason(error))
+                raise
+        self._runs.purge(job.name)
+        return self._finished(done, began, path)
+
+    def _options(self, job: Job, wishes: Wishes) -> dict[str, Any]:
+        known = {**self._reading.options, _CAPACITY: wishes.capacity}
+        return {name: known[name] for name in job.options}
+
+    def _rows_of(self, job: Job, run: RollupRun) -> DataFrame:
+        return self._store.rows(job, run_id=run.id, parts=self._runs.parts(run.id))
+
+    def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: int, output: str | None) -> str | None:
+        """Write the rows to where they belong; Parquet first, so that whoever is told of a run finds both."""
+        # What Spark does for this run can be told apart, followed and cancelled.
+        self._spark.sparkContext.setJobGroup(str(run_id), f"rollup {job.name}", interruptOnCancel=True)
+        rows = ordered(frame, job)
+        path = None
+        if output is not None:
+            path = parquet.path_of(output, self._reading.cluster, job.name, run_id)
+            rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            if path is not None:
+                parquet.write(rows, path)
+            entity = ROLLUPS[job.name].entity
+            self._store.publish(rows, job, entity, run_id=run_id, attempt=attempt)
+        finally:
+            if path is not None:
+                rows.unpersist()
+        return path
+
+    def _finished(self, run: RollupRun, began: float, path: str | None) -> Finished:
+        current = self._runs.current(run.job)
+        is_current = current is not None and current.id == run.id
+        return Finished(run, time.monotonic() - began, is_current, path)
+
+
+@contextmanager
+def runner(spark: SparkSession, reading: Reading, dsn: SecretStr) -> Iterator[Runner]:
+    """Return what runs the jobs of a reading, for the length of a block.
+
+    Args:
+        spark: From :func:`app.rollups.session.session`.
+        reading: What they read.
+        dsn: Of the Postgres that the rows go to, of the service's role.
+
+    Raises:
+        ValueError: ``dsn`` is not a connection string.
+    """
+    with saved(dsn) as target:
+        runs = RollupRuns(dsn.get_secret_value(), reading.cluster)
+        yield Runner(spark, reading, RunStore(spark, target), runs)
+
+
+def _from(position: Mapping[str, Any], since: datetime | None) -> Mapping[str, Any]:
+    """Return the position to go on from: that of the run before, or further back where that is wished for."""
+    then = datetime.fromisoformat(position["as_of"])
+    if since is None or since >= then:
+        return position
+    return {**position, "as_of": since.isoformat()}
+
+
+def reason(error: BaseException) -> str:
+    """Return what is kept of why a run failed: what we say ourselves; of others' errors only of which kind they are."""
+    if isinstance(error, ConfplaneError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "It was interrupted"
+    return f"{type(error).__name__}; what the run wrote to its log says more"

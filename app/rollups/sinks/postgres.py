@@ -1,0 +1,212 @@
+"""The rows of runs in Postgres: written by the executors, part by part, and read back by them.
+
+A row is one JSON object, its members named as the job's columns. Parts are ranges of the job's key, so that part and
+number in the part give the order of the key over all rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import DoubleType, StringType
+
+from app.audit.rollup_parts import check_parts, read_part, write_part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pydantic import SecretStr
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+    from app.rollups.job import Job
+
+NAME: Final = "confplane-run"
+_JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX", "timeZone": "UTC"}
+_NULL: Final = "\\N"
+_ENTITY: Final = "entity_id"
+_ITEM: Final = "item"
+
+
+def ordered(frame: DataFrame, job: Job) -> DataFrame:
+    """Return the rows in the order of the job's key, over all partitions."""
+    return frame.orderBy(*job.key)
+
+
+class RunStore:
+    """The rows of runs, for a driver: written and read back by the executors.
+
+    Args:
+        spark: The session.
+        target: A file on the driver with the connection string (:func:`saved`).
+    """
+
+    def __init__(self, spark: SparkSession, target: Path) -> None:
+        spark.dataSource.register(RunSource)
+        self._spark = spark
+        self._target = str(target)
+
+    def publish(self, frame: DataFrame, job: Job, entity: str | None, *, run_id: UUID, attempt: int) -> None:
+        """Write the rows of a run, each of the frame's partitions as a part.
+
+        Args:
+            frame: The rows, :func:`ordered`.
+            job: Whose they are.
+            entity: The column by which rows of an entity are found; None where the job has none.
+            run_id: A run that is begun and held (:class:`app.audit.rollup_runs.RollupRuns`).
+            attempt: Which attempt at it.
+        """
+        items = frame.select(
+            (F.lit(None).cast("string") if entity is None else F.col(entity)).alias(_ENTITY),
+            F.to_json(
+                F.struct(*[_storable(field).alias(field.name) for field in job.output.fields]),
+                {**_JSON, "ignoreNullFields": "false"},
+            ).alias(_ITEM),
+        )
+        options = {"target": self._target, "run": str(run_id), "attempt": str(attempt)}
+        items.write.format(NAME).mode("append").options(**options).save()
+
+    def rows(self, job: Job, *, run_id: UUID, parts: Sequence[int]) -> DataFrame:
+        """Return the rows of a complete run, in any order."""
+        options = {"target": self._target, "run": str(run_id), "parts": json.dumps(list(parts))}
+        items = self._spark.read.format(NAME).options(**options).schema(f"{_ITEM} string").load()
+        row = F.from_json(_ITEM, job.output, {**_JSON, "mode": "FAILFAST"})
+        return items.select(row.alias("row")).select("row.*")
+
+
+@contextmanager
+def saved(dsn: SecretStr) -> Iterator[Path]:
+    """Keep a connection string in a file that nobody else may read, for the length of a block."""
+    with TemporaryDirectory(prefix="confplane-") as directory:
+        path = Path(directory) / "target"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(dsn.get_secret_value())
+        yield path
+
+
+class RunSource(DataSource):
+    """The rows of one run, as ``entity_id`` and ``item`` to be written, or as ``item`` to be read.
+
+    Options: ``target``, a file on the driver with the connection string, which travels within the tasks and is in no
+    option, plan or event log; ``run``; ``attempt``, to write; ``parts``, a JSON array, to read.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name that the source is registered under."""
+        return NAME
+
+    def writer(self, schema: StructType, overwrite: bool) -> _Writer:  # noqa: FBT001 - Spark's signature
+        """Return what writes the parts."""
+        del schema, overwrite
+        return _Writer(self._dsn(), UUID(self.options["run"]), int(self.options["attempt"]))
+
+    def reader(self, schema: StructType) -> _Reader:
+        """Return what reads the parts."""
+        del schema
+        return _Reader(self._dsn(), UUID(self.options["run"]), json.loads(self.options["parts"]))
+
+    def _dsn(self) -> str:
+        return Path(self.options["target"]).read_text("utf-8")
+
+
+@dataclass
+class _Written(WriterCommitMessage):
+    part: int
+    rows: int
+
+
+class _Writer(DataSourceArrowWriter):
+    def __init__(self, dsn: str, run_id: UUID, attempt: int) -> None:
+        self._dsn = dsn
+        self._run_id = run_id
+        self._attempt = attempt
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
+        """Write one partition as the part of its number."""
+        context = TaskContext.get()
+        assert context is not None  # noqa: S101 - for the type checker: this runs in a task
+        part = context.partitionId()
+        pieces = copied(self._run_id, part, iterator)
+        return _Written(part, write_part(self._dsn, self._run_id, self._attempt, part, pieces))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make sure, on the driver, that Postgres has what the tasks say that they wrote."""
+        written = {each.part: each.rows for each in messages if isinstance(each, _Written)}
+        if len(written) != len(messages):
+            raise RuntimeError(f"{len(messages)} tasks wrote {len(written)} parts")
+        check_parts(self._dsn, self._run_id, written)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave it to the runner, which gives the run up."""
+
+
+@dataclass
+class _Part(InputPartition):
+    number: int
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, dsn: str, run_id: UUID, parts: Sequence[int]) -> None:
+        self._dsn = dsn
+        self._run_id = run_id
+        self._parts = parts
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the parts; of a run without rows one that is not there."""
+        return [_Part(number) for number in self._parts or [-1]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one part."""
+        assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
+        if partition.number < 0:
+            return
+        for items in read_part(self._dsn, self._run_id, partition.number):
+            yield pa.RecordBatch.from_pydict({_ITEM: pa.array(items, pa.string())})
+
+
+def copied(run_id: UUID, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
+    """Return rows as COPY's text format has them, a piece for each batch, and how many they are."""
+    start = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        numbers = pc.cast(pa.array(range(start, start + batch.num_rows), pa.int64()), pa.string())
+        entities = pc.coalesce(_escaped(batch.column(_ENTITY)), _NULL)
+        lines = pc.binary_join_element_wise(f"{run_id}\t{part}", numbers, entities, _escaped(batch.column(_ITEM)), "\t")
+        whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+        yield pc.binary_join(whole, "\n")[0].as_buffer().to_pybytes() + b"\n", batch.num_rows
+        start += batch.num_rows
+
+
+def _storable(field: StructField) -> Column:
+    """Return a column as JSONB can hold it: no text has a NUL there, and no number is infinite or none."""
+    column = F.col(field.name)
+    if isinstance(field.dataType, StringType):
+        return F.translate(column, "\0", "\ufffd")
+    if isinstance(field.dataType, DoubleType):
+        return F.when(F.abs(column) < float("inf"), column)
+    return column
+
+
+def _escaped(column: Any) -> Any:
+    # JSON escapes all control characters itself, and ids have none.
+    return pc.replace_substring(column, "\\", "\\\\")

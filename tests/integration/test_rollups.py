@@ -1,0 +1,331 @@
+"""Results of rollups over HTTP, and by `confplane rollups show`: whole runs, page by page, filtered by their columns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import orjson
+import pytest
+from uuid_utils.compat import uuid7
+
+from app.audit.rollup_parts import write_part
+from app.audit.rollup_runs import RollupRuns
+from app.domain.rollups import ROLLUPS
+from tests.audit.rows import run as execute
+from tests.support.commands import Commands
+from tests.support.service import ROOT, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from uuid import UUID
+
+    from tests.support import servers
+
+BASE = "/v1/clusters/default/rollups"
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+POSITION = {"floor": str(2**62), "horizon": str(2**62 + 1), "watermark": None, "registration_id": "7"}
+MISMATCHES = [
+    {
+        "tree": "/config",
+        "entity_id": entity,
+        "kind": kind,
+        "config_key": key,
+        "trail_revision": 2**53 + 1 + number,
+        "change_id": None,
+        "expected": "1",
+        "found": None,
+        "trail_version": number,
+        "version": None,
+        "znode_revision": None if kind == "no_znode" else 2**53 + 2,
+        "pending": number == 0,
+    }
+    for number, (entity, kind, key) in enumerate(
+        [
+            ("broker=0", "content", "log.cleaner.threads"),
+            ("user=CN~3Da~20b", "no_znode", ""),
+            ("user=alice", "content", "acks"),
+            ("user=alice", "content", "producer_byte_rate"),
+            ("user=alice", "version", ""),
+        ]
+    )
+]
+QUOTAS = [
+    {
+        "config_key": "producer_byte_rate",
+        "entity_id": entity,
+        "value": value,
+        "level": level,
+        "source": None,
+        "budget": None,
+        "clients": 1,
+        "unlimited": 0,
+        "unreadable": 0,
+        "budgets": 1,
+        "capacity": 1e9,
+        "share": 0.1,
+    }
+    for entity, value, level in (("", 1e22, None), ("user=alice", 1024, 3), ("user=bob", 1e-7, 3))
+]
+COMPATIBILITY = [
+    {
+        "entity_id": f"user={name}",
+        "software_name": "lib",
+        "software_version": "1",
+        "supported_configs": configs,
+        "common_configs": configs[:1],
+        "first_seen": "2026-01-01T00:00:00.000000Z",
+        "last_seen": "2026-01-31T11:59:59.123456Z",
+    }
+    for name, configs in (("alice", ["acks", "linger.ms"]), ("bob", ["acks"]))
+]
+
+
+def publish(dsn: str, job: str, items: list[dict[str, Any]], *, at: datetime = NOON, complete: bool = True) -> UUID:
+    """Publish rows as the runner does."""
+    runs = RollupRuns(dsn, "default")
+    run_id = uuid7()
+    entity = ROLLUPS[job].entity
+    with runs.held(run_id):
+        attempt = runs.begin(run_id, job, as_of=at, position=POSITION, previous=None, principal="User:olga@cli")
+        assert isinstance(attempt, int)
+        lines = [
+            f"{run_id}\t0\t{number}\t{item.get(entity or '', chr(92) + 'N')}\t".encode() + orjson.dumps(item) + b"\n"
+            for number, item in enumerate(items)
+        ]
+        write_part(dsn, run_id, attempt, 0, [(b"".join(lines), len(lines))])
+        if complete:
+            runs.complete(run_id)
+        else:
+            runs.fail(run_id, "Postgres did not answer in time")
+    return run_id
+
+
+@pytest.fixture(scope="module")
+def runs(module_database: servers.Database) -> dict[str, UUID]:
+    dsn = module_database.service_dsn
+    made = {
+        "integrity": publish(dsn, "integrity", MISMATCHES),
+        "quotas": publish(dsn, "quotas", QUOTAS),
+        "compatibility": publish(dsn, "compatibility", COMPATIBILITY),
+    }
+    publish(dsn, "integrity", MISMATCHES[:1], at=NOON - timedelta(days=1))
+    made["failed"] = publish(dsn, "quotas", [], at=NOON + timedelta(days=1), complete=False)
+    return made
+
+
+@pytest.fixture(scope="module")
+def http(service: Service) -> Iterator[httpx.Client]:
+    with httpx.Client(
+        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, trust_env=False, timeout=60
+    ) as client:
+        yield client
+
+
+def get(http: httpx.Client, path: str, status: int = 200, /, **parameters: str) -> dict[str, Any]:
+    answer = http.get(f"{BASE}{path}", params=parameters)
+    assert answer.status_code == status, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_all_rollups_are_listed_with_their_runs(http: httpx.Client, runs: dict[str, UUID]) -> None:
+    items = {item["name"]: item for item in get(http, "")["items"]}
+    assert list(items) == list(ROLLUPS)
+    assert items["impact"] == {
+        "name": "impact",
+        "question": ROLLUPS["impact"].question,
+        "run": None,
+        "lastAttempt": None,
+    }
+    run = items["integrity"]["run"]
+    assert run.pop("startedAt") <= run.pop("finishedAt")
+    assert run == {
+        "id": str(runs["integrity"]),
+        "asOf": "2026-01-31T12:00:00.000Z",
+        "principal": "User:olga@cli",
+        "rows": 5,
+        "revisions": {"floor": str(2**62), "horizon": str(2**62 + 1), "watermark": None},
+        "previous": None,
+    }
+    # An older moment that was told of later is the last attempt, and not current.
+    assert items["integrity"]["lastAttempt"]["id"] != run["id"]
+    assert items["integrity"]["lastAttempt"]["state"] == "complete"
+    failed = items["quotas"]["lastAttempt"]
+    assert (failed["id"], failed["state"]) == (str(runs["failed"]), "failed")
+    assert failed["error"] == "Postgres did not answer in time"
+    assert items["quotas"]["run"]["id"] == str(runs["quotas"])
+
+
+def test_rows_have_the_names_and_forms_of_json(http: httpx.Client, runs: dict[str, UUID]) -> None:
+    found = get(http, "/integrity")
+    assert found["run"]["id"] == str(runs["integrity"])
+    assert found["nextPageToken"] is None
+    assert len(found["items"]) == 5
+    assert found["items"][0] == {
+        "tree": "/config",
+        "entityId": "broker=0",
+        "kind": "content",
+        "configKey": "log.cleaner.threads",
+        "trailRevision": "9007199254740993",
+        "changeId": None,
+        "expected": "1",
+        "found": None,
+        "trailVersion": 0,
+        "version": None,
+        "znodeRevision": "9007199254740994",
+        "pending": True,
+    }
+    text = http.get(f"{BASE}/quotas").text
+    for number in ('"value":10000000000000000000000,', '"value":0.0000001,', '"capacity":1000000000,'):
+        assert number in text
+
+
+@pytest.mark.parametrize("size", ["1", "2", "5", "1000"])
+def test_pages_are_of_one_run_and_lose_nothing(http: httpx.Client, runs: dict[str, UUID], size: str) -> None:
+    entities: list[str] = []
+    token: dict[str, str] = {}
+    while True:
+        page = get(http, "/integrity", pageSize=size, **token)
+        assert page["run"]["id"] == str(runs["integrity"])
+        entities += [item["entityId"] for item in page["items"]]
+        if page["nextPageToken"] is None:
+            break
+        token = {"pageToken": page["nextPageToken"]}
+    assert entities == [item["entity_id"] for item in MISMATCHES]
+
+
+@pytest.mark.parametrize(
+    ("path", "filters", "numbers"),
+    [
+        ("/integrity", {"entityId": "user=alice"}, [2, 3, 4]),
+        ("/integrity", {"entityId": "user=alice", "kind": "content"}, [2, 3]),
+        ("/integrity", {"entityId": "user=CN~3Da~20b"}, [1]),
+        ("/integrity", {"trailRevision": str(2**53 + 3)}, [2]),
+        ("/integrity", {"configKey": ""}, [1, 4]),
+        ("/integrity", {"pending": "true"}, [0]),
+        ("/integrity", {"pending": "false", "trailVersion": "4"}, [4]),
+        ("/integrity", {"znodeRevision": str(2**53 + 2)}, [0, 2, 3, 4]),
+        ("/integrity", {"expected": "2"}, []),
+        ("/quotas", {"entityId": ""}, [0]),
+        ("/quotas", {"value": "1e22"}, [0]),
+        ("/quotas", {"value": "1024.0"}, [1]),
+        ("/quotas", {"share": "0.1", "level": "3"}, [1, 2]),
+        ("/compatibility", {"supportedConfigs": "linger.ms"}, [0]),
+        ("/compatibility", {"commonConfigs": "acks"}, [0, 1]),
+        ("/compatibility", {"lastSeen": "2026-01-31T12:59:59.123456+01:00"}, [0, 1]),
+        ("/compatibility", {"lastSeen": "2026-01-31T11:59:59Z"}, []),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_filters_are_exact(http: httpx.Client, path: str, filters: dict[str, str], numbers: list[int]) -> None:
+    every = get(http, path)["items"]
+    assert get(http, path, **filters)["items"] == [every[number] for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "says"),
+    [
+        ("/integrity", {"owner": "x"}, "Unknown query parameter 'owner'"),
+        ("/integrity", {"entity_id": "user=alice"}, "Unknown query parameter"),
+        ("/integrity", {"entityId": "user=a%20b"}, "is not an entity id"),
+        ("/integrity", {"trailRevision": "-1"}, "trailRevision is not a whole number: '-1'"),
+        ("/integrity", {"trailVersion": "1.0"}, "trailVersion is not a whole number"),
+        ("/integrity", {"pending": "yes"}, "pending is not true or false: 'yes'"),
+        ("/quotas", {"value": "nan"}, "value is not a number"),
+        ("/quotas", {"value": "1e999"}, "value is not a number"),
+        ("/compatibility", {"firstSeen": "2026-01-31"}, "firstSeen is not a time with its offset"),
+        ("/activity", {"day": "2026-02-30"}, "day is not a date such as 2026-01-31"),
+        ("/integrity", {"pageToken": "7"}, "pageToken is not one that this API gave"),
+        ("/integrity", {"pageSize": "0"}, "pageSize"),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_what_is_not_understood_is_refused(
+    http: httpx.Client, path: str, parameters: dict[str, str], says: str
+) -> None:
+    problem = get(http, path, 400, **parameters)
+    assert says in problem["detail"]
+    assert problem["errors"][0]["pointer"] == next(iter(parameters))
+
+
+@pytest.mark.usefixtures("runs")
+def test_what_is_not_there_says_what_is(http: httpx.Client) -> None:
+    assert "there are: compatibility, drift" in get(http, "/nothing", 404)["detail"]
+    detail = get(http, "/impact", 404)["detail"]
+    assert "never run on default; run `confplane rollups run impact --cluster default`" in detail
+    assert http.get("/v1/clusters/other/rollups/impact").status_code == 404
+    assert http.get(f"{BASE}/impact", headers={"Authorization": "Bearer nobody"}).status_code == 401
+
+
+def test_an_unchanged_run_is_not_sent_again(http: httpx.Client, runs: dict[str, UUID]) -> None:
+    first = http.get(f"{BASE}/integrity")
+    etag = first.headers["etag"]
+    assert etag == f'"{runs["integrity"]}"'
+    again = http.get(f"{BASE}/integrity", headers={"If-None-Match": etag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+    assert "confplane-revision" in again.headers
+    assert http.get(f"{BASE}/integrity", headers={"If-None-Match": '"other"'}).status_code == 200
+    assert http.get(f"{BASE}/integrity", headers={"If-None-Match": "nonsense"}).status_code == 400
+
+
+def test_a_page_of_a_replaced_run_is_there_for_a_while_and_then_gone(
+    http: httpx.Client, module_database: servers.Database
+) -> None:
+    dsn = module_database.service_dsn
+    rows = [dict.fromkeys(("facet", "default_id", "config_key", "value"), "") | {"affected": 1, "overridden": 0, "unsupported": 0, "examples": []}] * 3  # fmt: skip
+    first = publish(dsn, "impact", rows)
+    token = get(http, "/impact", pageSize="2")["nextPageToken"]
+    for day in range(1, 4):
+        publish(dsn, "impact", [], at=NOON + timedelta(days=day))
+    ledger = RollupRuns(dsn, "default")
+    ledger.purge("impact")
+    page = get(http, "/impact", pageToken=token)
+    assert (page["run"]["id"], len(page["items"])) == (str(first), 1)
+    assert get(http, "/impact")["items"] == []
+    execute(module_database.owner_dsn, "UPDATE rollup_runs SET finished_at = finished_at - interval '2 hours'")
+    assert ledger.purge("impact") == [first]
+    problem = get(http, "/impact", 410, pageToken=token)
+    assert problem["type"] == "/problems/result-gone"
+    assert "begin again without pageToken" in problem["detail"]
+    assert problem["errors"][0]["pointer"] == "pageToken"
+
+
+def test_the_api_needs_no_spark() -> None:
+    script = (
+        "import sys, app.wiring, app.api.app, app.cli.commands, app.cli.show_rollup, app.rollups\n"
+        "app.api.app.specification()\n"
+        "print([name for name in ('pyspark', 'py4j', 'pyarrow', 'adbc_driver_postgresql') if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert said.stdout == "[]\n"
+
+
+def test_the_command_shows_the_same(
+    module_chroot: str, module_database: servers.Database, tmp_path: Path, http: httpx.Client, runs: dict[str, UUID]
+) -> None:
+    commands = Commands(tmp_path, connect=module_chroot, dsn=module_database.service_dsn)
+    said = commands.run("rollups", "show", "integrity", "--json")
+    assert said.code == 0, said.err
+    assert [json.loads(line) for line in said.out.splitlines()] == get(http, "/integrity")["items"]
+    said = commands.run("rollups", "show", "integrity", "--where", "kind=content", "--limit", "2")
+    lines = said.out.splitlines()
+    assert lines[0].split() == [column.name for column in ROLLUPS["integrity"].columns]
+    assert lines[1].split()[:4] == ["/config", "broker=0", "content", "log.cleaner.threads"]
+    assert len(lines) == 4
+    assert lines[-1].startswith("2 of 5 rows; there are more, see --limit. As of 2026-01-31 12:00:00 UTC, run ")
+    assert str(runs["integrity"]) in lines[-1]
+    said = commands.run("rollups", "show", "activity")
+    assert (said.code, said.out) == (1, "")
+    assert "run `confplane rollups run activity --cluster default`" in said.err
+    said = commands.run("rollups", "show", "quotas", "--where", "color=red")
+    assert said.code == 2
+    assert "has no column 'color'; it has: config_key, entity_id" in said.err
+    said = commands.run("rollups", "show", "nothing")
+    assert said.code == 2
+    assert "there are: compatibility" in said.err

@@ -1,0 +1,136 @@
+"""A reading made by hand, and jobs that need no stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from app.rollups import schemas
+from app.rollups.job import Job
+from app.rollups.reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+CLUSTER = "payments"
+
+
+@dataclass
+class Made:
+    """Frames out of lists: of registration events and of changes, as far as ``activity`` looks at them."""
+
+    spark: SparkSession
+    events: Sequence[tuple[Any, ...]] = ()
+    changes: Sequence[Mapping[str, Any]] = ()
+    lows: dict[str, Any] = field(default_factory=dict)
+    """What was asked for last, by frame."""
+
+    def frame(self, name: str, columns: Sequence[str], *, low: int | datetime | None = None) -> DataFrame:
+        self.lows[name] = low
+        if name == "registration_events":
+            rows = [row for row in self.events if low is None or row[0] >= low]
+            return self.spark.createDataFrame(rows, schemas.REGISTRATION_EVENTS).select(*columns)
+        assert name == "changes"
+        schema = StructType([schemas.CHANGES[column] for column in columns])
+        given = [row for row in self.changes if low is None or row["created_at"] >= low]
+        return self.spark.createDataFrame([tuple(row[column] for column in columns) for row in given], schema)
+
+    def oldest(self, recorded_since: datetime) -> datetime | None:
+        times = [row["created_at"] for row in self.changes if row["created_at"] >= recorded_since]
+        return min(times, default=None)
+
+
+def reading(frames: Any, as_of: datetime, **position: Any) -> Reading:
+    kept = {"registration_id": "0", "floor": "7", "horizon": "9", "watermark": None, **position}
+    return Reading(CLUSTER, as_of, {"as_of": as_of}, {"as_of": as_of.isoformat(), **kept}, frames)
+
+
+def change(number: int) -> dict[str, Any]:
+    """The number-th change, one every four hours; a third of them sets one of five entities' keys to what it was."""
+    entity = f"user={'abcde'[number % 5]}"
+    return {
+        "principal": f"User:{'xyz'[number % 3]}",
+        "kind": "external" if number % 7 == 0 else "change",
+        "entity_id": entity,
+        "path": f"/config/users/{entity}",
+        "created_at": START + timedelta(hours=4 * number),
+        "revision": 100 + number,
+        "outcome": "open" if number % 11 == 10 else "committed",
+        "keys": ["producer_byte_rate"],
+        "before": {"producer_byte_rate": str(number % 3)},
+        "after": {"producer_byte_rate": str((number + 1) % 3)},
+    }
+
+
+def seen(number: int) -> tuple[Any, ...]:
+    at = START + timedelta(hours=number)
+    return (number, "seen", f"user={number % 9}", "lib", str(number % 2), ["acks", f"k{number % 4}"], at, at)
+
+
+ALL_TYPES = Job(
+    name="quotas",
+    inputs={},
+    output=StructType(
+        [
+            StructField("entity_id", StringType(), nullable=False),
+            StructField("config_key", StringType(), nullable=False),
+            StructField("text", StringType()),
+            StructField("texts", schemas.TEXTS, nullable=False),
+            StructField("small", IntegerType()),
+            StructField("revision", LongType()),
+            StructField("number", DoubleType()),
+            StructField("flag", BooleanType()),
+            StructField("day", DateType()),
+            StructField("at", TimestampType()),
+        ]
+    ),
+    key=("entity_id", "config_key"),
+    transform=dict,  # type: ignore[arg-type]  # never run
+)
+"""Has a column of each type; under the name of a job that has an entity."""
+
+ODD = [
+    ("user=a", "", None, [], None, None, None, None, None, None),
+    ("user=a", "k", "", [""], 0, 0, 0.0, False, date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)),
+    ("user=a", "ké\U0001f418", "\\ \\N \\. \t \n \r \" ' \u2028 \x01 \x7f", ["a\\", "\tb"], -1, 2**63 - 1, 1e300, True, date(2026, 2, 28), datetime(2026, 2, 28, 23, 59, 59, 999999, tzinfo=UTC)),
+    ("user=~C3~A9", "\\u0000", "\\\\u0000", ["\\N"], 2**31 - 1, -(2**63), -5e-324, True, date(9999, 12, 31), datetime(1969, 12, 31, 23, 59, 59, 1, tzinfo=UTC)),
+    ("", "z", "of the cluster", ["z"], 1, 2**53 + 1, 0.1, False, date(2026, 1, 1), datetime(2026, 1, 1, 0, 0, 0, 500000, tzinfo=UTC)),
+]  # fmt: skip
+
+
+def counted(rows: int, **more: Any) -> Job:
+    """A job of this many rows, which has no inputs."""
+
+    def transform(**_: Any) -> DataFrame:
+        from app.rollups.session import session  # noqa: PLC0415 - only where Spark runs
+
+        numbers = session().range(rows)
+        number = F.lpad(F.col("id").cast("string"), 9, "0")
+        return numbers.select(
+            F.date_sub(F.lit("2026-01-01"), (F.col("id") % 5).cast("int")).alias("day"),
+            F.concat(F.lit("User:"), number).alias("principal"),
+            *[F.lit("").alias(name) for name in ("kind", "entity_type", "config_key")],
+            *[F.col("id").alias(name) for name in ("committed", "rejected", "open", "reverts")],
+        )
+
+    from app.rollups.jobs import activity  # noqa: PLC0415 - only where Spark runs
+
+    given: dict[str, Any] = {"name": "activity", "inputs": {}, "output": activity.OUTPUT, "key": activity.JOB.key}
+    return Job(**{**given, "transform": transform, **more})

@@ -1,0 +1,256 @@
+"""``confplane rollups run`` as a person or spark-submit runs it, and what becomes of a run whose process is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from app.audit import Database, PostgresRollups, migrate
+from app.audit.rollup_runs import LOST
+from app.cli.commands import cli
+from app.domain.rollups import ROLLUPS
+from app.rollups.runner import Wishes, runner
+from app.services.rollups import JobRuns, RunState
+from tests.audit.rows import count, fetch, run
+from tests.rollups.made import CLUSTER, START, Made, counted, reading
+from tests.support.commands import Commands, Said
+from tests.support.processes import ROOT, program, wait_gone
+from tests.support.stores import soon
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support import servers
+
+SEEN = """
+INSERT INTO registrations
+  (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
+SELECT 'seen', 'default', 'user=' || n, 'lib', '1', ARRAY['acks'], now(), current_date FROM generate_series(1, 7) AS n
+"""
+
+
+@pytest.fixture
+def migrated(database: servers.Database) -> servers.Database:
+    migrate.upgrade(database.owner_dsn, "confplane")
+    return database
+
+
+@pytest.fixture
+def commands(migrated: servers.Database, chroot: str, tmp_path: Path) -> Commands:
+    return Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn)
+
+
+def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
+    """Run a command by spark-submit, its standard error a terminal; return its exit code and what it said on both."""
+    master, slave = pty.openpty()
+    said: list[bytes] = []
+
+    def listen() -> None:
+        try:
+            while piece := os.read(master, 4096):
+                said.append(piece)
+        except OSError:  # how a terminal ends
+            pass
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    local = ("spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1", "spark.driver.host=127.0.0.1")
+    try:
+        done = subprocess.run(
+            [
+                f"{os.path.dirname(sys.executable)}/spark-submit",  # noqa: PTH120 - links are not to be followed
+                *("--master", "local[2]"),
+                *(part for setting in local for part in ("--conf", setting)),
+                *(str(ROOT / "app" / "rollups" / "__main__.py"), *arguments, "--cluster", "default"),
+            ],
+            cwd="/",
+            env={**commands.environment, "TERM": "xterm", "PYSPARK_PYTHON": sys.executable},
+            stdout=subprocess.PIPE,
+            stderr=slave,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+    finally:
+        os.close(slave)
+        listener.join(60)
+        os.close(master)
+    return done.returncode, done.stdout, b"".join(said).decode(errors="replace")
+
+
+def test_all_of_them_by_spark_submit_with_a_bar_and_a_table(
+    commands: Commands, migrated: servers.Database, tmp_path: Path
+) -> None:
+    run(migrated.service_dsn, SEEN)
+    output = tmp_path / "lake"
+    code, out, err = submitted(commands, "run", "all", "--output", str(output))
+    table = {
+        line.split()[0]: line.split()[1:]
+        for line in out.splitlines()
+        if line.split()[:1] and line.split()[0] in ROLLUPS
+    }
+    assert list(table) == list(ROLLUPS), (out, err)
+    published = {name: cells for name, cells in table.items() if cells[0] != "-"}
+    assert published.keys() >= {"compatibility", "activity"}
+    assert code == (0 if len(published) == len(ROLLUPS) else 1), (out, err)
+    assert (published["compatibility"][0], published["activity"][0]) == ("7", "0")
+    assert f"compatibility (1 of {len(ROLLUPS)})" in err
+    for name, (_, _, run_id, *_) in published.items():
+        assert (output / "default" / name / run_id / "_SUCCESS").is_file()
+        assert f"{name}: {output}/default/{name}/{run_id}" in out
+    said = commands.run("rollups", "show", "compatibility", "--json")
+    assert said.code == 0, said.err
+    assert [json.loads(line)["entityId"] for line in said.out.splitlines()] == [f"user={n}" for n in range(1, 8)]
+    who = fetch(migrated.owner_dsn, "SELECT DISTINCT principal, state FROM rollup_runs WHERE state = 'complete'")
+    assert who == [("User:olga@cli", "complete")]
+
+
+# -- what stands in the way is told, with what to do
+
+
+def said_without(commands: Commands, script: str, **environment: str) -> Said:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", f"{script}\nfrom app.cli.commands import main\nmain()"),
+            *("rollups", "run", "all", "--cluster", "default"),
+        ],
+        cwd=ROOT,
+        env={**commands.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def test_without_the_extra(commands: Commands) -> None:
+    said = said_without(commands, "import sys; sys.modules['pyspark'] = None")
+    assert (said.code, said.out) == (1, "")
+    assert said.err == "`confplane rollups run` needs pyspark: pip install 'confplane[spark]'\n"
+
+
+def test_without_java(commands: Commands, tmp_path: Path) -> None:
+    said = said_without(commands, "", JAVA_HOME=str(tmp_path), PATH=str(tmp_path))
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("Not run: Java 17 or later is needed and was not found")
+
+
+def test_without_postgres_or_its_tables(commands: Commands, migrated: servers.Database) -> None:
+    said = said_without(commands, "", CONFPLANE_POSTGRES__DSN="postgresql://confplane:secret@127.0.0.1:1/confplane")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("Not run: ")
+    assert "secret" not in said.err
+    run(migrated.owner_dsn, "DROP TABLE rollup_runs")
+    said = said_without(commands, "")
+    assert said.code == 1
+    assert "run `confplane migrate`" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nothing"], "there are: compatibility"),
+        (["activity", "--since", "2026-01-01", "--full"], "either --since or --full"),
+        (["activity", "--since", "yesterday"], "not a date such as 2026-01-31"),
+        (["activity", "--as-of", "2026-01-31T12:00:00"], "not a time with its offset"),
+        (["activity", "--as-of", "noon"], "not a time with its offset"),
+        (["quotas", "--capacity", "FILE: - 1"], "this must be a map of quota keys to numbers"),
+        (["quotas", "--capacity", "FILE: bytes: 1"], "'bytes' is no quota of clients; there are: consumer_byte_rate"),
+        (["quotas", "--capacity", "FILE: producer_byte_rate: .inf"], "producer_byte_rate: inf is not a number above"),
+        (["quotas", "--capacity", "FILE: producer_byte_rate: true"], "producer_byte_rate: True is not a number above"),
+        (["quotas", "--capacity", "FILE: request_percentage: 0"], "request_percentage: 0 is not a number above"),
+        (["quotas", "--capacity", "FILE: ["], "while parsing"),
+    ],
+)
+def test_options_that_are_not_valid(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    for name, value in commands.environment.items():
+        monkeypatch.setenv(name, value)
+    given = []
+    for argument in arguments:
+        content = argument.removeprefix("FILE: ")
+        if content != argument:
+            (tmp_path / "capacity.yaml").write_text(content)
+        given.append(argument if content == argument else str(tmp_path / "capacity.yaml"))
+    done = CliRunner().invoke(cli, ["rollups", "run", *given, "--cluster", "default"])
+    assert done.exit_code == 2
+    # The frame around a message breaks its lines.
+    assert says.replace(" ", "") in "".join(character for character in done.output if character not in "│ \n")
+
+
+# -- killed in the middle
+
+SLOW = """
+import sys, time
+from pydantic import SecretStr
+from pyspark.sql import functions as F
+from app.rollups import runner as module
+from app.rollups.session import session
+from tests.rollups.made import START, Made, counted, reading
+
+spark = session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+ordered = module.ordered
+
+def stuck(number):
+    if number > 700:
+        time.sleep(600)
+    return number
+
+# The rows of the second part never come to an end; by then the first is written.
+module.ordered = lambda frame, job: ordered(frame, job).withColumn("open", F.udf(stuck, "long")("open"))
+with module.runner(spark, reading(Made(spark), START), SecretStr(sys.argv[1])) as made:
+    made.run(counted(1_000), module.Wishes("User:x"))
+"""
+
+
+async def runs_of(dsn: str) -> JobRuns:
+    pool = Database(dsn, 2)
+    try:
+        return (await PostgresRollups(pool).runs(CLUSTER)).get("activity", JobRuns(None, None))
+    finally:
+        await pool.close()
+
+
+async def test_a_runner_that_is_killed_amid_publishing_leaves_nothing_to_be_seen(
+    spark: SparkSession, migrated: servers.Database
+) -> None:
+    dsn = migrated.service_dsn
+    with program(["-c", SLOW, dsn]) as slow:
+        deadline = soon(300)
+        while not count(migrated.owner_dsn, "rollup_parts"):
+            assert slow.process.poll() is None, slow.wait()
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+        assert count(migrated.owner_dsn, "rollup_rows") > 100
+        started = slow.children()
+        slow.process.kill()
+        slow.process.wait()
+        deadline = soon(60)
+        while (made := await runs_of(dsn)).latest is None or made.latest.state is not RunState.LOST:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+        assert made.current is None
+        wait_gone(started, 120)
+    with runner(spark, reading(Made(spark), START), SecretStr(dsn)) as again:
+        done = again.run(counted(10), Wishes("User:y"))
+    assert done.is_current
+    assert count(migrated.owner_dsn, "rollup_rows") == 10
+    assert fetch(migrated.owner_dsn, "SELECT state, error FROM rollup_runs ORDER BY state") == [
+        ("complete", None),
+        ("failed", LOST),
+    ]

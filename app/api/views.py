@@ -271,9 +271,9 @@ def rollup_run(run: RollupRun) -> dict[str, Any]:
     revisions = {name: run.position.get(name) for name in ("floor", "horizon", "watermark")}
     return {
         "id": str(run.id),
-        "asOf": _rfc3339(run.as_of),
-        "startedAt": _rfc3339(run.started_at),
-        "finishedAt": None if run.finished_at is None else _rfc3339(run.finished_at),
+        "asOf": rfc3339(run.as_of),
+        "startedAt": rfc3339(run.started_at),
+        "finishedAt": None if run.finished_at is None else rfc3339(run.finished_at),
         "principal": run.principal,
         "rows": run.rows,
         "revisions": {name: None if found is None else str(found) for name, found in revisions.items()},
@@ -286,9 +286,9 @@ def rollup_attempt(run: RollupRun) -> dict[str, Any]:
     return {
         "id": str(run.id),
         "state": run.state.value,
-        "asOf": _rfc3339(run.as_of),
-        "startedAt": _rfc3339(run.started_at),
-        "finishedAt": None if run.finished_at is None else _rfc3339(run.finished_at),
+        "asOf": rfc3339(run.as_of),
+        "startedAt": rfc3339(run.started_at),
+        "finishedAt": None if run.finished_at is None else rfc3339(run.finished_at),
         "principal": run.principal,
         "error": run.error,
     }

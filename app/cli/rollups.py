@@ -25,9 +25,10 @@ from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
 from app.rollups.errors import SparkFailedError, spark_told
 from app.rollups.jobs import JOBS
 from app.rollups.progress import tasks_of
-from app.rollups.reading import NotInReadingError, read
+from app.rollups.reading import NotInReadingError
 from app.rollups.runner import Wishes, runner
 from app.rollups.session import session, submitted
+from app.rollups.stores import read
 from app.wiring import origin
 
 if TYPE_CHECKING:
@@ -72,12 +73,15 @@ class _Ended:
 def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     """Run the jobs, print what came of them, and return the exit code."""
     try:
-        source = origin(settings, cluster)
+        source, jobs = origin(settings, cluster), [JOBS[name] for name in wanted.names]
         # Before Java is started: nothing can be done without.
         RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
         with spark_told():
             spark = _spark(settings, wanted.master)
-        with read(spark, source, as_of=wanted.as_of) as reading, runner(spark, reading, settings.postgres.dsn) as made:
+        with (
+            read(spark, source, jobs=jobs, as_of=wanted.as_of) as reading,
+            runner(spark, reading, settings.postgres.dsn) as made,
+        ):
             ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")
     except (NotFoundError, ValueError) as error:
         return _not_run(error, callers.INVALID)

@@ -42,7 +42,7 @@ class Made:
     lows: dict[str, Any] = field(default_factory=dict)
     """What was asked for last, by frame."""
 
-    def frame(self, name: str, columns: Sequence[str], *, low: int | datetime | None = None) -> DataFrame:
+    def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
         self.lows[name] = low
         if name == "registration_events":
             rows = [row for row in self.events if low is None or row[0] >= low]

@@ -95,11 +95,7 @@ class Runner:
             SparkFailedError: A task failed, or the cluster is away.
         """
         with spark_told():
-            try:
-                return self._run(job, wishes, run_id)
-            finally:
-                # What the transform persisted is of use to no other.
-                self._spark.catalog.clearCache()
+            return self._run(job, wishes, run_id)
 
     def _run(self, job: Job, wishes: Wishes, run_id: UUID | None) -> Finished:
         began = time.monotonic()
@@ -180,7 +176,11 @@ def runner(spark: SparkSession, reading: Reading, dsn: SecretStr) -> Iterator[Ru
     """
     with saved(dsn) as target:
         runs = RollupRuns(dsn.get_secret_value(), reading.cluster)
-        yield Runner(spark, reading, RunStore(spark, target), runs)
+        try:
+            yield Runner(spark, reading, RunStore(spark, target), runs)
+        finally:
+            # What transforms persisted; not after each job, since the reading keeps its znodes there for all of them.
+            spark.catalog.clearCache()
 
 
 def _from(position: Mapping[str, Any], since: datetime | None) -> Mapping[str, Any]:

@@ -135,6 +135,56 @@ def show(
     raise typer.Exit(command.run(settings, cluster, ROLLUPS[name], filters, limit=limit or None, as_json=as_json))
 
 
+@rollups.command(
+    epilog="Example:\n\n    confplane rollups report --cluster payments --output rollups.html\n\n"
+    "Exit codes: 0 written; 1 it could not be, or Postgres is away; 2 the settings or the options are not valid.",
+)
+def report(
+    cluster: ClusterName,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="The page; written over.")
+    ] = Path("rollups.html"),
+    settings_file: SettingsFile = None,
+) -> None:
+    """Write one HTML page with charts of all current results.
+
+    It is read without a network, and has no scripts. Needs the extra `spark` for its charts, and no Java.
+    """
+    settings = settings_errors.load(settings_file)
+    try:
+        from app.cli import rollup_report as command  # noqa: PLC0415 - charts come with the extra only
+    except ModuleNotFoundError as error:
+        _missing("report", error)
+    raise typer.Exit(command.run(settings, cluster, output))
+
+
+@rollups.command(
+    "sample-data",
+    epilog="Example:\n\n    confplane rollups sample-data --entities 10000 --events 1000000 --output sample\n\n"
+    "Exit codes: 0 written; 1 it could not be.",
+)
+def sample_data(
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="A new or empty directory.", show_default=False)
+    ],
+    entities: Annotated[int, typer.Option(min=0, metavar="N", help="How many entities there are.")] = 10_000,
+    events: Annotated[
+        int, typer.Option(min=0, metavar="M", help="Changes in the trail; of registrations there are half as many.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option(metavar="S", help="The same seed makes the same data.")] = 1,
+) -> None:
+    """Make up a cluster of any size, as a snapshot in Parquet: months of changes, registrations, and the znodes.
+
+    Reads and writes nothing else. Needs the extra `spark`, and no Java.
+    """
+    try:
+        from app.cli import sample_data as command  # noqa: PLC0415 - Arrow comes with the extra only
+    except ModuleNotFoundError as error:
+        _missing("sample-data", error)
+    raise typer.Exit(command.run(output, entities=entities, events=events, seed=seed))
+
+
 def _known(name: str, *names: str) -> None:
     if name not in names:
         raise typer.BadParameter(f"{name!r} is none; there are: {', '.join(names)}", param_hint="NAME")

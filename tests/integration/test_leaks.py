@@ -133,8 +133,9 @@ COMMANDS: Final = [
     ["secrets", "rotate", "--all"],
     ["rollups", "run", "--master", "local[1]", "all"],
     ["rollups", "show", "--json", "activity"],
+    ["rollups", "report", "--output", "/dev/stdout"],
 ]
-WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}
+WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi", "rollups sample-data"}
 """The service's own log is searched; of configs these know nothing."""
 
 

@@ -329,3 +329,20 @@ def test_the_command_shows_the_same(
     said = commands.run("rollups", "show", "nothing")
     assert said.code == 2
     assert "there are: compatibility" in said.err
+
+
+def test_the_report_has_all_current_results(
+    module_chroot: str, module_database: servers.Database, tmp_path: Path, runs: dict[str, UUID]
+) -> None:
+    commands = Commands(tmp_path, connect=module_chroot, dsn=module_database.service_dsn)
+    page = tmp_path / "page.html"
+    said = commands.run("rollups", "report", "--output", str(page))
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(f"{page}: ")
+    text = page.read_text()
+    assert str(runs["integrity"]) in text
+    assert "5 mismatches" in text
+    assert "Not run yet: confplane rollups run activity" in text
+    said = commands.run("rollups", "report", "--output", str(tmp_path / "none" / "page.html"))
+    assert (said.code, said.out) == (1, "")
+    assert "No such file or directory" in said.err

@@ -2,7 +2,7 @@
 
 Each module of :mod:`app.rollups.jobs` ends with ``JOB = Job(...)``. A transform takes its frames and options by name,
 reads nothing else, and starts no Spark action; the runner reads the frames, publishes what it returns, and counts. What
-a transform uses several times it persists, and the runner clears Spark's cache after each job.
+a transform uses several times it persists, and the runner clears Spark's cache after the last job.
 """
 
 from __future__ import annotations

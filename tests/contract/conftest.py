@@ -9,6 +9,7 @@ import pytest
 from app.audit.migrate import upgrade
 from app.devstack.postgres import SERVICE
 from tests.support import servers
+from tests.support.published import publish_all
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.T
     """A running service for the tests of a module."""
     database = servers.make_database(postgres)
     upgrade(database.owner_dsn, SERVICE)
+    publish_all(database.service_dsn)
     connect = servers.make_chroot(zookeeper.hosts)
     with Service(
         tmp_path_factory.mktemp("service"),

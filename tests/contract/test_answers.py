@@ -10,6 +10,7 @@ import httpx
 import pytest
 import schemathesis
 
+from app.domain.rollups import ROLLUPS
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
 
 if TYPE_CHECKING:
@@ -403,6 +404,18 @@ def test_a_request_that_is_sent_again(
         reused = recorder.send(operation_id, 422, url, headers=key, json={**first, **other}).json()
         assert (reused["type"], reused["retriable"]) == ("/problems/idempotency-key-reused", False)
     recorder.send(operation_id, 400, url, headers={"Idempotency-Key": "k" * 256}, **body)
+
+
+def test_rollups(recorder: Recorder) -> None:
+    recorder.send("listRollups", 200, f"{BASE}/rollups")
+    recorder.send("listRollups", 400, f"{BASE}/rollups?x=1")
+    for job in ROLLUPS:
+        url, operation_id = f"{BASE}/rollups/{job}", f"getRollup{job.capitalize()}"
+        answer = recorder.send(operation_id, 200, url)
+        assert len(answer.json()["items"]) == 1
+        recorder.send(operation_id, 304, url, headers={"If-None-Match": answer.headers["etag"]})
+        recorder.send(operation_id, 400, f"{url}?x=1")
+        recorder.send(operation_id, 404, f"/v1/clusters/none/rollups/{job}")
 
 
 def test_the_service_itself(recorder: Recorder) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import orjson
 import pytest
-from uuid_utils.compat import uuid7
 
-from app.audit.rollup_parts import write_part
 from app.audit.rollup_runs import RollupRuns
 from app.domain.rollups import ROLLUPS
 from tests.audit.rows import run as execute
 from tests.support.commands import Commands
+from tests.support.published import NOON, publish
 from tests.support.service import ROOT, Service
 
 if TYPE_CHECKING:
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from tests.support import servers
 
 BASE = "/v1/clusters/default/rollups"
-NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-POSITION = {"floor": str(2**62), "horizon": str(2**62 + 1), "watermark": None, "registration_id": "7"}
 MISMATCHES = [
     {
         "tree": "/config",
@@ -84,26 +80,6 @@ COMPATIBILITY = [
     }
     for name, configs in (("alice", ["acks", "linger.ms"]), ("bob", ["acks"]))
 ]
-
-
-def publish(dsn: str, job: str, items: list[dict[str, Any]], *, at: datetime = NOON, complete: bool = True) -> UUID:
-    """Publish rows as the runner does."""
-    runs = RollupRuns(dsn, "default")
-    run_id = uuid7()
-    entity = ROLLUPS[job].entity
-    with runs.held(run_id):
-        attempt = runs.begin(run_id, job, as_of=at, position=POSITION, previous=None, principal="User:olga@cli")
-        assert isinstance(attempt, int)
-        lines = [
-            f"{run_id}\t0\t{number}\t{item.get(entity or '', chr(92) + 'N')}\t".encode() + orjson.dumps(item) + b"\n"
-            for number, item in enumerate(items)
-        ]
-        write_part(dsn, run_id, attempt, 0, [(b"".join(lines), len(lines))])
-        if complete:
-            runs.complete(run_id)
-        else:
-            runs.fail(run_id, "Postgres did not answer in time")
-    return run_id
 
 
 @pytest.fixture(scope="module")

@@ -1,37 +1,27 @@
-"""``confplane rollups run`` as a person or spark-submit runs it, and what becomes of a run whose process is killed."""
+"""``confplane rollups run`` as a person or spark-submit runs it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pty
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from app.audit import Database, PostgresRollups, migrate
-from app.audit.rollup_runs import LOST
+from app.audit import migrate
 from app.cli.commands import cli
 from app.domain.rollups import ROLLUPS
-from app.rollups.runner import Wishes, runner
-from app.services.rollups import JobRuns, RunState
-from tests.audit.rows import count, fetch, run
-from tests.rollups.made import CLUSTER, START, Made, counted, reading
+from tests.audit.rows import fetch, run
 from tests.support.commands import Commands, Said
-from tests.support.processes import ROOT, program, wait_gone
-from tests.support.stores import soon
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     from tests.support import servers
 
@@ -91,7 +81,33 @@ def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, b"".join(said).decode(errors="replace")
 
 
-def test_all_of_them_by_spark_submit_with_a_bar_and_a_table(
+def test_one_of_them_is_run_and_shown(commands: Commands, migrated: servers.Database) -> None:
+    run(migrated.service_dsn, SEEN)
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "rollups", "run", "compatibility", "--cluster", "default"],
+        cwd=ROOT,
+        env=commands.environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines() if "compatibility" in line] == [
+        ["compatibility", "7"]
+    ]
+    _assert_seven_are_shown(commands)
+    assert fetch(migrated.owner_dsn, "SELECT principal, state FROM rollup_runs") == [("User:olga@cli", "complete")]
+
+
+def _assert_seven_are_shown(commands: Commands) -> None:
+    said = commands.run("rollups", "show", "compatibility", "--json")
+    assert said.code == 0, said.err
+    assert [json.loads(line)["entityId"] for line in said.out.splitlines()] == [f"user={n}" for n in range(1, 8)]
+
+
+@pytest.mark.long
+def test_all_of_them_by_spark_submit_with_a_table_and_parquet(
     commands: Commands, migrated: servers.Database, tmp_path: Path
 ) -> None:
     run(migrated.service_dsn, SEEN)
@@ -107,13 +123,10 @@ def test_all_of_them_by_spark_submit_with_a_bar_and_a_table(
     assert published.keys() >= {"compatibility", "activity"}
     assert code == (0 if len(published) == len(ROLLUPS) else 1), (out, err)
     assert (published["compatibility"][0], published["activity"][0]) == ("7", "0")
-    assert f"compatibility (1 of {len(ROLLUPS)})" in err
     for name, (_, _, run_id, *_) in published.items():
         assert (output / "default" / name / run_id / "_SUCCESS").is_file()
         assert f"{name}: {output}/default/{name}/{run_id}" in out
-    said = commands.run("rollups", "show", "compatibility", "--json")
-    assert said.code == 0, said.err
-    assert [json.loads(line)["entityId"] for line in said.out.splitlines()] == [f"user={n}" for n in range(1, 8)]
+    _assert_seven_are_shown(commands)
     who = fetch(migrated.owner_dsn, "SELECT DISTINCT principal, state FROM rollup_runs WHERE state = 'complete'")
     assert who == [("User:olga@cli", "complete")]
 
@@ -191,66 +204,3 @@ def test_options_that_are_not_valid(
     assert done.exit_code == 2
     # The frame around a message breaks its lines.
     assert says.replace(" ", "") in "".join(character for character in done.output if character not in "│ \n")
-
-
-# -- killed in the middle
-
-SLOW = """
-import sys, time
-from pydantic import SecretStr
-from pyspark.sql import functions as F
-from app.rollups import runner as module
-from app.rollups.session import session
-from tests.rollups.made import START, Made, counted, reading
-
-spark = session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
-ordered = module.ordered
-
-def stuck(number):
-    if number > 700:
-        time.sleep(600)
-    return number
-
-# The rows of the second part never come to an end; by then the first is written.
-module.ordered = lambda frame, job: ordered(frame, job).withColumn("open", F.udf(stuck, "long")("open"))
-with module.runner(spark, reading(Made(spark), START), SecretStr(sys.argv[1])) as made:
-    made.run(counted(1_000), module.Wishes("User:x"))
-"""
-
-
-async def runs_of(dsn: str) -> JobRuns:
-    pool = Database(dsn, 2)
-    try:
-        return (await PostgresRollups(pool).runs(CLUSTER)).get("activity", JobRuns(None, None))
-    finally:
-        await pool.close()
-
-
-async def test_a_runner_that_is_killed_amid_publishing_leaves_nothing_to_be_seen(
-    spark: SparkSession, migrated: servers.Database
-) -> None:
-    dsn = migrated.service_dsn
-    with program(["-c", SLOW, dsn]) as slow:
-        deadline = soon(300)
-        while not count(migrated.owner_dsn, "rollup_parts"):
-            assert slow.process.poll() is None, slow.wait()
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.1)
-        assert count(migrated.owner_dsn, "rollup_rows") > 100
-        started = slow.children()
-        slow.process.kill()
-        slow.process.wait()
-        deadline = soon(60)
-        while (made := await runs_of(dsn)).latest is None or made.latest.state is not RunState.LOST:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.1)
-        assert made.current is None
-        wait_gone(started, 120)
-    with runner(spark, reading(Made(spark), START), SecretStr(dsn)) as again:
-        done = again.run(counted(10), Wishes("User:y"))
-    assert done.is_current
-    assert count(migrated.owner_dsn, "rollup_rows") == 10
-    assert fetch(migrated.owner_dsn, "SELECT state, error FROM rollup_runs ORDER BY state") == [
-        ("complete", None),
-        ("failed", LOST),
-    ]

@@ -108,7 +108,7 @@ PROBLEM_MEMBERS: Final = frozenset(
 )
 MAX_TARGET: Final = 65_535
 """Longer targets are no HTTP for the server's parser, which refuses them by itself, in plain text."""
-_REFUSALS: Final = ["400", "401", "403", "404", "405", "406", "409", "412", "413", "415", "422", "429"]
+_REFUSALS: Final = ["400", "401", "403", "404", "405", "406", "409", "410", "412", "413", "415", "422", "429"]
 _OF_SEVERAL: Final = ("alter", "incrementalAlter", "describeConfigs", "describeEntityConfigs")
 _CLUSTER: Final = re.compile(patterns.CLUSTER)
 _ETAGS: Final = re.compile(patterns.ETAGS)

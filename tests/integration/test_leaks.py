@@ -131,8 +131,8 @@ COMMANDS: Final = [
     ["layout", "move", "--to", "separate"],
     ["layout", "move", "--to", "separate", "--apply"],
     ["secrets", "rotate", "--all"],
-    ["rollups", "run", "--master", "local[1]", "all"],
-    ["rollups", "show", "--json", "activity"],
+    ["rollups", "run", "--master", "local[1]", "drift"],
+    ["rollups", "show", "--json", "drift"],
     ["rollups", "report", "--output", "/dev/stdout"],
 ]
 WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi", "rollups sample-data"}
@@ -251,9 +251,9 @@ def test_the_search_looks_where_it_should(evidence: Evidence) -> None:
     assert "REENCODE" in evidence.said["table intent_entities"]
     assert any(KEY in text for where, text in evidence.said.items() if "read, full" in where)
     assert KEY in evidence.said["confplane export --format properties --broker 0"]
-    assert KEY in evidence.said["confplane rollups show --json activity"]
+    assert KEY in evidence.said["confplane rollups show --json drift"]
     assert KEY in evidence.said["table rollup_rows"]
-    assert any(KEY in text for where, text in evidence.said.items() if "/rollups/activity" in where)
+    assert any(KEY in text for where, text in evidence.said.items() if "/rollups/drift" in where)
     assert "default" in evidence.said["the log"]
     assert "brokers/0" in evidence.said["/config/changes"]
     probe = "Bearer " + evidence.planted.texts["admin token"]

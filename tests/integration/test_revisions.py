@@ -10,7 +10,9 @@ import httpx
 import pytest
 import yaml
 
+from app.domain.rollups import ROLLUPS
 from tests.support.proxy import Proxy, proxy
+from tests.support.published import publish_all
 from tests.support.service import ROOT, Service
 from tests.support.stores import kafka_writes
 
@@ -114,8 +116,13 @@ CALLS: Final[dict[str, Call]] = {
     "listRegistrations": Call("GET", "/registrations"),
     "searchAudit": Call("GET", "/audit"),
     "getAuditedChange": Call("GET", "/audit/{changeId}"),
+    "listRollups": Call("GET", "/rollups"),
+    **{f"getRollup{job.capitalize()}": Call("GET", f"/rollups/{job}") for job in ROLLUPS},
 }
-NOT_OF_CONFIGS: Final = {"listConfigDefinitions", "listRegistrations", "searchAudit", "getAuditedChange"}
+NOT_OF_CONFIGS: Final = {
+    *("listConfigDefinitions", "listRegistrations", "searchAudit", "getAuditedChange", "listRollups"),
+    *(f"getRollup{job.capitalize()}" for job in ROLLUPS),
+}
 """Reads of what is in no mirror: they tell the revision, and wait for none."""
 OPERATIONS: Final = {
     found["operationId"]: (method.upper(), found)
@@ -149,6 +156,7 @@ async def served(
         cluster={"session_timeout_ms": 60_000},
         settings=PATIENT,
     )
+    await asyncio.to_thread(publish_all, module_database.service_dsn)
     await asyncio.to_thread(service.__enter__)
     try:
         async with httpx.AsyncClient(

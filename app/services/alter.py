@@ -36,8 +36,9 @@ from app.domain.errors import (
 )
 from app.services.edits import Edit, EditResult, Plan
 from app.services.figures import Figure
+from app.services.outcomes import conclude_committed, conclude_rejected
 from app.services.policies import PolicyRequest
-from app.services.ports import Committed, Conflict, Intent, Outcome, SessionEnded, Transaction, full_path
+from app.services.ports import Committed, Conflict, Intent, SessionEnded, Transaction, full_path
 from app.services.settle import committed, settle_own
 
 if TYPE_CHECKING:
@@ -479,17 +480,7 @@ class _Change:
             full_path(self._collection.tree, item.edit.entity): node.version
             for item, node in zip(changed, result.nodes, strict=True)
         }
-        outcome = Outcome(
-            self._id,
-            self._attempt,
-            self._store.name,
-            committed=True,
-            revision=result.revision,
-            time_ms=result.time_ms,
-            versions=versions,
-        )
-        if await self._audit.conclude([outcome]):
-            self._store.release_marker(self._id)
+        await conclude_committed(self._audit, self._store, self._id, self._attempt, result, versions)
 
     def _results(self, result: Committed, plans: Sequence[Plan]) -> list[EditResult]:
         after = {node.id: node for node in result.nodes}
@@ -504,18 +495,8 @@ class _Change:
         """Close a change that has intents and, for certain, no effect."""
         if not self._attempt or self._settled:
             return
-        await self._audit.conclude(
-            [
-                Outcome(
-                    self._id,
-                    self._attempt,
-                    self._store.name,
-                    committed=False,
-                    error_code=0 if error is None else int(error.code),
-                    error="The entity already was as asked" if error is None else error.detail,
-                )
-            ]
-        )
+        code, text = (0, "The entity already was as asked") if error is None else (int(error.code), error.detail)
+        await conclude_rejected(self._audit, self._store, self._id, self._attempt, code, text)
 
 
 def _result(item: Plan, change_id: str | None, node: Node | None, revision: int | None) -> EditResult:

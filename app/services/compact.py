@@ -25,7 +25,8 @@ from app.domain.errors import (
     ThrottledError,
     UnavailableError,
 )
-from app.services.ports import ClusterStore, Committed, Conflict, Intent, IntentEntity, Outcome, SessionEnded
+from app.services.outcomes import conclude_committed, conclude_rejected
+from app.services.ports import ClusterStore, Committed, Conflict, Intent, IntentEntity, SessionEnded
 from app.services.settle import settle_own
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class _Change:
             raise  # its intent stays open until someone settles it
         except ConfplaneError as error:
             if not self._settled:
-                await self._audit.conclude([self._outcome(error=error)])
+                await conclude_rejected(self._audit, self._store, self._id, 1, int(error.code), error.detail)
             raise
         return str(self._id)
 
@@ -192,8 +193,7 @@ class _Change:
         removal = Removal(self._id, writer, self._what, caller.principal, caller.request_id)
         result = await self._store.remove(removal, caller.deadline)
         if isinstance(result, Committed):
-            if await self._audit.conclude([self._outcome(result)]):
-                self._store.release_marker(self._id)
+            await conclude_committed(self._audit, self._store, self._id, 1, result, {})
             return
         if isinstance(result, Conflict):
             raise ConcurrentChangeError("It was changed this moment, and stays")
@@ -230,16 +230,4 @@ class _Change:
                 )
                 for node in self._what.nodes
             ),
-        )
-
-    def _outcome(self, result: Committed | None = None, error: ConfplaneError | None = None) -> Outcome:
-        return Outcome(
-            self._id,
-            1,
-            self._store.name,
-            committed=result is not None,
-            revision=None if result is None else result.revision,
-            time_ms=None if result is None else result.time_ms,
-            error_code=None if error is None else int(error.code),
-            error=None if error is None else error.detail,
         )

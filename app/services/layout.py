@@ -32,6 +32,7 @@ from app.domain.errors import (
 )
 from app.services.clusters import LAYOUT_PATH
 from app.services.edits import stored
+from app.services.outcomes import conclude_committed, conclude_rejected
 from app.services.own_nodes import OwnChange, OwnNode
 from app.services.ports import (
     Committed,
@@ -42,7 +43,6 @@ from app.services.ports import (
     Layout,
     LayoutCheck,
     LayoutWrite,
-    Outcome,
     SessionEnded,
     Transaction,
     full_path,
@@ -356,20 +356,10 @@ class _Move:
             raise UnavailableError("ZooKeeper's reply was lost; it was settled as aborted. Run it again")
 
     async def _conclude(self, result: Committed, changes: Sequence[_Side]) -> None:
-        outcome = Outcome(
-            self._id,
-            self._attempt,
-            self._store.name,
-            committed=True,
-            revision=result.revision,
-            time_ms=result.time_ms,
-            versions={
-                full_path(side.tree, self._entity): node.version
-                for side, node in zip(changes, result.nodes, strict=True)
-            },
-        )
-        if await self._audit.conclude([outcome]):
-            self._store.release_marker(self._id)
+        versions = {
+            full_path(side.tree, self._entity): node.version for side, node in zip(changes, result.nodes, strict=True)
+        }
+        await conclude_committed(self._audit, self._store, self._id, self._attempt, result, versions)
 
     def _intent(self, attempt: int, writer: str, changes: Iterable[_Side], *, discard: bool) -> Intent:
         caller, entity = self._caller, self._entity
@@ -403,9 +393,7 @@ class _Move:
     async def _reject(self, code: int, text: str) -> None:
         """Close a change that has intents and, for certain, no effect."""
         if self._attempt and not self._settled:
-            await self._audit.conclude(
-                [Outcome(self._id, self._attempt, self._store.name, committed=False, error_code=code, error=text)]
-            )
+            await conclude_rejected(self._audit, self._store, self._id, self._attempt, code, text)
 
 
 @dataclass(frozen=True, slots=True)

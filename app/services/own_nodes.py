@@ -19,7 +19,8 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.services.ports import Committed, Conflict, Intent, IntentEntity, Outcome, SessionEnded
+from app.services.outcomes import conclude_committed, conclude_rejected
+from app.services.ports import Committed, Conflict, Intent, IntentEntity, SessionEnded
 from app.services.settle import settle_own
 
 if TYPE_CHECKING:
@@ -139,17 +140,8 @@ class OwnChange(Generic[S]):
             raise UnavailableError(f"ZooKeeper refused: {result.reason}; nothing was applied, try again")
         if not isinstance(result, Committed):
             return OwnResult(before, after, str(self._id), await self._settle())
-        outcome = Outcome(
-            self._id,
-            number,
-            self._store.name,
-            committed=True,
-            revision=result.revision,
-            time_ms=result.time_ms,
-            versions={self._node.path: version + 1},
-        )
-        if await self._audit.conclude([outcome]):
-            self._store.release_marker(self._id)
+        versions = {self._node.path: version + 1}
+        await conclude_committed(self._audit, self._store, self._id, number, result, versions)
         return OwnResult(before, after, str(self._id), result.revision)
 
     async def _settle(self) -> int | None:
@@ -198,6 +190,4 @@ class OwnChange(Generic[S]):
     async def _reject(self, code: int, text: str) -> None:
         """Close a change that has intents and, for certain, no effect."""
         if self._attempt and not self._settled:
-            await self._audit.conclude(
-                [Outcome(self._id, self._attempt, self._store.name, committed=False, error_code=code, error=text)]
-            )
+            await conclude_rejected(self._audit, self._store, self._id, self._attempt, code, text)

@@ -45,11 +45,11 @@ from app.services.config_describe import ConfigReader
 from app.services.config_levels import BrokerLevels, ServerProperties
 from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
-from app.services.external import facets_by_tree, redactor
 from app.services.idempotency import IdempotencyService
 from app.services.readiness import Readiness
 from app.services.reconcile import Reconciler
 from app.services.record import Recorder
+from app.services.redaction import facets_by_tree, redactor
 from app.services.rotate import RotateService
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import Access, FacetIndex, ZooKeeperStore
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
     from app.domain.entities import Entity
     from app.domain.facets import Facet
-    from app.services.external import Redact
     from app.services.figures import Measured
+    from app.services.redaction import Redact
 
 _OTHERS = "*"
 """In ``server_properties``, every broker that is not named."""
@@ -166,7 +166,7 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
     reconcilers = [Reconciler(store, parts.audit, changes, deadline_ms=deadline_ms) for store in parts.stores.values()]
     states = PostgresEntityStates(parts.database)
     recorders = {
-        name: Recorder(store, states, recorded(settings.clusters[name]), deadline_ms=deadline_ms)
+        name: Recorder(store, states, told(settings.clusters[name]), deadline_ms=deadline_ms)
         for name, store in parts.stores.items()
         if settings.clusters[name].record_external_changes
     }
@@ -221,8 +221,8 @@ def _named(settings: Settings, name: str) -> ClusterSettings:
         raise NotFoundError(f"The settings have no cluster {name!r}; they have: {known}") from None
 
 
-def recorded(cluster: ClusterSettings) -> Redact:
-    """Return what the trail may have of a cluster's znodes that others wrote."""
+def told(cluster: ClusterSettings) -> Redact:
+    """Return what the trail may have of a cluster's znodes."""
     _, client_configs = _client_facets(cluster)
     return redactor(facets_by_tree(client_configs))
 
@@ -249,13 +249,14 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
 
 
 def _cluster(name: str, cluster: ClusterSettings, store: ZooKeeperStore) -> Cluster:
-    policies = load_policies(name, cluster)
+    policies, redact = load_policies(name, cluster), told(cluster)
     collections = {
         facet.name: Collection(
             facet,
             Tree.CONFIG,
             store,
             ClientPlanner(facet),
+            redact,
             policies,
             laid_out=facet.name is FacetName.CLIENT_CONFIGS,
             layout_chosen=cluster.client_configs_layout is not None,
@@ -269,6 +270,7 @@ def _cluster(name: str, cluster: ClusterSettings, store: ZooKeeperStore) -> Clus
         Tree.CONFIG,
         store,
         ConfigPlanner(levels, cipher),
+        redact,
         policies,
         ConfigRedactor(cipher, sensitive=is_sensitive, encoded=is_password),
     )

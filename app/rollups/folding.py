@@ -31,8 +31,7 @@ def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
     Returns:
         ``tree, entity_id``
         ``tail``: what those changes left: ``revision, change_id, version`` (null: removed), ``czxid`` (null: not told),
-        ``config`` with
-        the values that the change tells, and ``told``: maps that tell the values of others, the newest first.
+        ``config``.
         ``gaps``: changes made on a state that no change before them left: ``revision, change_id, left_version`` by the
         change before, ``read_version``.
         ``is_open``: a change has no outcome.
@@ -53,33 +52,17 @@ def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
         .withColumn("next_revision", F.lead("revision").over(in_order))
         .withColumn("joins_on", _joins_on())
         .withColumn("is_gap", _is_gap(begin))
-        .withColumn("segment", F.count_if(~F.col("joins_on")).over(in_order))
-    )
-    in_segment = Window.partitionBy(*ENTITY, "segment").orderBy(F.asc_nulls_last("revision"))
-    by_facet = [
-        F.last(
-            F.when((F.col("facet") == facet) & (F.col("outcome") == COMMITTED), F.struct("revision", "after")),
-            ignorenulls=True,
-        ).over(in_segment)
-        for facet in _FACETS
-    ]
-    newest_first = F.transform(
-        F.array_sort(
-            F.array_compact(F.array(*by_facet)), lambda one, other: _sign(other["revision"] - one["revision"])
-        ),
-        lambda each: each["after"],
     )
     is_committed, revision = F.col("outcome") == COMMITTED, F.col("revision")
     is_last = (revision <= floor) & (F.col("next_revision").isNull() | (F.col("next_revision") > floor))
     in_tail = is_committed & (is_last | (revision > floor))
-    result = F.struct("revision", "change_id", "version", "czxid", F.col("after").alias("config"), "told")
+    result = F.struct("revision", "change_id", "version", "czxid", F.col("after").alias("config"))
     left_version, read_version = F.col("previous.version"), F.col("version_read")
     gap = F.struct(
         "revision", "change_id", left_version.alias("left_version"), read_version.alias("read_version")
     )  # fmt: skip
     return (
-        linked.withColumn("told", newest_first)
-        .where(in_tail | F.col("is_gap") | ~is_committed)
+        linked.where(in_tail | F.col("is_gap") | ~is_committed)
         .groupBy(*ENTITY)
         .agg(
             F.collect_list(F.when(in_tail, result)).alias("tail"),
@@ -96,15 +79,6 @@ def last_of(tail: Column, up_to: Column) -> Column:
         visible,
         F.get(visible, F.lit(0)),
         lambda found, each: F.when(each["revision"] > found["revision"], each).otherwise(found),
-    )
-
-
-def content_of(change: Column) -> Column:
-    """Return the whole map that a change of a tail left, with all values that the trail tells."""
-    told = change["told"]
-    return F.transform_values(
-        change["config"],
-        lambda key, value: F.coalesce(value, *(F.get(told, F.lit(index))[key] for index in range(len(_FACETS)))),
     )
 
 
@@ -160,7 +134,3 @@ def _is_gap(begin: int | None) -> Column:
     made_later = F.col("version_read").isNotNull() & (F.col("czxid_read") > (_NEVER if begin is None else begin))
     unaccounted = F.when(previous.isNull(), made_later).otherwise(~F.col("joins_on"))
     return (F.col("outcome") == COMMITTED) & unaccounted & ~same_content(left, before)
-
-
-def _sign(number: Column) -> Column:
-    return F.signum(number).cast("int")

@@ -90,7 +90,7 @@ CHANGES: Final = StructType(
 ``version_read``       its version before the change, null where it was absent; ``czxid_read`` the znode's czxid
 ``keys``               the keys whose values differ
 ``ops``                what was asked, JSON as in the trail
-``before, after``      the znode's whole map. Null values: secrets, unknown keys and, of own changes, other facets' keys
+``before, after``      the znode's whole map. Null values: secrets and keys of no facet
 ``outcome``            ``committed``, ``rejected`` or ``open``
 ``revision, time``     zxid and ZooKeeper's time of a committed change
 ``version``            the znode's version that the change gave it; null where it was deleted

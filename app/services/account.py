@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from app.domain.changes import Node
     from app.services.chain import OwnWrite
-    from app.services.external import Redact
     from app.services.recorded import EntityStates, Key, RecordedStore
+    from app.services.redaction import Redact
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Accounts:
     Args:
         store: The cluster.
         states: The trail.
-        redact: From tree and node to what the trail may have of it.
+        redact: What the trail may have of a znode.
         margin_s: How long before the watermark was written a change may have begun that is not settled.
 
     Attributes:
@@ -247,7 +247,7 @@ class Accounts:
 
     def point(self, tree: Tree, node: Node) -> Point:
         """Return a node as a state, with what the trail may have of its content."""
-        content = self._redact(tree, node)
+        content = self._redact(tree, node.id, node.config)
         return Point(present=True, czxid=node.czxid, version=node.version, mzxid=node.mzxid, content=content)
 
 

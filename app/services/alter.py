@@ -426,7 +426,8 @@ class _Change:
     def _check_policies(self, item: Plan) -> None:
         collection, entity, after = self._collection, item.edit.entity, item.after
         before = {} if item.node is None else item.node.config
-        shown = collection.redacted(entity, after)
+        told, tree = collection.told, collection.tree
+        shown = told(tree, entity.id, after)
         changed = {difference.key for difference in item.diff}
         owns = collection.facet.owns
         collection.policies.check(
@@ -437,7 +438,7 @@ class _Change:
                 entity=entity,
                 set={key: shown[key] for key in changed & after.keys()},
                 removed=frozenset(changed - after.keys()),
-                before={key: value for key, value in collection.redacted(entity, before).items() if owns(entity, key)},
+                before={key: value for key, value in told(tree, entity.id, before).items() if owns(entity, key)},
                 after={key: value for key, value in shown.items() if owns(entity, key)},
                 validate_only=self._validate_only,
                 pointers={op.key: op.pointer for op in item.edit.ops if op.pointer is not None},

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 Content = dict[str, str | None]
-"""A config without secrets: None is a value that is not told, or not known."""
+"""A config without secrets: None is a value that is not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,6 @@ class Run:
     time_ms: int
     listed_ms: int
     """The time by which it is listed among all changes: before that of a change of ours which came after it."""
-    guessed: frozenset[str] = frozenset()
-    """Keys whose values before or after it are those of a later or earlier moment."""
 
     @property
     def writes(self) -> int:
@@ -110,13 +108,12 @@ def runs_of_others(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: i
         steps.append((base, at, write))
     # start, then what each change of ours saw and left, then the end: the runs lie between left and seen.
     points = [start, *(point for base, result, _ in steps for point in (base, result)), end]
-    points, guessed = _filled(points)
     times = [(write.revision - 1, write.time_ms, min(write.time_ms, write.began_ms) - 1) for _, _, write in steps]
     found = []
     for index, (revision, when, listed) in enumerate([*times, (end.mzxid, time_ms, time_ms)]):
         before, after = points[2 * index], points[2 * index + 1]
         if not before.same(after):
-            found.append(Run(before, after, revision, when, listed, guessed[2 * index] | guessed[2 * index + 1]))
+            found.append(Run(before, after, revision, when, listed))
     return found
 
 
@@ -149,38 +146,3 @@ def _passed(at: Point, base: Point) -> bool:
     if not at.present:
         return base.czxid <= at.czxid
     return (base.czxid, base.version) < (at.czxid, at.version)
-
-
-def _filled(points: Sequence[Point]) -> tuple[list[Point], list[frozenset[str]]]:
-    """Fill in values that a change of ours did not tell because its facet has not these keys.
-
-    It did not alter them either, so they are what its neighbours know. Where a run of others lies between, that is a
-    guess: what is known after it counts first.
-
-    Returns:
-        The points, and the keys of each that were guessed.
-    """
-    filled, guessed = list(points), [frozenset[str]() for _ in points]
-    last = len(filled) - 1
-    # From what a change of ours left to what the next one saw, where nobody wrote in between; and over each change.
-    certain = [bool(index % 2) or filled[index].same(filled[index + 1]) for index in range(last)]
-
-    def fill(index: int, neighbour: int) -> None:
-        known = filled[neighbour].content
-        content = filled[index].content
-        gained = {key for key, value in content.items() if value is None and known.get(key) is not None}
-        if gained:
-            filled[index] = replace(filled[index], content={**content, **{key: known[key] for key in gained}})
-            sure = certain[min(index, neighbour)]
-            guessed[index] |= gained & guessed[neighbour] if sure else gained
-
-    for sure in (True, False):
-        for index in range(1, last):
-            if sure and certain[index - 1]:
-                fill(index, index - 1)
-        for index in range(last - 1, 0, -1):
-            if certain[index] or not sure:
-                fill(index, index + 1)
-    for index in range(1, last):
-        fill(index, index - 1)
-    return filled, guessed

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from app.services.edits import Planner
     from app.services.idempotency import Run
     from app.services.ports import ClusterStore, Place, Redactor
+    from app.services.redaction import Redact
 
 LAYOUT_PATH: Final = "/confplane/layout"
 
@@ -59,6 +60,8 @@ class Collection:
     """The tree, where that is not the cluster's layout to say."""
     store: ClusterStore
     planner: Planner[Any]
+    told: Redact
+    """What the trail, and others who look on, may have of a stored map of the cluster."""
     policies: Policies = field(default_factory=Policies)
     redactor: Redactor | None = None
     """Where the facet has secrets."""
@@ -148,19 +151,6 @@ class Collection:
             return declared, etag_of(declared)
         written = "never" if node is None else f"in {node.mzxid}"
         return declared, etag_of({key: written if value is None else value for key, value in declared.items()})
-
-    def redacted(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None]:
-        """Return a stored map as the trail may have it.
-
-        Of other facets' keys (SCRAM credentials, unknown ones) and of secrets only that they are there.
-        """
-        owns = self.facet.owns
-        if not self.facet.has_secrets:
-            return {key: value if owns(entity, key) else None for key, value in config.items()}
-        is_secret = self.facet.is_secret
-        return {
-            key: value if owns(entity, key) and not is_secret(entity, key) else None for key, value in config.items()
-        }
 
     async def fingerprints(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None] | None:
         """Return a keyed fingerprint of each secret of a stored map, None where it can't be known.

@@ -118,8 +118,8 @@ class Plan:
             czxid_read=None if self.node is None else self.node.czxid,
             keys=tuple(item.key for item in self.diff),
             ops=_recorded_ops(collection, self.edit) if self.recorded_ops is None else self.recorded_ops,
-            before=collection.redacted(entity, stored(self.node)),
-            after=collection.redacted(entity, self.after),
+            before=collection.told(collection.tree, entity.id, stored(self.node)),
+            after=collection.told(collection.tree, entity.id, self.after),
         )
 
 

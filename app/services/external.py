@@ -1,4 +1,4 @@
-"""The row of a change that others made: its id, and what of a znode the trail may have."""
+"""The row of a change that others made, and its id."""
 
 from __future__ import annotations
 
@@ -6,72 +6,18 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from app.domain.configs import Configs
-from app.domain.entities import Entity
-from app.domain.facets import Tree
-from app.domain.quotas import ClientQuotas
 from app.services.chain import changed_keys
 from app.services.recorded import EXTERNAL, PRINCIPAL
+from app.services.redaction import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from app.domain.changes import Node
-    from app.domain.client_configs import ClientConfigs
-    from app.domain.facets import Facet
-    from app.services.chain import Content, Run
+    from app.services.chain import Run
 
-    Redact = Callable[[Tree, Node], Content]
-
-_CACHED: Final = 10_000
 _LONGEST_KEY: Final = 1_000
 """Characters; an index has no room for a key that is much longer."""
-
-
-def facets_by_tree(client_configs: ClientConfigs) -> dict[Tree, tuple[Facet, ...]]:
-    """Return which facets' keys may be in the znodes of which tree, whatever the layout is by now.
-
-    Args:
-        client_configs: The cluster's.
-    """
-    return {Tree.CONFIG: (ClientQuotas(), client_configs, Configs()), Tree.CLIENT_CONFIGS: (client_configs,)}
-
-
-def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:
-    """Return what tells a znode's config without secrets: values only of keys of a facet that has them as no secrets.
-
-    Args:
-        facets: By tree, the facets whose keys are in its nodes.
-    """
-    cache: dict[tuple[Tree, tuple[str, ...], str], bool] = {}
-
-    def shown(tree: Tree, entity_id: str, key: str) -> bool:
-        # It depends on the types of an entity, not on its names.
-        kind = (tree, tuple([part.partition("=")[0] for part in entity_id.split(",")]), key)
-        known = cache.get(kind)
-        if known is None:
-            if len(cache) >= _CACHED:
-                cache.clear()
-            known = cache[kind] = _shown(facets[tree], Entity.from_id(entity_id), key)
-        return known
-
-    def redact(tree: Tree, node: Node) -> Content:
-        return {
-            storable(key): value if shown(tree, node.id, key) and "\0" not in value else None
-            for key, value in zip(node.items[::2], node.items[1::2], strict=True)
-        }
-
-    return redact
-
-
-def _shown(facets: Sequence[Facet], entity: Entity, key: str) -> bool:
-    owners = [facet for facet in facets if facet.owns(entity, key)]
-    return bool(owners) and not any(facet.has_secrets and facet.is_secret(entity, key) for facet in owners)
-
-
-def storable(key: str) -> str:
-    """Return a key as Postgres can take it."""
-    return key.replace("\0", "�")
 
 
 def indexed(keys: Sequence[str]) -> list[str]:
@@ -97,7 +43,7 @@ def row_of(
         keys = sorted({*keys, *map(storable, differing)})
     elif not keys and before.present and after.present:
         # Whether what is not told was set to what it was can't be known: that it was written is told.
-        keys = sorted(key for key, value in after.content.items() if value is None or key in run.guessed)
+        keys = sorted(key for key, value in after.content.items() if value is None)
     defect = None if node is None or node.version != after.version or not after.present else node.defect
     if not keys and defect is None:
         return None

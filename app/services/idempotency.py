@@ -379,7 +379,7 @@ def _recorded(collection: Collection, plan: Plan) -> dict[str, Any]:
         "created": plan.created,
         "warnings": plan.warnings,
         "diff": plan.diff,
-        "after": collection.redacted(plan.edit.entity, plan.after),
+        "after": collection.told(collection.tree, plan.edit.entity.id, plan.after),
         "czxid": None if plan.node is None else plan.node.czxid,
         "revision": None if plan.node is None else plan.node.mzxid,
     }

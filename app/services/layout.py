@@ -383,8 +383,8 @@ class _Move:
                     czxid_read=None if side.node is None else side.node.czxid,
                     keys=tuple(item.key for item in difference(side.before, side.after)),
                     ops=(op,),
-                    before=self._configs.redacted(entity, side.before),
-                    after=self._configs.redacted(entity, side.after),
+                    before=self._configs.told(side.tree, entity.id, side.before),
+                    after=self._configs.told(side.tree, entity.id, side.after),
                 )
                 for side in changes
             ),

@@ -429,7 +429,10 @@ class ClusterStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IntentEntity:
-    """One entity of an intent: what was read, what was asked, what will be stored. Secrets are redacted to None."""
+    """One entity of an intent: what was read, what was asked, what will be stored.
+
+    The values of secrets, and of keys of no facet, are None.
+    """
 
     entity_id: str
     facet: str

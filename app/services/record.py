@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from app.domain.changes import Node
-    from app.services.external import Redact
     from app.services.recorded import EntityStates, RecordedStore, Watermark
+    from app.services.redaction import Redact
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Recorder:
     Args:
         store: The cluster, started.
         states: The trail.
-        redact: From tree and node to what the trail may have of it.
+        redact: What the trail may have of a znode.
         deadline_ms: How long a request may take.
     """
 

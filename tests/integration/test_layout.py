@@ -195,8 +195,8 @@ async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> N
     )
     by_path = {item["path"]: item for item in moved["entities"]}
     left, came = by_path["/config/users/u000"], by_path[f"{APART}/users/u000"]
-    assert left["before"] == {**configs(0), "producer_byte_rate": None, "SCRAM-SHA-256": None}
-    assert left["after"] == {"producer_byte_rate": None, "SCRAM-SHA-256": None}
+    assert left["before"] == {**configs(0), "producer_byte_rate": "1", "SCRAM-SHA-256": None}
+    assert left["after"] == {"producer_byte_rate": "1", "SCRAM-SHA-256": None}
     assert (came["before"], came["after"], came["versionRead"], came["version"]) == ({}, configs(0), None, 0)
     states = [item async for item in one.items("audit", key="client_configs_layout")]
     assert [list(item["entities"][0]["after"].values()) for item in reversed(states)] == [
@@ -251,6 +251,7 @@ async def test_killed_in_the_middle_it_goes_on_or_back(
         deadline = time.monotonic() + 120
         waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
         while not (await asyncio.to_thread(connection.execute, waiting, [LOCK])).fetchone()[0]:  # type: ignore[index]
+            assert command.process.poll() is None, command.output
             assert time.monotonic() < deadline, "the statement never came"
             await asyncio.sleep(0.02)
         command.process.send_signal(signal.SIGKILL)

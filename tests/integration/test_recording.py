@@ -146,6 +146,22 @@ async def test_runs_between_our_own_changes_are_told_apart(stage: Stage) -> None
     assert_chains(await one.trail())
 
 
+async def test_values_of_runs_around_a_change_of_another_facet_are_those_that_stood(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
+    await one.record()
+    for value in (2, 3):
+        kafka_writes(stage.zk, "users/alice", data(acks=f"{value}, first"))
+        await one.store.catch_up(soon(60))
+        await one.alter(ALICE, producer_byte_rate=value)
+        kafka_writes(stage.zk, "users/alice", data(acks=f"{value}, second", producer_byte_rate=str(value)))
+        await one.store.catch_up(soon(60))
+    await one.record()
+    found = [(told[3]["acks"], told[4]["acks"]) for told in map(shown, await one.external())]
+    assert found == [("all", "2, first"), ("2, first", "3, first"), ("3, first", "3, second")]
+    assert_chains(await one.trail())
+
+
 async def test_what_was_written_while_no_process_ran_is_recorded_once_in_order(stage: Stage) -> None:
     kafka_writes(stage.zk, "users/gone", rate(1))
     kafka_writes(stage.zk, "users/again", rate(1))
@@ -342,6 +358,12 @@ async def test_a_content_that_postgres_can_not_take_as_it_is(stage: Stage) -> No
     assert "Postgres refuses the states of 1 entities" in warning
     assert found["user=broken"].intent.reason == "The znode does not hold JSON"
     assert shown(found["user=nul"])[4] == {"a�b": None, RATE: None}
+    # A change of ours leaves it where it is.
+    kafka_writes(stage.zk, "users/nul", b'{"version":1,"config":{"a\\u0000b":"1"}}')
+    await one.store.catch_up(soon(60))
+    await one.alter(Entity.of(user="nul"), producer_byte_rate=7)
+    assert stage.zk.get("/config/users/nul")[0] == b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"7"}}'
+    assert (await one.trail())[-1].intent.entities[0].after == {"a�b": None, RATE: "7"}
 
 
 async def test_a_write_without_a_notification_is_found_and_notified(

@@ -29,10 +29,9 @@ One row per mismatch; none where all is well.
 ===================== =================================================================================================
 
 How it folds. Each change tells the whole map of its znode, and on which (czxid, version) it was made, so the last one
-tells what should be there. It does not tell values of other facets' keys: those are as the last change of their facet
-left them, provided that all changes since then join on to each other. Of secrets and keys of no facet it is compared
-that they are there. Where the recorder keeps states, one that is later than the last change counts, if its content is
-the same: others wrote the node as it was. For an entity without changes its state alone counts.
+tells what should be there. Of secrets and keys of no facet it is compared that they are there. Where the recorder keeps
+states, one that is later than the last change counts, if its content is the same: others wrote the node as it was. For
+an entity without changes its state alone counts.
 
 What it takes no notice of: znodes without content that the trail does not know, which are parents of others; znodes
 from before the trail began, of which nothing is known; forbidden ones, and paths that are no entity's. Where nobody
@@ -56,7 +55,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.rollups.folding import ENTITY, content_of, folded, last_of, nothing, same_content
+from app.rollups.folding import ENTITY, folded, last_of, nothing, same_content
 from app.rollups.job import Job
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def _expected(entity: Column) -> Column:
         | ((state["version"] == last["version"]) & F.coalesce(state["czxid"] == last["czxid"], F.expr("true")))
     )
     contents = F.struct(
-        F.when(last["version"].isNotNull(), content_of(last)).otherwise(nothing()).alias("by_trail"),
+        F.when(last["version"].isNotNull(), last["config"]).otherwise(nothing()).alias("by_trail"),
         F.when(state["present"], state["content"]).otherwise(nothing()).alias("by_state"),
         (
             _sure(state["mzxid"] <= entity["seen"])

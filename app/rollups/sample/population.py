@@ -104,10 +104,6 @@ _BY_FACET: Final = {
     kind: {facet: tuple(key for key in keys if key.facet == facet) for facet in sorted({key.facet for key in keys})}
     for kind, keys in KEYS.items()
 }
-_NAMES: Final = {
-    kind: {facet: frozenset(key.name for key in keys) for facet, keys in by_facet.items()}
-    for kind, by_facet in _BY_FACET.items()
-}
 
 FOREIGN: Final = {"user": "SCRAM-SHA-256", "topic": "confplane.unknown", "broker=": "custom.plugin.secret"}
 """By the same, a key of no facet that others set; its value is not told."""
@@ -118,7 +114,7 @@ class Member:
 
     __slots__ = (
         "config", "czxid", "entity_id", "facets", "fingerprints", "foreign", "keys", "keys_of", "live", "mtime",
-        "mzxid", "names_of", "parent", "path", "undo", "version",
+        "mzxid", "parent", "path", "undo", "version",
     )  # fmt: skip
 
     def __init__(self, entity: Entity, parent: Member | None = None) -> None:
@@ -130,7 +126,6 @@ class Member:
         self.keys = KEYS[kind]
         self.foreign = FOREIGN.get(kind)
         self.keys_of = _BY_FACET[kind]
-        self.names_of = _NAMES[kind]
         self.facets = tuple(self.keys_of)
         self.parent = parent
         self.live = 0

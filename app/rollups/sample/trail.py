@@ -149,13 +149,13 @@ class Trail:
         change, created, concluded = self._new_change()
         for position, member in enumerate(batch):
             facet, keys, after = self._edit(member)
-            before, read = _told(member.config, member, facet), (member.version, member.czxid)
+            before, read = member.config or {}, (member.version, member.czxid)
             was_there = member.config is not None
             self._put(member, after)
             self._rows.append(
                 self._row(
                     change, created, concluded, member, position=position, facet=facet, keys=keys,
-                    read=read if was_there else None, before=before, after=_told(after, member, facet),
+                    read=read if was_there else None, before=before, after=after,
                 )
             )  # fmt: skip
 
@@ -172,11 +172,11 @@ class Trail:
         """A change that was refused after its intent, or has no outcome yet; the znode stays as it is."""
         change, created, concluded = self._new_change()
         facet, keys, after = self._edit(member, remember=False)
-        before, read = _told(member.config, member, facet), (member.version, member.czxid)
+        before, read = member.config or {}, (member.version, member.czxid)
         self._rows.append(
             self._row(
                 change, created, concluded, member, facet=facet, keys=keys,
-                read=read if member.config is not None else None, before=before, after=_told(after, member, facet),
+                read=read if member.config is not None else None, before=before, after=after,
                 outcome=outcome,
             )
         )  # fmt: skip
@@ -384,16 +384,6 @@ class Trail:
                 yield "/config", each.entity_id, True, each.czxid, each.version, each.mzxid, each.config
             elif each.mzxid:
                 yield "/config", each.entity_id, False, 0, 0, each.mzxid, {}
-
-
-def _told(config: dict[str, str | None] | None, member: Member, facet: str) -> dict[str, str | None]:
-    """Return what a change of a facet tells of a map: the values of its own keys."""
-    if config is None:
-        return {}
-    if len(member.facets) == 1:
-        return config
-    own = member.names_of[facet]
-    return {name: value if name in own else None for name, value in config.items()}
 
 
 def _ops(keys: list[str], after: dict[str, str | None]) -> str:

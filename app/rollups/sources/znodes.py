@@ -19,7 +19,7 @@ from app.domain.entities import Entity, EntityType
 from app.domain.facets import Tree
 from app.rollups.origin import Origin
 from app.rollups.sources.arrow import map_array
-from app.services.external import facets_by_tree, redactor, storable
+from app.services.redaction import facets_by_tree, redactor, storable
 from app.store.scan import Scanner
 from app.store.znodes import readable
 
@@ -166,7 +166,7 @@ class Rows:
         if found.entity_id is None:
             # Nobody can say which facet its keys belong to.
             return dict.fromkeys(map(storable, node.items[::2]))
-        return self._redact(found.tree, node)
+        return self._redact(found.tree, node.id, node.config)
 
     def _fingerprints(self, found: Found) -> Config:
         if self._secrets is None or found.node is None or found.entity_id is None or found.tree is not Tree.CONFIG:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def collection(facet: Any) -> Collection:
-    return Collection(facet, Tree.CONFIG, cast("ClusterStore", SimpleNamespace(name="c")), cast("Any", None))
+    store = cast("ClusterStore", SimpleNamespace(name="c"))
+    return Collection(facet, Tree.CONFIG, store, cast("Any", None), cast("Any", None))
 
 
 def node(entity_id: str, mzxid: int, **config: str) -> Node:

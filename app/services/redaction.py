@@ -1,0 +1,68 @@
+"""What the trail may have of a znode's config, whoever wrote it: values of known keys, but of secrets none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from app.domain.configs import Configs
+from app.domain.entities import Entity
+from app.domain.facets import Tree
+from app.domain.quotas import ClientQuotas
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.domain.client_configs import ClientConfigs
+    from app.domain.facets import Facet
+
+Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
+"""From the tree, the entity id and the stored map to what may be told: None is a value that may not."""
+
+_CACHED: Final = 10_000
+
+
+def facets_by_tree(client_configs: ClientConfigs) -> dict[Tree, tuple[Facet, ...]]:
+    """Return which facets' keys may be in the znodes of which tree, whatever the layout is by now.
+
+    Args:
+        client_configs: The cluster's.
+    """
+    return {Tree.CONFIG: (ClientQuotas(), client_configs, Configs()), Tree.CLIENT_CONFIGS: (client_configs,)}
+
+
+def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:
+    """Return what tells a stored map without secrets: values only of keys of a facet that has them as no secrets.
+
+    It is the same for all facets, so that a change made through one leaves no doubt about the values of another.
+
+    Args:
+        facets: By tree, the facets whose keys are in its nodes.
+    """
+    cache: dict[tuple[Tree, tuple[str, ...], str], bool] = {}
+
+    def redact(tree: Tree, entity_id: str, config: Mapping[str, str]) -> dict[str, str | None]:
+        # Whether a key is a secret depends on the types of an entity, not on its names.
+        types = tuple([part.partition("=")[0] for part in entity_id.split(",")])
+        told: dict[str, str | None] = {}
+        for key, value in config.items():
+            kind = (tree, types, key)
+            shown = cache.get(kind)
+            if shown is None:
+                if len(cache) >= _CACHED:
+                    cache.clear()
+                shown = cache[kind] = _shown(facets[tree], Entity.from_id(entity_id), key)
+            told[storable(key)] = value if shown and "\0" not in value else None
+        return told
+
+    return redact
+
+
+def _shown(facets: Sequence[Facet], entity: Entity, key: str) -> bool:
+    owners = [facet for facet in facets if facet.owns(entity, key)]
+    return bool(owners) and not any(facet.has_secrets and facet.is_secret(entity, key) for facet in owners)
+
+
+def storable(key: str) -> str:
+    """Return a key as Postgres can take it."""
+    return key.replace("\0", "�")

@@ -1,12 +1,22 @@
-"""Postgres: the trail of changes and the registrations of client software. The only package that imports SQLAlchemy."""
+"""Postgres: the trail of changes and the registrations of client software. The only package that imports SQLAlchemy.
 
-from app.audit.database import Database
-from app.audit.open_changes import PostgresOpenChanges
-from app.audit.registrations import PostgresRegistrationLog
-from app.audit.request_keys import PostgresRequestKeys
-from app.audit.rollups import PostgresRollups
-from app.audit.states import PostgresEntityStates
-from app.audit.trail import PostgresAuditLog
+What it exports is imported when it is asked for: a task of a rollup, which writes rows by the driver alone, has no use
+for SQLAlchemy, and would take longer to load it than to write them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from app.audit.database import Database
+    from app.audit.open_changes import PostgresOpenChanges
+    from app.audit.registrations import PostgresRegistrationLog
+    from app.audit.request_keys import PostgresRequestKeys
+    from app.audit.rollups import PostgresRollups
+    from app.audit.states import PostgresEntityStates
+    from app.audit.trail import PostgresAuditLog
 
 __all__ = [
     "Database",
@@ -17,3 +27,19 @@ __all__ = [
     "PostgresRequestKeys",
     "PostgresRollups",
 ]
+
+_MODULES: Final = {
+    "Database": "database",
+    "PostgresAuditLog": "trail",
+    "PostgresEntityStates": "states",
+    "PostgresOpenChanges": "open_changes",
+    "PostgresRegistrationLog": "registrations",
+    "PostgresRequestKeys": "request_keys",
+    "PostgresRollups": "rollups",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

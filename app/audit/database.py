@@ -17,15 +17,16 @@ import os
 import socket
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import QueuePool
 
 from app.audit import faults
+from app.audit.dsn import parse_dsn
 from app.services.figures import Figure
 
 if TYPE_CHECKING:
@@ -229,18 +230,6 @@ class Database:
         if limit is not None:
             limit.guard(raw)
         return raw
-
-
-def parse_dsn(dsn: str) -> dict[str, Any]:
-    """Return the parts of a connection string.
-
-    Raises:
-        ValueError: It is not one. The message does not repeat it, because it may hold a password.
-    """
-    try:
-        return dict(conninfo_to_dict(dsn))
-    except psycopg.ProgrammingError:
-        raise ValueError("Not a connection string of the form postgresql://user:password@host/database") from None
 
 
 def storable(value: str) -> bool:

@@ -19,7 +19,7 @@ from alembic.script import ScriptDirectory
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import NullPool, create_engine, text
 
-from app.audit.database import parse_dsn
+from app.audit.dsn import parse_dsn
 from app.audit.tables import POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from app.audit.rollup_runs import conninfo
+from app.audit.dsn import conninfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import psycopg
-from psycopg.conninfo import make_conninfo
 from psycopg.rows import namedtuple_row
 
 from app.audit import faults
-from app.audit.database import parse_dsn
+from app.audit.dsn import conninfo
 from app.audit.rollups import LOCK_OF, run_of
 from app.domain.errors import ConcurrentChangeError, UnavailableError
 from app.services.rollups import KEEP_RUNS, KEEP_S
@@ -31,15 +30,6 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from app.services.rollups import RollupRun
-
-_CONNECT_TIMEOUT_S: Final = 10
-# A lost network is noticed within a minute or so, on either side; nothing else ends what only holds a lock.
-_OPTIONS: Final = (
-    "-c TimeZone=UTC -c application_name=confplane-rollups -c statement_timeout=0 -c lock_timeout=60s"
-    " -c idle_in_transaction_session_timeout=0 -c tcp_keepalives_idle=20 -c tcp_keepalives_interval=10"
-    " -c tcp_keepalives_count=4"
-)
-_KEEPALIVES: Final = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 4}
 
 _RETURNED: Final = (
     "id, cluster, job, state, as_of, position, previous, principal, started_at, finished_at, row_count, error"
@@ -235,17 +225,6 @@ class RollupRuns:
         """Connect for one transaction."""
         with _told(), psycopg.connect(self._conninfo, row_factory=namedtuple_row) as connection:
             yield connection
-
-
-def conninfo(dsn: str) -> str:
-    """Return how a process that makes a run connects: with no limit on statements, and told when its peer is gone.
-
-    Raises:
-        ValueError: ``dsn`` is not a connection string.
-    """
-    given = parse_dsn(dsn)
-    options = f"{_OPTIONS} {given.get('options') or ''}".strip()
-    return make_conninfo(dsn, connect_timeout=_CONNECT_TIMEOUT_S, options=options, **_KEEPALIVES)
 
 
 def _drop(connection: Connection[Any], run_ids: list[UUID]) -> None:

@@ -43,7 +43,8 @@ class _Daemon(Server):
 
     def _java(self, main: str, *arguments: str) -> Sequence[str]:
         jars = f"{_home() / 'jars'}/*"
-        return [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-cp", jars, main, "--host", "127.0.0.1", *arguments]
+        options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        return [str(find_java()), *options, "-cp", jars, main, "--host", "127.0.0.1", *arguments]
 
     def _environment(self) -> Mapping[str, str]:
         return {

@@ -20,10 +20,21 @@ HEAVY = {
 }
 
 
-def test_the_service_starts_without_spark() -> None:
-    names = "app.api.app, app.wiring, app.cli.commands, app.__main__"
-    code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+def loaded_with(modules: str) -> set[str]:
+    """Import modules in a process of its own; return the packages that it has loaded then."""
+    code = f"import sys, {modules}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    loaded = set(answer.stdout.split())
+    return set(answer.stdout.split())
+
+
+def test_the_service_starts_without_spark() -> None:
+    loaded = loaded_with("app.api.app, app.wiring, app.cli.commands, app.__main__")
     assert {"app", "fastapi", "kazoo"} <= loaded
     assert loaded & HEAVY == set()
+
+
+def test_a_task_of_a_rollup_starts_with_no_more_than_it_needs() -> None:
+    """Spark starts several processes of these for each run."""
+    loaded = loaded_with("app.rollups.sources.trail, app.rollups.sources.znodes, app.rollups.sinks.postgres")
+    assert {"app", "pyspark", "adbc_driver_postgresql", "kazoo", "psycopg"} <= loaded
+    assert loaded & {"alembic", "altair", "duckdb", "fastapi", "pandas", "rich", "sqlalchemy", "typer"} == set()

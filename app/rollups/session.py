@@ -61,7 +61,6 @@ def submitted() -> bool:
 def use_this_python() -> None:
     """Have Spark's Python workers run this interpreter and this code; what the environment says already wins."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    root = str(Path(__file__).parents[2])
+    ours = [str(Path(__file__).with_name("workers")), str(Path(__file__).parents[2])]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if root not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([root, *paths])
+    os.environ["PYTHONPATH"] = os.pathsep.join([*(path for path in ours if path not in paths), *paths])

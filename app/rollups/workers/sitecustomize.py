@@ -1,0 +1,39 @@
+"""Has Spark's Python processes import PySpark as it is installed; Python runs this where it finds it when it starts.
+
+Spark puts an archive of PySpark's sources before all else on their path. What is in an archive is compiled each time
+that it is imported: more than a second of work for each of the dozen processes that a run starts.
+:mod:`app.rollups.session` puts this directory on the path. Nothing here may import what is not Python's own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ARCHIVES: Final = (".zip", ".jar")
+
+
+def without_archives(path: Sequence[str]) -> list[str]:
+    """Return a path without the archives of a PySpark whose modules, and Py4J's, are on it as files as well."""
+    plain = [entry for entry in path if not entry.endswith(_ARCHIVES)]
+    found = PathFinder.find_spec("pyspark", plain)
+    if found is None or found.origin is None or PathFinder.find_spec("py4j", plain) is None:
+        return list(path)
+    # Those of another Spark stay: it may be of another version, which the workers have to be of then.
+    home = os.path.realpath(os.path.dirname(found.origin)) + os.sep  # noqa: PTH120 - loading pathlib takes its time
+    return [entry for entry in path if entry in plain or not os.path.realpath(entry).startswith(home)]
+
+
+if __name__ == "sitecustomize":
+    _here: Final = os.path.dirname(__file__)  # noqa: PTH120 - as above
+    sys.path[:] = [entry for entry in without_archives(sys.path) if entry != _here]
+    # This one hides another, that of the system for one.
+    _other: Final = PathFinder.find_spec("sitecustomize", sys.path)
+    if _other is not None and _other.loader is not None:
+        _other.loader.exec_module(module_from_spec(_other))

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.bench import alters, describe, kafka, latency, mirror, picture, reads, rollups
+from tests.bench import alters, describe, kafka, latency, mirror, picture, reads, rollups, sources
 from tests.bench.rounds import progress, table
 from tests.bench.stage import staged
 from tests.support import tools
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _SMALL = 10_000
 _KAFKA = "kafka"
+_ROLLUPS = "rollups"
 
 
 def main() -> None:
@@ -53,11 +54,16 @@ def main() -> None:
         "describe": lambda stage: _describe(stage, rounds, options.entities),
         "latency": lambda stage: latency.measure(stage, rounds=rounds, changes=options.changes),
     }
-    measures["rollups"] = lambda stage: rollups.measure(stage.directory, rounds=rounds, events=options.events)
+    measures |= {
+        f"{_ROLLUPS}-jobs": lambda stage: rollups.measure(stage.directory, rounds=rounds, events=options.events),
+        f"{_ROLLUPS}-sources": lambda stage: sources.measure(
+            stage, rounds=rounds, events=options.events, entities=options.entities
+        ),
+    }
     measures |= _side_by_side(options)
-    unknown = set(options.only) - measures.keys() - {_KAFKA}
+    unknown = set(options.only) - measures.keys() - {_KAFKA, _ROLLUPS}
     if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {_KAFKA}, {', '.join(measures)}")
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {_KAFKA}, {_ROLLUPS}, {', '.join(measures)}")
     wanted = [name for name in measures if not options.only or {name, name.partition("-")[0]} & set(options.only)]
     begun = time.monotonic()
     figures: list[Figure] = []

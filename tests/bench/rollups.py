@@ -1,7 +1,7 @@
 """The rollups: how long Spark takes, on one core and on two, at one size and ten times that; and DuckDB beside it.
 
-``python -m tests.bench.rollups JSON`` runs one engine on one made-up cluster and prints the seconds of each job, round by
-round. Both read the same Parquet and throw the rows away. DuckDB runs the references of the tests, which answer the same
+``python -m tests.bench.rollups JSON`` is one engine on one made-up cluster, which runs a job when it is told its name.
+All read the same Parquet and throw the rows away. DuckDB runs the references of the tests, which answer the same
 question; ``drift`` and ``integrity`` have none that is SQL alone.
 """
 
@@ -9,81 +9,81 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 
 from app.rollups.sample.files import write
 from app.rollups.sample.trail import Plan
-from tests.bench.rounds import Figure, progress
+from tests.bench.rounds import Figure, alternate, column, progress
+from tests.bench.turns import own_output, serve, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import IO
 
 _JOBS: Final = ("compatibility", "drift", "impact", "quotas", "activity", "integrity")
 _REFERENCED: Final = ("compatibility", "impact", "quotas", "activity")
 _EVENTS_OF_ENTITY: Final = 10
-_MEMORY: Final = "3g"
+_MEMORY: Final = "2g"
+"""Of Spark's heap, and of DuckDB; three of them are there at a time."""
 _CAPACITY: Final = {"producer_byte_rate": 1e9}
 
 
 def measure(directory: Path, *, rounds: int, events: int) -> Iterator[Figure]:
     """Yield the seconds of each job; made-up clusters are left in ``directory``."""
     cores = min(2, os.cpu_count() or 1)
-    times: dict[tuple[int, str, int], dict[str, list[float]]] = {}
+    rates: dict[str, list[list[float]]] = {name: [] for name in _JOBS}
     sizes = sorted({max(1, events // 10), events})
     for size in sizes:
         sample = directory / f"rollups-{size}"
         begun = time.monotonic()
-        write(Plan(entities=max(100, size // _EVENTS_OF_ENTITY), events=size), sample)
+        with progress.status(f"  making up {size:,} changes"):
+            write(Plan(entities=max(100, size // _EVENTS_OF_ENTITY), events=size), sample)
         seconds = time.monotonic() - begun
         yield Figure(
             f"Rollups: make up {size:,} changes and {size // 2:,} registrations", "rows/s", [1.5 * size / seconds]
         )
-        for engine, used in (("spark", 1), ("spark", cores), ("duckdb", cores)):
-            times[size, engine, used] = _child(sample, engine=engine, cores=used, rounds=rounds)
-            progress.print(f"  {engine}, {used} cores, {size:,} changes: {times[size, engine, used]}", soft_wrap=True)
-    for size in sizes:
-        ours, one = times[size, "spark", cores], times[size, "spark", 1]
-        for name in _JOBS:
+        for name, (ours, *references) in _in_turn(sample, cores, rounds, f"{size:,} changes"):
             title = f"Rollup `{name}`, {size:,} changes, {cores} cores"
-            yield Figure(title, "s", ours[name], "Spark on one core", one[name], decimals=1, less_is_better=True)
-            if name in _REFERENCED:
-                duck = times[size, "duckdb", cores][name]
-                yield Figure(title, "s", ours[name], "DuckDB, same rows", duck, decimals=1, less_is_better=True)
+            for reference_name, reference in zip(("Spark on one core", "DuckDB, same rows"), references, strict=False):
+                yield Figure(title, "s", ours, reference_name, reference, decimals=1, less_is_better=True)
+            rates[name].append([size / each for each in ours])
     for name in _JOBS if len(sizes) > 1 else ():
-        small, large = (times[size, "spark", cores][name] for size in sizes)
-        title = f"Rollup `{name}`, {sizes[1]:,} changes: rows a second"
-        rates = [sizes[1] / each for each in large]
-        yield Figure(title, "/s", rates, f"with {sizes[0]:,}", [sizes[0] / each for each in small])
+        small, large = rates[name]
+        yield Figure(f"Rollup `{name}`, {sizes[1]:,} changes: changes a second", "/s", large, f"{sizes[0]:,}", small)
 
 
-def _child(sample: Path, **given: Any) -> dict[str, list[float]]:
-    arguments = json.dumps({"sample": str(sample), **given})
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.rollups", arguments], check=True, stdout=subprocess.PIPE, text=True
-    )
-    found: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def _in_turn(sample: Path, cores: int, rounds: int, shown: str) -> Iterator[tuple[str, list[list[float]]]]:
+    """Yield each job with the seconds of Spark on all cores, on one, and of DuckDB where it has the reference."""
+    with ExitStack() as stack:
+        engines = [
+            stack.enter_context(worker("rollups", sample=str(sample), engine=engine, cores=used))
+            for engine, used in (("spark", cores), ("spark", 1), ("duckdb", cores))
+        ]
+        for name in _JOBS:
+            sides = engines if name in _REFERENCED else engines[:2]
+            # The first round is left out: it compiles what the others use.
+            for engine in sides:
+                engine(name)
+            found = alternate(
+                f"{name}, {shown}, s: Spark on {cores} cores | on one | DuckDB",
+                rounds,
+                *[_side(engine, name) for engine in sides],
+                decimals=1,
+            )
+            yield name, [column(samples) for samples in found]
 
 
-def _timed(rounds: int, jobs: tuple[str, ...], run: Callable[[str], None]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {name: [] for name in jobs}
-    # The first round is left out: it compiles what the others use.
-    for number in range(rounds + 1):
-        for name in jobs:
-            begun = time.monotonic()
-            run(name)
-            if number:
-                found[name].append(round(time.monotonic() - begun, 3))
-    return found
+def _side(engine: Callable[[str], float], name: str) -> Callable[[int], tuple[float]]:
+    return lambda _: (engine(name),)
 
 
-def _spark(sample: Path, cores: int, rounds: int) -> dict[str, list[float]]:
+def _spark(sample: Path, cores: int, replies: IO[str]) -> None:
     from app.rollups.session import session  # noqa: PLC0415 - DuckDB's process has no use for it
     from tests.rollups import samples  # noqa: PLC0415 - as above
 
@@ -97,23 +97,20 @@ def _spark(sample: Path, cores: int, rounds: int) -> dict[str, list[float]]:
         rows.write.format("noop").mode("overwrite").save()
         spark.catalog.clearCache()
 
-    try:
-        return _timed(rounds, _JOBS, run)
-    finally:
-        spark.stop()
+    serve(run, replies)
+    spark.stop()
 
 
-def _duckdb(sample: Path, cores: int, rounds: int) -> dict[str, list[float]]:
+def _duckdb(sample: Path, cores: int, replies: IO[str]) -> None:
     from tests.rollups import samples  # noqa: PLC0415 - not when only listed
 
     def run(name: str) -> None:
         with duckdb.connect(config={"threads": cores, "memory_limit": _MEMORY.replace("g", "GB")}) as database:
             database.execute(f"CREATE TABLE found AS {samples.prepare(database, name, sample, _CAPACITY)}")
 
-    return _timed(rounds, _REFERENCED, run)
+    serve(run, replies)
 
 
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
-    engine = {"spark": _spark, "duckdb": _duckdb}[asked["engine"]]
-    sys.stdout.write(json.dumps(engine(Path(asked["sample"]), asked["cores"], asked["rounds"])) + "\n")
+    {"spark": _spark, "duckdb": _duckdb}[asked["engine"]](Path(asked["sample"]), asked["cores"], own_output())

@@ -58,8 +58,7 @@ def _tell(result: Result) -> None:
 
 
 def _print(result: Result) -> None:
-    for row, count in sorted(result.met.items()):
-        sys.stdout.write(f"  {count:6} {row}\n")
+    sys.stdout.write(f"{result.counts()}\n")
     for failure in result.failures:
         sys.stdout.write(f"\n{failure.report()}\n")
 

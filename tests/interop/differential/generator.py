@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from app.store.znodes import encode_entity
 from tests.interop.differential import vocabulary as words
 from tests.interop.differential.steps import STEPS, Method, Sequence, Step, config_path, quota_path
+from tests.interop.differential.stored import config_of
 from tests.unit.domain.test_topics import ROWS as TOPIC_ROWS
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class _Quotas:
         self._users: list[str | None] = [None, *dice.sample(words.NAMES, 2)]
         self._clients: list[str | None] = [None, *dice.sample(words.NAMES, 2)]
         self._ips: list[str | None] = [None, *dice.sample(words.IPS, 2)]
+        self._planted: list[tuple[Names, tuple[str, ...]]] = []
+        """Entities with planted data, and the keys in it."""
 
     def start(self, *, planted: bool) -> Tree:
         tree: Tree = {}
@@ -69,11 +72,13 @@ class _Quotas:
             assert path is not None
             tree[path] = _encoded(config)
         if planted:
-            for _ in range(2):
+            for _ in range(3):
                 names = self._sound()
                 path = quota_path(names)
                 assert path is not None
-                tree[path] = self._dice.choice(_PLANTED_IP if "ip" in names else _PLANTED)
+                data = self._dice.choice(_PLANTED_IP if "ip" in names else _PLANTED)
+                tree[path] = data
+                self._planted.append((names, tuple(config_of(data) or ())))
         return tree
 
     def step(self) -> Step:
@@ -100,7 +105,7 @@ class _Quotas:
 
     def _entity(self) -> list[dict[str, str | None]]:
         names = self._sound()
-        listed = [{"entityType": kind, "entityName": name} for kind, name in names.items()]
+        listed = _listed(names)
         chance = self._dice.random()
         if chance < 0.8:
             return self._dice.sample(listed, len(listed))
@@ -118,8 +123,15 @@ class _Quotas:
         return []
 
     def _entry(self) -> dict[str, Any]:
-        entity = self._entity()
-        keys = (words.IP_KEY,) if any(item["entityType"] == "ip" for item in entity) else words.QUOTA_KEYS
+        keys: tuple[str, ...] = ()
+        if self._planted and self._dice.random() < 0.4:
+            # Left to chance, hardly any request would touch what is planted, and fewer still its keys.
+            names, keys = self._dice.choice(self._planted)
+            entity = _listed(names)
+        else:
+            entity = self._entity()
+        if not keys:
+            keys = (words.IP_KEY,) if any(item["entityType"] == "ip" for item in entity) else words.QUOTA_KEYS
         return {"entity": entity, "ops": [self._op(keys) for _ in range(self._dice.choice((1, 1, 2, 3, 4, 0)))]}
 
     def _op(self, keys: tuple[str, ...]) -> dict[str, Any]:
@@ -158,6 +170,10 @@ class _Quotas:
         if name is None:
             return {"entityType": kind, "matchType": 1, "match": self._dice.choice((None, None, "x"))}
         return {"entityType": kind, "matchType": 0, "match": name}
+
+
+def _listed(names: Names) -> list[dict[str, str | None]]:
+    return [{"entityType": kind, "entityName": name} for kind, name in names.items()]
 
 
 def _alone(entry: dict[str, Any]) -> bool:
@@ -297,6 +313,7 @@ _PLANTED: Final = (
     b'{"version":1,"config":{"producer_byte_rate":"abc"}}',
     b'{"version":1,"config":{"producer_byte_rate":"50000.0"}}',
     b'{"version":1,"config":{"request_percentage":"NaN"}}',
+    b'{"version":1,"config":{"acks":"-1"}}',
     b'{"version":1,"config":{"acks":"-1","producer_byte_rate":"7"}}',
     b'{"version":"1","config":{"consumer_byte_rate":"8"},"owner":"somebody"}',
     b'{"version":1,"config":{"consumer_byte_rate":"8"}} and more',
@@ -308,4 +325,5 @@ _PLANTED_IP: Final = (
     b'{"version":1,"config":{"connection_creation_rate":"abc"}}',
     b'{"version":1,"config":{"connection_creation_rate":"-5"}}',
     b'{"version":1,"config":{"connection_creation_rate":"5.0","producer_byte_rate":"1"}}',
+    b'{"version":1,"config":{"connection_creation_rate":"5","producer_byte_rate":"1"}}',
 )

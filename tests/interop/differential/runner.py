@@ -78,6 +78,10 @@ class Result:
     met: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
 
+    def counts(self) -> str:
+        """List the rows that explained differences, each after how many."""
+        return "\n".join(f"  {count:6} {row}" for row, count in sorted(self.met.items()))
+
 
 class Runner:
     """Plays requests to both sides.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,12 +59,14 @@ async def test_the_first_cases(both: Started) -> None:
 @pytest.mark.long
 async def test_many_cases(both: Started) -> None:
     result = await played(both, SEED + 1, LONG)
-    assert result.met.keys() == ROWS
+    never_met = ROWS - result.met.keys()
+    assert not never_met
 
 
 async def played(both: Started, seed: int, cases: int) -> Result:
     async with both.runner() as runner:
         result = await runner.run(seed, cases)
+    sys.stdout.write(f"seed {seed}: {result.cases} cases\n{result.counts()}\n")
     assert not result.failures, "\n\n".join(failure.report() for failure in result.failures)
     assert result.cases == cases
     return result

@@ -149,6 +149,10 @@ class Admin(JavaCalls):
         """Create topics of one partition and wait until the broker knows them."""
         answer = self.call("createTopics", names=list(names))
         assert answer["code"] == 0, answer
+        self.until_known(*names)
+
+    def until_known(self, *names: str) -> None:
+        """Wait until the broker knows topics: after a start, too, it does only once the controller told it."""
         deadline = time.monotonic() + 120
         for name in names:
             while self.describe_configs_error("TOPIC", name):

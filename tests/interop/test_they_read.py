@@ -275,6 +275,7 @@ async def test_the_broker_starts_with_all_that_we_write(client: ConfplaneClient,
     await give_second_keystore(client, broker)
     broker.stop()
     broker.start()
+    await asyncio.to_thread(admin.until_known, "started")
     for kind, name in (("BROKER", BROKER), ("BROKER", ""), ("TOPIC", "started")):
         await same_configs(client, admin, kind, name)
     await until_equal(lambda: our_quotas(client), lambda: their_quotas(admin), "ours | theirs")

@@ -252,13 +252,29 @@ def _listeners(check: _Check) -> None:
     for listener in sorted(before.names & after.names):
         if before.protocols.get(listener) != after.protocols.get(listener):
             check.refuse(f"{PROTOCOL_MAP}: the protocol of the listener {listener} can't change", PROTOCOL_MAP)
-        fixed = [name for name in sorted(check.changed) if _is_fixed(name, listener)]
+        fixed = _fixed(check, listener)
         if fixed:
             check.refuse(
-                f"{clipped(fixed[0])} can't change for a listener that is there, together with what all listeners "
-                "share; add a listener under a new name, or restart the broker",
+                f"{clipped(fixed[0])} is other than in the broker's own file: while it is, what all listeners share "
+                f"can't change, as {listener} is there already; remove it, or set it in the file and restart it",
                 fixed[0],
+                *sorted(check.changed & _reconfigured()),
             )
+
+
+def _fixed(check: _Check, listener: str) -> list[str]:
+    """Return what is set for a listener that a broker takes from its file alone, and that is not so there.
+
+    Brokers compare with their file even what was set long before. Where it is not known, only what changes counts.
+    """
+    file = check.after.levels.static
+    there = check.before.merged if file is None else file
+    values = check.after.merged
+    return sorted(
+        name
+        for name in there.keys() | values.keys()
+        if _is_fixed(name, listener) and there.get(name) != values.get(name)
+    )
 
 
 def _listeners_of(view: _View) -> Listeners:

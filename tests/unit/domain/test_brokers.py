@@ -301,7 +301,7 @@ TWO = {
         ({"listener.security.protocol.map": "A:SSL,a:SSL"}, "must name each listener once"),
         (
             {"ssl.client.auth": "required", "listener.name.external.ssl.protocol": "TLSv1.2"},
-            "listener.name.external.ssl.protocol can't change for a listener that is there",
+            "listener.name.external.ssl.protocol is other than in the broker's own file",
         ),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "must be one of the sasl.enabled.mechanisms of the listener INTERNAL"),
         ({"listener.name.internal.sasl.enabled.mechanisms": "GSSAPI"}, "of the listener INTERNAL"),
@@ -332,6 +332,30 @@ def test_listeners_that_do_not_fit(after: dict[str, str], error: str) -> None:
 )  # fmt: skip
 def test_listeners_that_fit(after: dict[str, str]) -> None:
     assert broker(after, static=TWO) == []
+
+
+def test_what_a_listener_takes_from_the_file_alone_holds_up_what_all_share() -> None:
+    """A broker compares with its file, so what was stored long before counts as well."""
+    own = {"listener.name.external.ssl.protocol": "TLSv1.2"}
+    shared = {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}
+    assert broker(own | {"log.retention.ms": "1000"}, own, static=TWO) == []
+    with pytest.raises(InvalidRequestError, match="is other than in the broker's own file") as caught:
+        validate(
+            own | shared,
+            level=Level.BROKER,
+            levels=Levels(static=TWO, broker=own),
+            pointers=dict.fromkeys(shared, "/shared"),
+        )
+    assert caught.value.pointer == "/shared"
+    with pytest.raises(InvalidRequestError, match="is other than in the broker's own file"):
+        broker(own, own | shared, static=TWO)
+    with pytest.raises(InvalidRequestError, match="is other than in the broker's own file"):
+        broker(own | shared, own, static=TWO | {"listener.name.external.ssl.protocol": "TLSv1.3"})
+    assert broker(own | shared, own, static=TWO | own) == []
+    assert broker(shared, own, static=TWO) == []
+    # Nor is it known what a file that is not given has for the listener.
+    listeners = {key: TWO[key] for key in ("listeners", "listener.security.protocol.map")}
+    assert broker(listeners | own | shared, listeners | own) == []
 
 
 def test_listeners_beside_an_unknown_file() -> None:

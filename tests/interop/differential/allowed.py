@@ -191,6 +191,18 @@ def _unknown_operation(altered: Altered) -> bool:
     return altered.topic and bool(_op_of(altered, 4, -1, 127))
 
 
+def _ops_before_unknown_one(altered: Altered) -> bool:
+    """Kafka runs a topic's ops in turn, so that one that is refused comes before one that is none."""
+    if not _unknown_operation(altered):
+        return False
+    operations = [op["configOperation"] for op in altered.part["configs"]]
+    first = next(index for index, operation in enumerate(operations) if operation not in {0, 1, 2, 3})
+    return any(
+        op["configOperation"] in {2, 3} and op["name"] not in words.TOPIC_LISTS
+        for op in altered.part["configs"][:first]
+    )
+
+
 def _dotted_topic(altered: Altered) -> bool:
     return altered.topic and altered.part["resourceName"] in {".", ".."}
 
@@ -246,7 +258,7 @@ _RATES: Final = {name for name, config in broker_configs().items() if config.dyn
 
 
 def _not_loaded(altered: Altered) -> bool:
-    return altered.broker and any("class" in key or "reporters" in key or "location" in key for key in altered.sets)
+    return altered.broker and any("class" in key or "reporters" in key or "location" in key for key, _ in altered.given)
 
 
 def _jaas(altered: Altered) -> bool:
@@ -272,6 +284,7 @@ CODES: Final = (
                lambda altered: _dotted_topic(altered) and _unknown_operation(altered), _codes((40, 42))),
     Difference("BROKER_LOGGER, CLIENT_METRICS", _not_in_zookeeper, _codes((0, 42), (40, 42), (-1, 42))),
     Difference("unknown operation on a topic", _unknown_operation, _codes((-1, 42))),
+    Difference("unknown operation on a topic", _ops_before_unknown_one, _codes((40, 42))),
     Difference("APPEND, SUBTRACT on an unknown key", _list_op_on_unknown, _codes((-1, 40))),
     Difference("BROKER resource", _other_spelling, _codes((0, 42), (40, 42), (-1, 42))),
     Difference("LONG quotas above 2^53", _beyond_long, _REFUSED),

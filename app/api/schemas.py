@@ -155,9 +155,10 @@ class DescribeRequest(RequestModel):
 
     def wanted(self, build: Callable[[], EntityFilter]) -> EntityFilter:
         """Return what the components come to, built once: a body that comes again is the same object."""
-        if self._wanted is None:
-            self._wanted = build()
-        return self._wanted
+        found = self._wanted  # once: pydantic looks for it in several places
+        if found is None:
+            found = self._wanted = build()
+        return found
 
 
 class DescribeClientQuotas(DescribeRequest):
@@ -690,6 +691,10 @@ class AuditedEntity(AnswerModel):
     path: str = Field(description="Of the znode, below the cluster's chroot")
     version_read: int | None = Field(description="The znode's version before; null where it was absent")
     version: int | None = Field(description="The version it got; null where it was removed, or nothing was applied")
+    remade: bool = Field(
+        description="Others deleted the znode and made it again while the change was under way. What they wrote into "
+        "it was overwritten, and nobody saw it; before is what was read"
+    )
     keys: list[str]
     ops: list[AuditedOp]
     before: dict[str, str | None]

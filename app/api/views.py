@@ -256,6 +256,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
                 "path": entity.path,
                 "versionRead": entity.version_read,
                 "version": None if outcome is None else outcome.versions.get(entity.path),
+                "remade": outcome is not None and entity.path in outcome.remade,
                 "keys": list(entity.keys),
                 "ops": [{name: number(value) for name, value in op.items()} for op in entity.ops],
                 "before": entity.before,

@@ -73,11 +73,12 @@ SELECT number - 1 FROM sent WHERE number NOT IN (SELECT number FROM given)
 """)  # noqa: S608 - constants of this module
 
 INSERT_OUTCOMES: Final = text("""
-INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions, error_code, error)
+INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions, error_code, error, remade)
 SELECT
-  change_id, attempt, cluster, committed, revision, to_timestamp(time_ms / 1000.0), versions, error_code, error
+  change_id, attempt, cluster, committed, revision, to_timestamp(time_ms / 1000.0), versions, error_code, error,
+  nullif(remade, '{}')
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
   change_id uuid, attempt integer, cluster text, committed boolean, revision bigint, time_ms bigint, versions jsonb,
-  error_code integer, error text)
+  error_code integer, error text, remade jsonb)
 ON CONFLICT DO NOTHING
 """)

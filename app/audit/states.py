@@ -71,7 +71,7 @@ WHERE cluster = :cluster AND tree = :tree AND entity_id > :after AND present ORD
 # Each change of ours that committed above a revision, by the paths it wrote.
 _OWN: Final = text("""
 WITH given AS MATERIALIZED (
-  SELECT change_id, attempt, revision, time, versions FROM outcomes
+  SELECT change_id, attempt, revision, time, versions, remade FROM outcomes
   WHERE cluster = :cluster AND committed AND revision > :above
   ORDER BY revision FETCH FIRST (:size) ROWS WITH TIES
 )
@@ -79,7 +79,7 @@ SELECT
   (SELECT count(*) FROM given) AS found,
   given.change_id, given.revision, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms,
   CAST(given.versions -> entity.path AS integer) AS version, entity.entity_id, entity.path, entity.version_read,
-  entity.czxid_read
+  entity.czxid_read, CAST(given.remade -> entity.path AS bigint) AS remade
 FROM given LEFT JOIN LATERAL (
   SELECT entity_id, path, version_read, czxid_read FROM intent_entities
   WHERE change_id = given.change_id AND attempt = given.attempt AND facet <> :facet OFFSET 0
@@ -252,8 +252,9 @@ class PostgresEntityStates:
                         row.time_ms,
                         row.change_id.int >> TIME_SHIFT,
                         row.version_read,
-                        row.czxid_read,
+                        row.czxid_read if row.remade is None else row.remade,
                         row.version,
+                        unseen=row.remade is not None,
                     ),
                 )
                 for row in rows

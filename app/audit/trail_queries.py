@@ -143,7 +143,7 @@ def _latest() -> Select[Any]:
         select(
             intents,
             outcomes.c.attempt.label("final_attempt"),
-            *outcomes.c["committed", "revision", "time", "versions", "error_code", "error"],
+            *outcomes.c["committed", "revision", "time", "versions", "error_code", "error", "remade"],
             outcomes.c.recorded_at.label("concluded_at"),
         )
         .outerjoin_from(intents, outcomes, intents.c.change_id == outcomes.c.change_id)
@@ -230,5 +230,6 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
             versions=row.versions,
             error_code=row.error_code,
             error=row.error,
+            remade=row.remade or {},
         )
     return AuditRecord(intent, created_at(row.change_id), outcome, row.concluded_at, row.kind, row.writes)

@@ -241,7 +241,7 @@ class Accounts:
     def _end(self, key: Key, seen: Seen, start: Point, own: Sequence[OwnWrite]) -> Point:
         if seen.node is None:
             # With what tells changes made before it from those that create the node again.
-            made = [write.revision if write.version_read is None else write.czxid_read or 0 for write in own]
+            made = [write.revision if write.version_read is None else write.czxid or 0 for write in own]
             return replace(seen.shape, czxid=max(start.czxid, *(each for each in made if each <= seen.revision), 0))
         return self.point(Tree(key[0]), seen.node)
 

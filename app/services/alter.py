@@ -36,7 +36,7 @@ from app.domain.errors import (
 )
 from app.services.edits import Edit, EditResult, Plan
 from app.services.figures import Figure
-from app.services.outcomes import conclude_committed, conclude_rejected
+from app.services.outcomes import conclude_committed, conclude_rejected, remade
 from app.services.policies import PolicyRequest
 from app.services.ports import Committed, Conflict, Intent, SessionEnded, Transaction, full_path
 from app.services.settle import committed, settle_own
@@ -53,6 +53,7 @@ _Prepared = tuple[Edit, Any]
 """An edit with what its facet's planner made of it."""
 
 _NONE = KafkaCode.NONE.name
+_REMADE = "Others deleted the znode and made it again during this change; what they wrote into it was overwritten"
 _CONCURRENCY = 256
 """Changes of one request under way at once: enough to fill ZooKeeper's pipeline, and bounded."""
 
@@ -477,11 +478,12 @@ class _Change:
         ]
 
     async def _conclude(self, result: Committed, changed: Sequence[Plan]) -> None:
-        versions = {
-            full_path(self._collection.tree, item.edit.entity): node.version
+        written = [
+            (full_path(self._collection.tree, item.edit.entity), item.node, node)
             for item, node in zip(changed, result.nodes, strict=True)
-        }
-        await conclude_committed(self._audit, self._store, self._id, self._attempt, result, versions)
+        ]
+        versions = {path: node.version for path, _, node in written}
+        await conclude_committed(self._audit, self._store, self._id, self._attempt, result, versions, remade(written))
 
     def _results(self, result: Committed, plans: Sequence[Plan]) -> list[EditResult]:
         after = {node.id: node for node in result.nodes}
@@ -501,12 +503,15 @@ class _Change:
 
 
 def _result(item: Plan, change_id: str | None, node: Node | None, revision: int | None) -> EditResult:
+    warnings = item.warnings
+    if item.node is not None and node is not None and node.czxid != item.node.czxid:
+        warnings = (*warnings, _REMADE)
     return EditResult(
         item.edit,
         change_id=change_id,
         revision=revision,
         diff=item.diff,
-        warnings=item.warnings,
+        warnings=warnings,
         node=node,
         created=item.created,
         after=item.after,

@@ -49,11 +49,14 @@ class OwnWrite:
     """The time that its id holds."""
     version_read: int | None
     """None: it was made on an absent znode."""
-    czxid_read: int | None
+    czxid: int | None
+    """Of the znode that it was made on."""
     version: int | None
     """None: it removed the znode."""
     before: Content = field(default_factory=dict)
     after: Content = field(default_factory=dict)
+    unseen: bool = False
+    """Whether others had made that znode anew since one was read: ``before`` is of the one that was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +132,12 @@ def changed_keys(before: Content, after: Content) -> list[str]:
 def _base(write: OwnWrite) -> Point:
     if write.version_read is None:
         return replace(ABSENT, content=write.before)
-    return Point(present=True, czxid=write.czxid_read or 0, version=write.version_read, mzxid=0, content=write.before)
+    content = dict.fromkeys(write.before) if write.unseen else write.before
+    return Point(present=True, czxid=write.czxid or 0, version=write.version_read, mzxid=0, content=content)
 
 
 def _result(write: OwnWrite) -> Point:
-    czxid = write.revision if write.version_read is None else write.czxid_read or 0
+    czxid = write.revision if write.version_read is None else write.czxid or 0
     if write.version is None:
         return Point(present=False, czxid=czxid, mzxid=write.revision)
     return Point(present=True, czxid=czxid, version=write.version, mzxid=write.revision, content=write.after)

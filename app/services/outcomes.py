@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from app.services.ports import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
+    from app.domain.changes import Node
     from app.services.ports import AuditLog, ClusterStore, Committed
 
 
@@ -19,6 +21,7 @@ async def conclude_committed(
     attempt: int,
     result: Committed,
     versions: dict[str, int],
+    remade: dict[str, int] | None = None,
 ) -> None:
     """Write that a change was applied; its marker is let go once that is durable.
 
@@ -29,6 +32,7 @@ async def conclude_committed(
         attempt: The one that was committed.
         result: What ZooKeeper answered.
         versions: Of the znodes that are there after it, by their full paths.
+        remade: See :class:`Outcome`.
     """
     outcome = Outcome(
         change_id,
@@ -38,6 +42,7 @@ async def conclude_committed(
         revision=result.revision,
         time_ms=result.time_ms,
         versions=versions,
+        remade=remade or {},
     )
     if await audit.conclude([outcome]):
         store.release_marker(change_id)
@@ -48,3 +53,14 @@ async def conclude_rejected(
 ) -> None:
     """Write that a change has, for certain, no effect, and why: Kafka's error code and a sentence."""
     await audit.conclude([Outcome(change_id, attempt, store.name, committed=False, error_code=code, error=text)])
+
+
+def remade(nodes: Iterable[tuple[str, Node | None, Node]]) -> dict[str, int]:
+    """Return which znodes were not the ones that had been read (see :class:`Outcome`).
+
+    A transaction checks versions, and those of a znode that is made again begin anew. ZooKeeper has no check of more.
+
+    Args:
+        nodes: Full path, what was read, and what ZooKeeper answered, of each znode of a committed transaction.
+    """
+    return {path: now.czxid for path, read, now in nodes if read is not None and now.czxid != read.czxid}

@@ -496,6 +496,9 @@ class Outcome:
     """Full znode path -> version."""
     error_code: int | None = None
     error: str | None = None
+    remade: dict[str, int] = field(default_factory=dict)
+    """Full znode path -> czxid, of znodes that others deleted and made again between the read and the transaction, so
+    that they had the version that was read: what others wrote into them was overwritten, and nobody saw it."""
 
 
 @dataclass(frozen=True, slots=True)

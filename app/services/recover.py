@@ -100,7 +100,7 @@ def as_writes(
         if known:
             afters.append(write.after)
         elif following is None:
-            joins = (end.present, end.czxid, end.version) == (True, write.czxid_read or write.revision, write.version)
+            joins = (end.present, end.czxid, end.version) == (True, write.czxid or write.revision, write.version)
             afters.append(end.content if joins else between)
         else:
             afters.append(following[0].before if following[1] and _joins(write, following[0]) else between)
@@ -112,7 +112,7 @@ def as_writes(
         if write.version_read is not None:
             if index and _joins(steps[index - 1][0], write):
                 before = afters[index - 1]
-            elif (start.present, start.czxid, start.version) == (True, write.czxid_read, write.version_read):
+            elif (start.present, start.czxid, start.version) == (True, write.czxid, write.version_read):
                 before = start.content
         found.append(replace(write, before=before, after=afters[index]))
     return found
@@ -133,20 +133,20 @@ def _with_creations(steps: Sequence[tuple[OwnWrite, bool]], start: Point, end: P
         if end.present and czxid < end.czxid < write.revision:
             czxid = end.czxid
         if known:
-            czxid = write.revision if write.version_read is None else write.czxid_read or czxid
+            czxid = write.revision if write.version_read is None else write.czxid or czxid
             found.append((write, known))
         elif write.version_read is None:
             czxid = write.revision
             found.append((write, known))
         else:
-            found.append((replace(write, czxid_read=czxid), known))
+            found.append((replace(write, czxid=czxid), known))
     return found
 
 
 def _joins(write: OwnWrite, following: OwnWrite) -> bool:
     """Say whether a change was made on what another one left."""
-    left = write.revision if write.version_read is None else write.czxid_read
-    return (left, write.version) == (following.czxid_read, following.version_read)
+    left = write.revision if write.version_read is None else write.czxid
+    return (left, write.version) == (following.czxid, following.version_read)
 
 
 def row_of(path: str, marker: Marker, write: OwnWrite) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def row_of(path: str, marker: Marker, write: OwnWrite) -> dict[str, Any]:
         "time_ms": marker.time_ms,
         "writes": 1,
         "version_read": write.version_read,
-        "czxid_read": write.czxid_read,
+        "czxid_read": write.czxid,
         "versions": marker.versions,
         "keys": indexed(changed_keys(write.before, write.after)),
         "before": write.before,

@@ -107,6 +107,7 @@ def read_trail(dsn: str) -> dict[str, Any]:
                 error_code=row["error_code"],
                 error=row["error"],
                 recorded_at=row["recorded_at"].isoformat(),
+                remade=row["remade"] or {},
             )
             for row in connection.execute("SELECT * FROM outcomes ORDER BY change_id")
         ]

@@ -262,6 +262,7 @@ class TrailOutcome:
     error_code: int | None
     error: str | None
     recorded_at: str
+    remade: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,40 @@ async def test_what_came_and_went_unseen_is_recorded_where_we_wrote_it_meanwhile
     assert states(stage.database.owner_dsn)["user=alice"][3] == {RATE: "5"}
 
 
+async def test_a_znode_made_again_under_a_change_of_ours_is_told_as_such(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper checks versions, and those of a znode made again begin anew."""
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    intend = one.audit.intend
+
+    async def meanwhile(*given: Any) -> None:
+        await intend(*given)
+        stage.zk.delete("/config/users/alice")
+        stage.zk.create("/config/users/alice", data(consumer_byte_rate="5"))
+
+    monkeypatch.setattr(one.audit, "intend", meanwhile)
+    result = await one.alter(ALICE, producer_byte_rate=2)
+    monkeypatch.undo()
+    assert any("deleted the znode and made it again" in warning for warning in result.warnings)
+    stored, stat = stage.zk.get("/config/users/alice")
+    assert (stored, stat.version) == (rate(2), 1)
+    await one.alter(ALICE, producer_byte_rate=3)
+    await one.record()
+    first, others, ours, later = await one.trail()
+    assert [record.kind for record in (first, others, ours, later)] == ["change", "external", "change", "change"]
+    # A deletion and a creation, of what nobody saw.
+    assert shown(others) == (0, 0, 2, {RATE: "1"}, {RATE: None})
+    assert shown(ours) == (0, 1, None, {RATE: "1"}, {RATE: "2"})
+    assert shown(later) == (1, 2, None, {RATE: "2"}, {RATE: "3"})
+    assert [record.outcome.remade for record in (first, others, ours, later) if record.outcome] == [
+        {}, {}, {"/config/users/alice": stat.czxid}, {}
+    ]  # fmt: skip
+    assert stat.czxid != ours.intent.entities[0].czxid_read
+
+
 async def test_equal_content_moves_the_state_and_makes_no_row(stage: Stage) -> None:
     one = await stage.replica()
     await one.alter(ALICE, producer_byte_rate=1)

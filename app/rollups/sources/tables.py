@@ -147,6 +147,7 @@ TABLES: Final[Mapping[str, Table]] = {
                 "writes",
             ),
             **_prefixed("entity", "position", "entity_id", "facet", "path", "version_read", "czxid_read", "keys"),
+            "czxid_read": "coalesce((outcome.remade -> entity.path)::bigint, entity.czxid_read)",
             **{name: f"entity.{name}::text" for name in ("ops", "before", "after")},
             "outcome": f"CASE WHEN outcome.committed THEN {literal(schemas.COMMITTED)}"
             f" WHEN outcome.committed IS NULL THEN {literal(schemas.OPEN)} ELSE {literal(schemas.REJECTED)} END",

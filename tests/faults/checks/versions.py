@@ -52,7 +52,9 @@ def unaccounted(
             for entity in change.entities:
                 by_path.setdefault(entity.path, []).append(change)
     for path, found in by_path.items():
-        walk = _Walk(log, log.of_path(path), since)
+        # What stood just before these is what nobody saw.
+        unseen = {change.revision - 1 for change in found if change.outcome and path in change.outcome.remade}
+        walk = _Walk(log, log.of_path(path), since, unseen)
         for change in sorted(found, key=lambda each: (each.revision, not each.external)):
             if not walk.take(change):
                 break
@@ -69,8 +71,9 @@ class _WrongError(Exception):
 class _Walk:
     """The walk over one entity's states."""
 
-    def __init__(self, log: Log, timeline: Timeline, since: int) -> None:
+    def __init__(self, log: Log, timeline: Timeline, since: int, unseen: set[int]) -> None:
         self._log = log
+        self._unseen = unseen
         self._timeline = timeline
         # What was there at first contact was taken as it was.
         self._at = timeline.index_at(since)
@@ -99,10 +102,13 @@ class _Walk:
         if change.outcome.versions.get(self._timeline.path) != states[last].version:
             raise _WrongError(f"tells of a version that was not there: {states[last]}")
         first = self._first(change, entity, last)
-        self._skip(first)
+        on_unseen = change.revision - 1 in self._unseen
+        self._skip(first, unseen=on_unseen)
         if change.external:
             _check_run(change, states[first : last + 1], self._ours)
-        for told, there in ((entity.before, states[first]), (entity.after, states[last])):
+        known = [] if on_unseen else [(entity.before, states[first])]
+        known += [] if change.revision in self._unseen else [(entity.after, states[last])]
+        for told, there in known:
             if told.keys() != (there.config or {}).keys():
                 raise _WrongError(f"tells other keys than there were: {there}")
         if not change.external and not _tells(entity.after, states[last]):
@@ -113,11 +119,13 @@ class _Walk:
         """Return the index of the state that a change was made on."""
         states = self._timeline.states
         if not change.external:
-            if states[last].zxid != change.revision or not _read(entity, states[last - 1]):
+            assert change.outcome is not None
+            made = change.outcome.remade.get(entity.path, entity.czxid_read)
+            if states[last].zxid != change.revision or not _read(entity.version_read, made, states[last - 1]):
                 raise _WrongError(f"is not the transaction that it says: {states[last - 1]}, {states[last]}")
             return last - 1
         for index in range(self._at, last):
-            if _read(entity, states[index]):
+            if _read(entity.version_read, entity.czxid_read, states[index]):
                 return index
         raise _WrongError("was not made on a state that there was since")
 
@@ -128,13 +136,13 @@ class _Walk:
         except _WrongError as error:
             self.problems.append(f"{self._timeline.path}: behind the last change {error}")
 
-    def _skip(self, until: int) -> None:
-        """Pass over states that need no row."""
+    def _skip(self, until: int, *, unseen: bool = False) -> None:
+        """Pass over states that need no row; where nobody saw what they held, any content."""
         states = self._timeline.states
         for state in states[self._at + 1 : until + 1]:
             if self._ours(state) and not _is_parent(state):
                 raise _WrongError(f"comes after a version of ours that has no change: {state}")
-        if (states[self._at].config or {}) != (states[until].config or {}):
+        if not unseen and (states[self._at].config or {}) != (states[until].config or {}):
             lines = "\n    ".join(map(str, states[self._at : until + 1]))
             raise _WrongError(f"comes after writes of others that have no change:\n    {lines}")
         self._at = until
@@ -161,8 +169,7 @@ def _is_parent(state: State) -> bool:
     return state.version == 0 and not state.config
 
 
-def _read(entity: TrailEntity, state: State) -> bool:
-    version, czxid = entity.version_read, entity.czxid_read
+def _read(version: int | None, czxid: int | None, state: State) -> bool:
     return not state.present if version is None else (state.czxid, state.version) == (czxid, version)
 
 

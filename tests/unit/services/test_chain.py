@@ -85,7 +85,7 @@ def test_every_write_is_ours_or_in_a_run_of_others(first: list[str], then: list[
     for run in runs:
         while steps and steps[0][0] <= run.revision:
             _, write = steps.pop(0)
-            at = Point(write.version is not None, write.czxid_read or write.revision, write.version or 0)
+            at = Point(write.version is not None, write.czxid or write.revision, write.version or 0)
         assert run.before.same(at) or deleted
         at = run.after
     if runs and runs[-1].time_ms == 7:

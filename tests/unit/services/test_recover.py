@@ -29,7 +29,7 @@ def test_one_lost_change_is_told_whole() -> None:
     start, end = point(3, 10, a="1"), point(4, 20, a="2", b="1")
     [write] = as_writes(PATH, [marker(20, 4)], start, [], end)
     assert (write.before, write.after) == ({"a": "1"}, {"a": "2", "b": "1"})
-    assert (write.version_read, write.czxid_read) == (3, 5)
+    assert (write.version_read, write.czxid) == (3, 5)
     assert runs_of_others(start, [write], end, 1) == []
 
 
@@ -55,7 +55,7 @@ def test_one_that_made_the_znode_and_one_on_a_znode_that_others_made_anew() -> N
     assert (write.version_read, write.before, write.after) == (None, {}, {"a": "1"})
     anew = Point(present=True, czxid=15, version=1, mzxid=20, content={"a": "2"})
     [write] = as_writes(PATH, [marker(20, 1)], point(3, 10, a="1"), [], anew)
-    assert (write.version_read, write.czxid_read, write.after) == (0, 15, {"a": "2"})
+    assert (write.version_read, write.czxid, write.after) == (0, 15, {"a": "2"})
     [run] = runs_of_others(point(3, 10, a="1"), [write], anew, 1)
     assert (run.before.version, run.after.czxid, run.after.version) == (3, 15, 0)
 

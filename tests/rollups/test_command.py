@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
+import psutil
+import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -18,13 +23,17 @@ from app.cli.commands import cli
 from app.domain.rollups import ROLLUPS
 from tests.audit.rows import fetch, run
 from tests.support.commands import Commands, Said
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, program, wait_gone
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support import servers
 
+RUN: Final = ("-m", "app", "rollups", "run", "--cluster", "default")
+LOCK: Final = 7_007
+WAITING: Final = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
 SEEN = """
 INSERT INTO registrations
   (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
@@ -81,23 +90,55 @@ def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, b"".join(said).decode(errors="replace")
 
 
-def test_one_of_them_is_run_and_shown(commands: Commands, migrated: servers.Database) -> None:
+@contextmanager
+def about_to_complete(owner_dsn: str) -> Iterator[psycopg.Connection]:
+    """Let whoever makes a run complete wait until the block ends: all of its rows are committed then."""
+    with psycopg.connect(owner_dsn, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN PERFORM pg_advisory_xact_lock({LOCK}); RETURN NEW; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER stall BEFORE UPDATE ON rollup_runs FOR EACH ROW WHEN (NEW.state = 'complete')"
+            " EXECUTE FUNCTION stall()"
+        )
+        connection.execute(f"SELECT pg_advisory_lock({LOCK})")
+        yield connection
+        connection.execute(f"SELECT pg_advisory_unlock({LOCK})")
+        connection.execute("DROP TRIGGER stall ON rollup_runs")
+
+
+def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
+    commands: Commands, migrated: servers.Database
+) -> None:
     run(migrated.service_dsn, SEEN)
-    done = subprocess.run(
-        [sys.executable, "-m", "app", "rollups", "run", "compatibility", "--cluster", "default"],
-        cwd=ROOT,
-        env=commands.environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[:2] for line in done.stdout.splitlines() if "compatibility" in line] == [
+    with (
+        about_to_complete(migrated.owner_dsn) as connection,
+        program([*RUN, "compatibility"], environment=commands.environment) as runner,
+    ):
+        deadline = time.monotonic() + 400
+        while not connection.execute(WAITING, [LOCK]).fetchone()[0]:  # type: ignore[index]
+            assert runner.process.poll() is None, runner.output
+            assert time.monotonic() < deadline, "it never came to the end of its rows"
+            time.sleep(0.05)
+        killed = [psutil.Process(runner.process.pid), *runner.children()]
+        for process in killed:
+            process.kill()
+        assert runner.wait() == -signal.SIGKILL
+        wait_gone(killed)
+    assert fetch(migrated.owner_dsn, "SELECT count(*) FROM rollup_rows") == [(7,)]
+    said = commands.run("rollups", "show", "compatibility")
+    assert said.code == 1
+    assert said.err.startswith("The rollup compatibility was never run on default; run ")
+    with program([*RUN, "compatibility"], environment=commands.environment) as runner:
+        assert runner.wait(500) == 0, runner.output
+    assert [line.split()[:2] for line in runner.lines if line.split()[:1] == ["compatibility"]] == [
         ["compatibility", "7"]
     ]
     _assert_seven_are_shown(commands)
-    assert fetch(migrated.owner_dsn, "SELECT principal, state FROM rollup_runs") == [("User:olga@cli", "complete")]
+    runs = fetch(migrated.owner_dsn, "SELECT principal, state, row_count FROM rollup_runs ORDER BY started_at")
+    assert runs == [("User:olga@cli", "failed", None), ("User:olga@cli", "complete", 7)]
+    assert fetch(migrated.owner_dsn, "SELECT count(*), count(DISTINCT run_id) FROM rollup_rows") == [(7, 1)]
 
 
 def _assert_seven_are_shown(commands: Commands) -> None:

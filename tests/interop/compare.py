@@ -88,9 +88,14 @@ def _names(entity: Mapping[str, str | None]) -> tuple[tuple[str, str | None], ..
 
 
 async def our_configs(client: ConfplaneClient, kind: str, name: str) -> dict[str, Any]:
-    """Describe a topic or broker by Confplane, in the form of :meth:`Admin.describe_configs`."""
+    """Describe a topic or broker by Confplane as it is in ZooKeeper, in the form of :meth:`Admin.describe_configs`.
+
+    So whoever is equal to it has heard of all that was altered before, and does not merely lag as we would.
+    """
     body = {"resources": [{"resourceType": kind, "resourceName": name}], "includeSynonyms": True}
-    (result,) = (await client.request("POST", "configs:describe", json=body)).body["results"]
+    (result,) = (await client.request("POST", "configs:describe", json=body, params={"consistency": "strong"})).body[
+        "results"
+    ]
     assert result["errorCode"] == 0, result
     assert result["warnings"] == [], result["warnings"]
     return {item["name"]: _shown(item) for item in result["configs"]}

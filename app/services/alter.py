@@ -36,7 +36,7 @@ from app.domain.errors import (
 )
 from app.services.edits import Edit, EditResult, Plan
 from app.services.figures import Figure
-from app.services.outcomes import conclude_committed, conclude_rejected, remade
+from app.services.outcomes import conclude_rejected, conclude_written, is_remade
 from app.services.policies import PolicyRequest
 from app.services.ports import Committed, Conflict, Intent, SessionEnded, Transaction, full_path
 from app.services.settle import committed, settle_own
@@ -478,12 +478,9 @@ class _Change:
         ]
 
     async def _conclude(self, result: Committed, changed: Sequence[Plan]) -> None:
-        written = [
-            (full_path(self._collection.tree, item.edit.entity), item.node, node)
-            for item, node in zip(changed, result.nodes, strict=True)
-        ]
-        versions = {path: node.version for path, _, node in written}
-        await conclude_committed(self._audit, self._store, self._id, self._attempt, result, versions, remade(written))
+        tree = self._collection.tree
+        read = [(full_path(tree, item.edit.entity), item.node) for item in changed]
+        await conclude_written(self._audit, self._store, self._id, self._attempt, result, read)
 
     def _results(self, result: Committed, plans: Sequence[Plan]) -> list[EditResult]:
         after = {node.id: node for node in result.nodes}
@@ -504,7 +501,7 @@ class _Change:
 
 def _result(item: Plan, change_id: str | None, node: Node | None, revision: int | None) -> EditResult:
     warnings = item.warnings
-    if item.node is not None and node is not None and node.czxid != item.node.czxid:
+    if node is not None and is_remade(item.node, node):
         warnings = (*warnings, _REMADE)
     return EditResult(
         item.edit,

@@ -32,7 +32,7 @@ from app.domain.errors import (
 )
 from app.services.clusters import LAYOUT_PATH
 from app.services.edits import stored
-from app.services.outcomes import conclude_committed, conclude_rejected, remade
+from app.services.outcomes import conclude_rejected, conclude_written
 from app.services.own_nodes import OwnChange, OwnNode
 from app.services.ports import (
     Committed,
@@ -356,12 +356,8 @@ class _Move:
             raise UnavailableError("ZooKeeper's reply was lost; it was settled as aborted. Run it again")
 
     async def _conclude(self, result: Committed, changes: Sequence[_Side]) -> None:
-        written = [
-            (full_path(side.tree, self._entity), side.node, node)
-            for side, node in zip(changes, result.nodes, strict=True)
-        ]
-        versions = {path: node.version for path, _, node in written}
-        await conclude_committed(self._audit, self._store, self._id, self._attempt, result, versions, remade(written))
+        read = [(full_path(side.tree, self._entity), side.node) for side in changes]
+        await conclude_written(self._audit, self._store, self._id, self._attempt, result, read)
 
     def _intent(self, attempt: int, writer: str, changes: Iterable[_Side], *, discard: bool) -> Intent:
         caller, entity = self._caller, self._entity

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from app.services.ports import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from uuid import UUID
 
     from app.domain.changes import Node
@@ -48,19 +48,40 @@ async def conclude_committed(
         store.release_marker(change_id)
 
 
+async def conclude_written(
+    audit: AuditLog,
+    store: ClusterStore,
+    change_id: UUID,
+    attempt: int,
+    result: Committed,
+    read: Sequence[tuple[str, Node | None]],
+) -> None:
+    """Write that a change was applied whose znodes ZooKeeper answered; see :func:`conclude_committed`.
+
+    Args:
+        audit: The trail.
+        store: The cluster's store.
+        change_id: The change.
+        attempt: The one that was committed.
+        result: What ZooKeeper answered.
+        read: Full path of each of its nodes, and what had been read there.
+    """
+    written = [(path, before, node) for (path, before), node in zip(read, result.nodes, strict=True)]
+    versions = {path: node.version for path, _, node in written}
+    remade = {path: node.czxid for path, before, node in written if is_remade(before, node)}
+    await conclude_committed(audit, store, change_id, attempt, result, versions, remade)
+
+
+def is_remade(read: Node | None, written: Node) -> bool:
+    """Say whether the znode that was written is not the one that had been read (see :class:`Outcome`).
+
+    A transaction checks versions, and those of a znode that is made again begin anew. ZooKeeper has no check of more.
+    """
+    return read is not None and written.czxid != read.czxid
+
+
 async def conclude_rejected(
     audit: AuditLog, store: ClusterStore, change_id: UUID, attempt: int, code: int, text: str
 ) -> None:
     """Write that a change has, for certain, no effect, and why: Kafka's error code and a sentence."""
     await audit.conclude([Outcome(change_id, attempt, store.name, committed=False, error_code=code, error=text)])
-
-
-def remade(nodes: Iterable[tuple[str, Node | None, Node]]) -> dict[str, int]:
-    """Return which znodes were not the ones that had been read (see :class:`Outcome`).
-
-    A transaction checks versions, and those of a znode that is made again begin anew. ZooKeeper has no check of more.
-
-    Args:
-        nodes: Full path, what was read, and what ZooKeeper answered, of each znode of a committed transaction.
-    """
-    return {path: now.czxid for path, read, now in nodes if read is not None and now.czxid != read.czxid}

@@ -146,7 +146,7 @@ TABLES: Final[Mapping[str, Table]] = {
                 "intent", "attempt", "kind", "recorded_at", "principal", "source", "request_id", "reason", "ticket",
                 "writes",
             ),
-            **_prefixed("entity", "position", "entity_id", "facet", "path", "version_read", "czxid_read", "keys"),
+            **_prefixed("entity", "position", "entity_id", "facet", "path", "version_read", "keys"),
             "czxid_read": "coalesce((outcome.remade -> entity.path)::bigint, entity.czxid_read)",
             **{name: f"entity.{name}::text" for name in ("ops", "before", "after")},
             "outcome": f"CASE WHEN outcome.committed THEN {literal(schemas.COMMITTED)}"

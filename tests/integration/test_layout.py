@@ -7,10 +7,9 @@ import json
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
 import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
@@ -21,10 +20,12 @@ from app.domain.entities import Entity
 from tests.support.commands import Commands, Said
 from tests.support.processes import program
 from tests.support.service import Service
+from tests.support.stalls import Stall, stalled
 from tests.support.stores import kafka_writes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -38,7 +39,6 @@ SCRAM: Final = "salt=a,stored_key=b,server_key=c,iterations=4096"
 USERS: Final = 60
 STALLED: Final = {"intent": 40, "outcome": 5}
 """Whose statement is held up, by the step: others were moved before, and others not yet."""
-LOCK: Final = 52_339_071
 
 
 class Stage:
@@ -213,26 +213,12 @@ async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> N
     assert stage.node("/config/users/u000")["SCRAM-SHA-256"] == SCRAM
 
 
-@contextmanager
-def stalled(owner_dsn: str, step: str) -> Iterator[psycopg.Connection]:
+def stalled_at(owner_dsn: str, step: str) -> AbstractContextManager[Stall]:
     """Let the statement of one entity's intent, or of its outcome, wait until the block ends."""
     moved = entity(STALLED[step])
-    table, condition = {
-        "intent": ("intent_entities", f"NEW.entity_id = '{moved.id}'"),
-        "outcome": ("outcomes", f"NEW.versions ? '/config/{moved.path}'"),
-    }[step]
-    with psycopg.connect(owner_dsn, autocommit=True) as connection:
-        connection.execute(
-            "CREATE OR REPLACE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$ BEGIN PERFORM pg_advisory_xact_lock({LOCK}); RETURN NEW; END $$"
-        )
-        connection.execute(
-            f"CREATE TRIGGER stall BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION stall()"
-        )
-        connection.execute(f"SELECT pg_advisory_lock({LOCK})")
-        yield connection
-        connection.execute(f"SELECT pg_advisory_unlock({LOCK})")
-        connection.execute(f"DROP TRIGGER stall ON {table}")
+    if step == "intent":
+        return stalled(owner_dsn, "INSERT ON intent_entities", f"NEW.entity_id = '{moved.id}'")
+    return stalled(owner_dsn, "INSERT ON outcomes", f"NEW.versions ? '/config/{moved.path}'")
 
 
 @pytest.mark.parametrize(
@@ -245,15 +231,10 @@ async def test_killed_in_the_middle_it_goes_on_or_back(
     all_of_them = await fill(clients[0])
     arguments = ["-m", "app", "layout", "move", "--cluster", "default", "--to", to, "--apply"]
     with (
-        stalled(stage.owner_dsn, step) as connection,
+        stalled_at(stage.owner_dsn, step) as statement,
         program(arguments, environment=stage.commands.environment) as command,
     ):
-        deadline = time.monotonic() + 120
-        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
-        while not (await asyncio.to_thread(connection.execute, waiting, [LOCK])).fetchone()[0]:  # type: ignore[index]
-            assert command.process.poll() is None, command.output
-            assert time.monotonic() < deadline, "the statement never came"
-            await asyncio.sleep(0.02)
+        await asyncio.to_thread(statement.wait_for, command, 120)
         command.process.send_signal(signal.SIGKILL)
         assert await asyncio.to_thread(command.wait) == -signal.SIGKILL
     assert stage.layout()["from"] == ("shared" if to == "separate" else "separate")

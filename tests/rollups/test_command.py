@@ -9,12 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import psutil
-import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -24,16 +21,14 @@ from app.domain.rollups import ROLLUPS
 from tests.audit.rows import fetch, run
 from tests.support.commands import Commands, Said
 from tests.support.processes import ROOT, program, wait_gone
+from tests.support.stalls import stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support import servers
 
 RUN: Final = ("-m", "app", "rollups", "run", "--cluster", "default")
-LOCK: Final = 7_007
-WAITING: Final = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
 SEEN = """
 INSERT INTO registrations
   (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
@@ -90,37 +85,16 @@ def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, b"".join(said).decode(errors="replace")
 
 
-@contextmanager
-def about_to_complete(owner_dsn: str) -> Iterator[psycopg.Connection]:
-    """Let whoever makes a run complete wait until the block ends: all of its rows are committed then."""
-    with psycopg.connect(owner_dsn, autocommit=True) as connection:
-        connection.execute(
-            "CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$ BEGIN PERFORM pg_advisory_xact_lock({LOCK}); RETURN NEW; END $$"
-        )
-        connection.execute(
-            "CREATE TRIGGER stall BEFORE UPDATE ON rollup_runs FOR EACH ROW WHEN (NEW.state = 'complete')"
-            " EXECUTE FUNCTION stall()"
-        )
-        connection.execute(f"SELECT pg_advisory_lock({LOCK})")
-        yield connection
-        connection.execute(f"SELECT pg_advisory_unlock({LOCK})")
-        connection.execute("DROP TRIGGER stall ON rollup_runs")
-
-
 def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     commands: Commands, migrated: servers.Database
 ) -> None:
     run(migrated.service_dsn, SEEN)
     with (
-        about_to_complete(migrated.owner_dsn) as connection,
+        # All of its rows are committed by then.
+        stalled(migrated.owner_dsn, "UPDATE ON rollup_runs", "NEW.state = 'complete'") as completion,
         program([*RUN, "compatibility"], environment=commands.environment) as runner,
     ):
-        deadline = time.monotonic() + 400
-        while not connection.execute(WAITING, [LOCK]).fetchone()[0]:  # type: ignore[index]
-            assert runner.process.poll() is None, runner.output
-            assert time.monotonic() < deadline, "it never came to the end of its rows"
-            time.sleep(0.05)
+        completion.wait_for(runner, 400)
         killed = [psutil.Process(runner.process.pid), *runner.children()]
         for process in killed:
             process.kill()

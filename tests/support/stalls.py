@@ -1,0 +1,56 @@
+"""Statements of Postgres that wait until a test lets them go on, so that who sends them can be met there."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.processes import Program
+
+_LOCK: Final = 52_339_071
+_WAITING: Final = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
+
+
+class Stall:
+    """A statement that waits, or will."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+
+    def wait_for(self, sender: Program, seconds: float) -> None:
+        """Wait until a program that is to send it does."""
+        deadline = time.monotonic() + seconds
+        while not self._connection.execute(_WAITING, [_LOCK]).fetchone()[0]:  # type: ignore[index]
+            assert sender.process.poll() is None, sender.output
+            assert time.monotonic() < deadline, "the statement never came"
+            time.sleep(0.02)
+
+
+@contextmanager
+def stalled(owner_dsn: str, when: str, condition: str) -> Iterator[Stall]:
+    """Let the rows that a statement writes wait until the block ends.
+
+    Args:
+        owner_dsn: Of the tables' owner.
+        when: Which statement: ``INSERT ON outcomes``.
+        condition: Of which rows, in SQL: ``NEW.committed``.
+    """
+    table = when.rpartition(" ")[2]
+    with psycopg.connect(owner_dsn, autocommit=True) as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); RETURN NEW; END $$"
+        )
+        connection.execute(
+            f"CREATE TRIGGER stall BEFORE {when} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION stall()"
+        )
+        connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
+        yield Stall(connection)
+        connection.execute(f"SELECT pg_advisory_unlock({_LOCK})")
+        connection.execute(f"DROP TRIGGER stall ON {table}")

@@ -132,6 +132,28 @@ def test_what_others_deleted_and_made_again() -> None:
     assert check(world.run()) == []
 
 
+def test_what_others_deleted_and_made_again_under_a_change_of_ours() -> None:
+    world = World()
+    world.write(part(value=1))
+    old = world.nodes.pop(NODE)
+    world._zxid += 1
+    world._event(NODE, None, None, THEIRS)
+    call = world.outside(value=2, recorded=False)
+    call.parts = (*call.parts, part(facet="node", mode=Mode.NODE))
+    world._record(part(value=2), {KEY: "1"}, old)
+    [entity] = world.intents[-1].entities
+    last(world.intents, entities=(replace(entity, after={KEY: None}),))
+    made = world.nodes[NODE].czxid
+    world.write(part(value=3))
+    [entity] = world.intents[-1].entities
+    last(world.intents, entities=(replace(entity, czxid_read=old.czxid, before={KEY: "1"}),))
+    assert rules(check(world.run())) == {trail.UNSEEN}
+    last(world.outcomes, remade={NODE: old.czxid})
+    assert rules(check(world.run())) == {trail.UNSEEN}
+    last(world.outcomes, remade={NODE: made})
+    assert check(world.run()) == []
+
+
 def test_without_the_recorder_others_need_no_trail() -> None:
     world = World(recording=False)
     world.write(part(value=1))

@@ -1,10 +1,12 @@
-"""Parts of entity ids, as expressions on columns."""
+"""Parts of entity ids, and the first of many, as expressions on columns."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+
+from app.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -47,3 +49,13 @@ def client_part(entity_id: Column) -> Column:
 def kind_of(entity_id: Column, *kinds: EntityType) -> Column:
     """Say whether an id has components of exactly these types."""
     return entity_type(entity_id) == ",".join(kinds)
+
+
+def first_ids(ids: Column, count: int) -> Column:
+    """Aggregate ids to an array of the first ones in order, nulls left out; no more than these are held in memory."""
+    return F.coalesce(F.min_by(ids, ids, count), F.array().cast(TEXTS))
+
+
+def first_of(arrays: Column, count: int) -> Column:
+    """Return the first ids of several arrays of them."""
+    return F.slice(F.array_sort(F.flatten(arrays)), 1, count)

@@ -42,7 +42,7 @@ from app.domain.definitions import topic_configs
 from app.domain.entities import EntityType
 from app.domain.facets import Tree
 from app.domain.topics import effective_topic
-from app.rollups.columns import entity_type, is_named
+from app.rollups.columns import entity_type, first_ids, first_of, is_named
 from app.rollups.job import Job
 from app.rollups.schemas import CONFIG, TEXTS
 
@@ -100,12 +100,9 @@ def transform(*, znodes: DataFrame) -> DataFrame:
     found = _with_values(entities, default)
     # Of each text that is set, how many set it, and who first; those that set none are one group.
     texts = (*_KEY, "is_own", "stored", "fingerprint")
-    in_order = Window.partitionBy(*texts).orderBy("entity_id")
-    first_ids = F.collect_list(F.when(F.col("number") <= EXAMPLES, F.col("entity_id")))
     of_texts = (
-        found.withColumn("number", F.row_number().over(in_order))
-        .groupBy(*texts)
-        .agg(F.count("*").alias("entities"), first_ids.alias("examples"))
+        found.groupBy(*texts)
+        .agg(F.count("*").alias("entities"), first_ids(F.col("entity_id"), EXAMPLES).alias("examples"))
         .crossJoin(F.broadcast(default.select("default_config")))
         .withColumn("in_force", _in_force(*_KEY, "is_own", "stored", "default_config"))
     )
@@ -115,14 +112,14 @@ def transform(*, znodes: DataFrame) -> DataFrame:
         .agg(
             F.sum("entities").alias("entities"),
             F.sum(F.when(F.col("is_own"), F.col("entities")).otherwise(0)).alias("own"),
-            F.flatten(F.collect_list("examples")).alias("examples"),
+            first_of(F.collect_list("examples"), EXAMPLES).alias("examples"),
         )
     )
     by_count = Window.partitionBy(*_KEY).orderBy(F.desc("entities"), *_VALUE)
     rank = F.row_number().over(by_count)
     return of_values.withColumns({"rank": rank, "total": F.sum("entities").over(Window.partitionBy(*_KEY))}).withColumn(
         "examples",
-        F.when(F.col("rank") > 1, F.slice(F.array_sort("examples"), 1, EXAMPLES)).otherwise(F.array().cast(TEXTS)),
+        F.when(F.col("rank") > 1, F.col("examples")).otherwise(F.array().cast(TEXTS)),
     )
 
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -35,7 +34,7 @@ from app.domain.client_configs import SUPPORTED_CONFIGS
 from app.domain.entities import EntityType
 from app.domain.facets import FacetName, Tree
 from app.domain.quotas import QUOTA_KEYS
-from app.rollups.columns import entity_type, is_named, user_id
+from app.rollups.columns import entity_type, first_ids, first_of, is_named, user_id
 from app.rollups.job import Job
 from app.rollups.levels import (
     CLIENT_QUOTAS,
@@ -48,7 +47,7 @@ from app.rollups.levels import (
 from app.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, GroupedData
+    from pyspark.sql import DataFrame
 
 EXAMPLES: Final = 20
 
@@ -110,8 +109,8 @@ def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
     Who decides what for how many is all that is needed of the clients, so each is looked at once.
     """
     # By key and deciding level: the level of what is unlimited is behind all others.
-    counts = _numbered(decided.select("config_key", "decider", "entity_id"), "config_key", "decider").agg(
-        F.count("*").alias("clients"), _first_ids(F.expr("true")).alias("examples")
+    counts = decided.groupBy("config_key", "decider").agg(
+        F.count("*").alias("clients"), first_ids(F.col("entity_id"), EXAMPLES).alias("examples")
     )
     levels = decided.sparkSession.createDataFrame(
         [(level, default_id, key) for level, default_id in EVERYWHERE.items() for key in CLIENT_QUOTAS],
@@ -125,7 +124,7 @@ def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
         .agg(
             F.sum(F.when(affected, clients).otherwise(0)).alias("affected"),
             F.sum(F.when(affected, 0).otherwise(clients)).alias("overridden"),
-            _shortened(F.flatten(F.collect_list(F.when(affected, F.col("examples"))))).alias("examples"),
+            first_of(F.collect_list(F.when(affected, F.col("examples"))), EXAMPLES).alias("examples"),
         )
         .join(defaults, ["default_id", "config_key"], "left")
         .select(
@@ -237,38 +236,19 @@ def _union(frames: tuple[DataFrame, ...]) -> DataFrame:
 def _counted(under: DataFrame, listed: DataFrame) -> DataFrame:
     """Count who falls under each default; defaults that nobody falls under have a row as well."""
     affected = F.col("affected")
-    counts = _numbered(under, *_KEY, "affected").agg(
-        F.count("*").alias("clients"), F.count_if(~F.col("supported")).alias("ignoring"),
-        _first_ids(affected).alias("found"),
-    )  # fmt: skip
-    zero = F.lit(0).cast("long")
-    totals = counts.groupBy(*_KEY).agg(
-        F.sum(F.when(affected, F.col("clients")).otherwise(zero)).alias("affected"),
-        F.sum(F.when(affected, zero).otherwise(F.col("clients"))).alias("overridden"),
-        F.sum(F.when(affected, F.col("ignoring")).otherwise(zero)).alias("unsupported"),
-        F.flatten(F.collect_list("found")).alias("examples"),
+    totals = under.groupBy(*_KEY).agg(
+        F.count_if(affected).alias("affected"),
+        F.count_if(~affected).alias("overridden"),
+        F.count_if(affected & ~F.col("supported")).alias("unsupported"),
+        first_ids(F.when(affected, F.col("entity_id")), EXAMPLES).alias("examples"),
     )
+    zero = F.lit(0).cast("long")
     return listed.join(totals, list(_KEY), "left").select(
         *_KEY,
         "value",
         *(F.coalesce(name, zero).alias(name) for name in ("affected", "overridden", "unsupported")),
         F.coalesce("examples", F.array().cast(TEXTS)).alias("examples"),
     )
-
-
-def _numbered(rows: DataFrame, *group: str) -> GroupedData:
-    """Group rows, numbered by their entity ids, so that the first ones can be told without holding all."""
-    in_order = Window.partitionBy(*group).orderBy("entity_id")
-    return rows.withColumn("number", F.row_number().over(in_order)).groupBy(*group)
-
-
-def _first_ids(condition: Column) -> Column:
-    """Return the first entity ids of a group."""
-    return _shortened(F.collect_list(F.when(condition & (F.col("number") <= EXAMPLES), F.col("entity_id"))))
-
-
-def _shortened(ids: Column) -> Column:
-    return F.slice(F.array_sort(ids), 1, EXAMPLES)
 
 
 JOB: Final = Job(

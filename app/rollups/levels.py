@@ -66,7 +66,8 @@ def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
 
     Returns:
         The columns of ``clients`` and, named as each key, ``struct(level, source, stored)``, or null where no entry
-        sets the key, so that it is unlimited.
+        sets the key, so that it is unlimited. ``of_user`` and ``of_client``: what is set for the default client-id of
+        the client's user, and for its client-id under the default user (key -> stored string, or null).
 
     Costs three joins of the clients with the entries: by id, by user and by client-id. A client is one row throughout.
     """
@@ -105,14 +106,27 @@ def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
         F.coalesce(*(_entry(level, sources[level], key) for level in sorted(sources))).alias(key)
         for key in CLIENT_QUOTAS
     ]
-    return joined.select("entity_id", "user", "client", *winners)
+    defaults = F.col("level_2").alias("of_user"), F.col("level_4").alias("of_client")
+    return joined.select("entity_id", "user", "client", *winners, *defaults)
 
 
 def by_key(decided: DataFrame) -> DataFrame:
-    """Return what :func:`deciding` found with one row per client and key: ``config_key, level, source, stored``."""
+    """Return what :func:`deciding` found with one row per client and key: ``config_key, level, source, stored``.
+
+    ``has_user`` and ``has_client`` say whether ``of_user`` and ``of_client`` set the key.
+    """
     rows = F.array(*(F.struct(F.lit(key).alias("config_key"), F.col(key).alias("winner")) for key in CLIENT_QUOTAS))
-    return decided.select("entity_id", "user", "client", F.inline(rows)).select(
-        "entity_id", "user", "client", "config_key", "winner.level", "winner.source", "winner.stored"
+    key = F.col("config_key")
+    return decided.select("entity_id", "user", "client", "of_user", "of_client", F.inline(rows)).select(
+        "entity_id",
+        "user",
+        "client",
+        "config_key",
+        "winner.level",
+        "winner.source",
+        "winner.stored",
+        F.col("of_user")[key].isNotNull().alias("has_user"),
+        F.col("of_client")[key].isNotNull().alias("has_client"),
     )
 
 

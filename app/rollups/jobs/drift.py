@@ -24,8 +24,7 @@ taken for Kafka's default. What is set for single brokers is left aside on topic
 Brokers are those that have an entry of their own; topics all that have a znode, which brokers make with the topic.
 Znodes that can't be read are left out.
 
-Costs a row per topic and key, and a sort of these by id within a value; a Python function runs once per broker, and
-once per different value.
+Costs a row per topic and key, counted by value; a Python function runs once per broker, and once per different value.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ OUTPUT: Final = StructType(
 )
 
 _KEY: Final = ("facet", "default_id", "config_key")
+_CLIENT: Final = ("entity_id", "user", "client", "config_key", "has_user", "has_client")
 _LEVEL_OF_USER: Final = 2
 _LEVEL_OF_CLIENT: Final = 4
 """The quota levels of the default client-id of one user, and of one client-id under the default user."""
@@ -87,13 +88,13 @@ def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
     entries = quota_entries(readable)
     decided = (
         by_key(deciding(registered_clients(registrations), entries))
-        .select("entity_id", "user", "client", "config_key", F.coalesce("level", F.lit(_NOWHERE)).alias("decider"))
+        .select(*_CLIENT, F.coalesce("level", F.lit(_NOWHERE)).alias("decider"))
         .persist()
     )
     defaults = entries.select(F.col("source").alias("default_id"), F.explode("quotas").alias("config_key", "value"))
     listed = _set_for_some(defaults), _client_configs(readable), _of_brokers(readable)
     under = (
-        _under_quotas(decided, listed[0]),
+        _under_quotas(decided),
         _under_client_configs(clients, readable, listed[1]),
         _under_brokers(readable, listed[2]),
     )
@@ -150,18 +151,21 @@ def _set_for_some(defaults: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _under_quotas(decided: DataFrame, listed: DataFrame) -> DataFrame:
+def _under_quotas(decided: DataFrame) -> DataFrame:
     of_user = F.concat("user", F.lit(f",{EntityType.CLIENT_ID.value}"))
     of_client = F.concat(F.lit(f"{EntityType.USER.value},"), "client")
-    both = F.array(
-        *(
-            F.struct(default_id.alias("default_id"), (F.col("decider") >= level).alias("affected"))
-            for default_id, level in ((of_user, _LEVEL_OF_USER), (of_client, _LEVEL_OF_CLIENT))
+    sides = (of_user, "has_user", _LEVEL_OF_USER), (of_client, "has_client", _LEVEL_OF_CLIENT)
+    under = [
+        F.struct(id_.alias("default_id"), F.col(is_set).alias("is_set"), (F.col("decider") >= level).alias("affected"))
+        for id_, is_set, level in sides
+    ]
+    return (
+        decided.where("has_user OR has_client")
+        .select(
+            F.lit(FacetName.CLIENT_QUOTAS.value).alias("facet"), "config_key", "entity_id", F.inline(F.array(*under))
         )
-    )
-    falls = decided.select("entity_id", "config_key", F.inline(both))
-    return falls.join(listed, ["default_id", "config_key"]).select(
-        *_KEY, "entity_id", "affected", F.expr("true").alias("supported")
+        .where("is_set")
+        .select(*_KEY, "entity_id", "affected", F.expr("true").alias("supported"))
     )
 
 

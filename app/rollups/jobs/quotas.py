@@ -75,7 +75,7 @@ _DECIMAL: Final = r"^\s*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[str, float]) -> DataFrame:
     """Return the rows; see the module."""
     entries = quota_entries(znodes).persist()
-    decided = by_key(deciding(registered_clients(registrations), entries)).persist()
+    decided = by_key(deciding(registered_clients(registrations), entries)).drop("has_user", "has_client").persist()
     clients = decided.select(
         "config_key",
         "entity_id",

@@ -45,7 +45,9 @@ def events(plan: Plan, members: list[Member]) -> Iterator[Row]:
         if at // _US_OF_DAY != day:
             day, today = at // _US_OF_DAY, set()
         if chosen.random() < 0.0005:
-            entity = None if chosen.random() < 0.004 else clients[int(len(clients) * chosen.random())]
+            # All are cleared in the first days only, so that at any size most of the rows stand.
+            of_all = chosen.random() < (0.04 if passed < 0.1 else 0)
+            entity = None if of_all else clients[int(len(clients) * chosen.random())]
             yield number, "cleared", entity, None, None, None, None, at
             today = set()
             continue

@@ -7,6 +7,8 @@ FAULTS_ARGS ?=
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
+# Each process has its own servers; much of a test is waiting for these. The files are in an order that ends with small ones.
+PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-long bench faults lint format lock openapi clean
@@ -26,7 +28,7 @@ run: ## Start everything on this machine and serve on http://127.0.0.1:8080
 	@sh .ci/install.sh --port '$(PORT)' && exec $(PYTHON) -m app dev --port '$(PORT)' --data-dir '$(DATA_DIR)'
 
 test: lint ## Run the linters, the type checker and all tests but the long ones
-	@$(PYTEST) -m "not long" $(PYTEST_ARGS)
+	@$(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: install ## Run the tests of full size, minutes each
 	@$(PYTEST) -m long $(PYTEST_ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,13 @@ settings.load_profile("tests")
 
 # What Spark's driver compiles well takes longer to compile than it saves on the few rows of a test.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse tests that share an id: in parallel only one of them would be run."""
+    shared = sorted(name for name, count in Counter(item.nodeid for item in items).items() if count > 1)
+    if shared:
+        raise pytest.UsageError(f"Tests share an id: {', '.join(shared)}")
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,8 @@ WRITTEN = entities("written")
 EXPLAINED_ERRORS = (
     # What the broker says of a request that it refuses.
     "validation of configProps {num.io.threads=7} for ConfigResource(type=BROKER, name='0') failed",
+    # It is stopped while it applies what it was just notified of, and applies it when it starts.
+    "java.lang.InterruptedException",
 )
 
 

@@ -119,15 +119,21 @@ def test_a_run_of_others_may_be_one_row_and_needs_none_without_an_effect() -> No
     assert check(world.run()) == []
 
 
-def test_what_others_deleted_and_made_again() -> None:
-    world = World()
-    world.outside(value=1)
+def made_again(world: World) -> Znode:
+    """Others delete a znode and make it again, which is one row; return what was there."""
     old = world.nodes.pop(NODE)
     world._zxid += 1
     world._event(NODE, None, None, THEIRS)
     call = world.outside(value=2, recorded=False)
     call.parts = (*call.parts, part(facet="node", mode=Mode.NODE))
     world._record(part(value=2), {KEY: "1"}, old)
+    return old
+
+
+def test_what_others_deleted_and_made_again() -> None:
+    world = World()
+    world.outside(value=1)
+    made_again(world)
     world._account(NODE)
     assert check(world.run()) == []
 
@@ -135,12 +141,7 @@ def test_what_others_deleted_and_made_again() -> None:
 def test_what_others_deleted_and_made_again_under_a_change_of_ours() -> None:
     world = World()
     world.write(part(value=1))
-    old = world.nodes.pop(NODE)
-    world._zxid += 1
-    world._event(NODE, None, None, THEIRS)
-    call = world.outside(value=2, recorded=False)
-    call.parts = (*call.parts, part(facet="node", mode=Mode.NODE))
-    world._record(part(value=2), {KEY: "1"}, old)
+    old = made_again(world)
     [entity] = world.intents[-1].entities
     last(world.intents, entities=(replace(entity, after={KEY: None}),))
     made = world.nodes[NODE].czxid

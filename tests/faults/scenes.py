@@ -163,6 +163,14 @@ class Scene:
         """Wait until the trail has so many changes, each with its outcome."""
         await until(lambda: self._ended() == (number, number))
 
+    async def recorded(self) -> None:
+        """Wait until the recorder has accounted for all that was written; before the first write, until it records."""
+        await until(lambda: self._is_recorded(read_trail(self._database.service_dsn)["watermark"]))
+
+    def _is_recorded(self, watermark: int | None) -> bool:
+        node = self.zk.exists(NODE)
+        return watermark is not None and (node is None or watermark >= node.mzxid)
+
     def _ended(self) -> tuple[int, int]:
         found = read_trail(self._database.service_dsn)
         return len({intent.change_id for intent in found["intents"]}), len(found["outcomes"])

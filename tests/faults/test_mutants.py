@@ -42,10 +42,12 @@ def judge(stage: Scene, mutant: str | None, *expected: str) -> None:
 async def test_a_write_meets_one_that_its_mirror_has_not_seen(stage: Scene, mutant: str | None) -> None:
     async with stage.service(mutant) as service:
         await ready(service)
+        await stage.recorded()
         await stage.put(service, 1)
         stage.write_outside(2, notified=False)
         call = await stage.put(service, 3)
         assert call.status == 200
+        await stage.recorded()
     # It was planned on the first of the three, whatever it says that it left.
     judge(stage, mutant, trail.UNSEEN, trail.OTHER_VERSION)
 

@@ -57,5 +57,5 @@ def first_ids(ids: Column, count: int) -> Column:
 
 
 def first_of(arrays: Column, count: int) -> Column:
-    """Return the first ids of several arrays of them."""
-    return F.slice(F.array_sort(F.flatten(arrays)), 1, count)
+    """Aggregate arrays of ids, as :func:`first_ids` makes them, to one of the first; nulls are left out."""
+    return F.slice(F.array_sort(F.flatten(F.collect_list(arrays))), 1, count)

@@ -56,15 +56,9 @@ async def conclude_written(
     result: Committed,
     read: Sequence[tuple[str, Node | None]],
 ) -> None:
-    """Write that a change was applied whose znodes ZooKeeper answered; see :func:`conclude_committed`.
+    """Write that a change was applied, as :func:`conclude_committed` does, whose znodes ZooKeeper answered.
 
-    Args:
-        audit: The trail.
-        store: The cluster's store.
-        change_id: The change.
-        attempt: The one that was committed.
-        result: What ZooKeeper answered.
-        read: Full path of each of its nodes, and what had been read there.
+    ``read`` has the full path of each of the nodes of ``result``, and what had been read there.
     """
     written = [(path, before, node) for (path, before), node in zip(read, result.nodes, strict=True)]
     versions = {path: node.version for path, _, node in written}

@@ -14,7 +14,7 @@ import httpx
 from app.audit.migrate import upgrade
 from app.devstack.postgres import SERVICE
 from tests.faults import mutants
-from tests.faults.collect import read_trail, walk
+from tests.faults.collect import connect, read_trail, walk, watermark
 from tests.faults.history import Call, Kind, Mode, Part, Run
 from tests.faults.operations import Operations
 from tests.faults.txnlog import read_events
@@ -165,11 +165,13 @@ class Scene:
 
     async def recorded(self) -> None:
         """Wait until the recorder has accounted for all that was written; before the first write, until it records."""
-        await until(lambda: self._is_recorded(read_trail(self._database.service_dsn)["watermark"]))
+        await until(self._is_recorded)
 
-    def _is_recorded(self, watermark: int | None) -> bool:
+    def _is_recorded(self) -> bool:
+        with connect(self._database.service_dsn) as connection:
+            reached = watermark(connection)
         node = self.zk.exists(NODE)
-        return watermark is not None and (node is None or watermark >= node.mzxid)
+        return reached is not None and (node is None or reached >= node.mzxid)
 
     def _ended(self) -> tuple[int, int]:
         found = read_trail(self._database.service_dsn)

@@ -111,7 +111,7 @@ def transform(*, znodes: DataFrame) -> DataFrame:
         .agg(
             F.sum("entities").alias("entities"),
             F.sum(F.when(F.col("is_own"), F.col("entities")).otherwise(0)).alias("own"),
-            first_of(F.collect_list("examples"), EXAMPLES).alias("examples"),
+            first_of(F.col("examples"), EXAMPLES).alias("examples"),
         )
     )
     by_count = Window.partitionBy(*_KEY).orderBy(F.desc("entities"), *_VALUE)

@@ -19,8 +19,8 @@ One row per default and config key.
 Brokers are those that have an entry of their own. What their files set is below the dynamic default, so it hides
 nothing. Topics that set nothing themselves follow their brokers; see ``drift``.
 
-Costs what :func:`app.rollups.levels.deciding` does, and a shuffle of a row per client and default that it falls under.
-The znodes, and what decides for each client, are kept in Spark's cache meanwhile.
+Costs what :func:`app.rollups.levels.deciding` does, and a row per client and default that it falls under, counted by
+default. The znodes, and what decides for each client, are kept in Spark's cache meanwhile.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ OUTPUT: Final = StructType(
 )
 
 _KEY: Final = ("facet", "default_id", "config_key")
-_CLIENT: Final = ("entity_id", "user", "client", "config_key", "has_user", "has_client")
 _LEVEL_OF_USER: Final = 2
 _LEVEL_OF_CLIENT: Final = 4
 """The quota levels of the default client-id of one user, and of one client-id under the default user."""
@@ -88,7 +87,8 @@ def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
     entries = quota_entries(readable)
     decided = (
         by_key(deciding(registered_clients(registrations), entries))
-        .select(*_CLIENT, F.coalesce("level", F.lit(_NOWHERE)).alias("decider"))
+        .withColumn("decider", F.coalesce("level", F.lit(_NOWHERE)))
+        .drop("level", "source", "stored")
         .persist()
     )
     defaults = entries.select(F.col("source").alias("default_id"), F.explode("quotas").alias("config_key", "value"))
@@ -125,7 +125,7 @@ def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
         .agg(
             F.sum(F.when(affected, clients).otherwise(0)).alias("affected"),
             F.sum(F.when(affected, 0).otherwise(clients)).alias("overridden"),
-            first_of(F.collect_list(F.when(affected, F.col("examples"))), EXAMPLES).alias("examples"),
+            first_of(F.when(affected, F.col("examples")), EXAMPLES).alias("examples"),
         )
         .join(defaults, ["default_id", "config_key"], "left")
         .select(

@@ -59,6 +59,11 @@ class Change:
                     return intent.entities
         return self.intents[-1].entities
 
+    def made_on(self, entity: TrailEntity) -> int | None:
+        """Return the czxid of the znode that one was made on: the one that was read, or that others made again since."""
+        assert self.outcome is not None
+        return self.outcome.remade.get(entity.path, entity.czxid_read)
+
     def entity(self, path: str) -> TrailEntity | None:
         """Return what it meant to do to one znode."""
         return next((entity for entity in self.entities if entity.path == path), None)

@@ -83,12 +83,12 @@ def _compare(facts: Facts, change: Change, entity: TrailEntity, timeline: Timeli
     if change.outcome.versions.get(entity.path) != state.version:
         facts.add(OTHER_VERSION, f"change {change.id} of {entity.path}", *evidence, path=entity.path)
     # A node that others made again is known by its new czxid alone: what it held nobody of ours has read.
-    remade = change.outcome.remade.get(entity.path)
-    read = (entity.version_read, None if entity.version_read is None else remade or entity.czxid_read)
+    made_on = change.made_on(entity)
+    read = (entity.version_read, None if entity.version_read is None else made_on)
     found = (before.version, before.czxid if before.present else None)
     if read != found:
         facts.add(UNSEEN, f"change {change.id} of {entity.path}", *evidence, path=entity.path)
-    elif remade is None and not _tells(entity.before, before):
+    elif made_on == entity.czxid_read and not _tells(entity.before, before):
         facts.add(OTHER_CONTENT, f"before change {change.id} of {entity.path}", *evidence, path=entity.path)
     if state.zxid not in timeline.notified:
         facts.add(NOT_NOTIFIED, f"change {change.id} of {entity.path}", *evidence, path=entity.path)

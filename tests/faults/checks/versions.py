@@ -119,9 +119,8 @@ class _Walk:
         """Return the index of the state that a change was made on."""
         states = self._timeline.states
         if not change.external:
-            assert change.outcome is not None
-            made = change.outcome.remade.get(entity.path, entity.czxid_read)
-            if states[last].zxid != change.revision or not _read(entity.version_read, made, states[last - 1]):
+            made_on = change.made_on(entity)
+            if states[last].zxid != change.revision or not _read(entity.version_read, made_on, states[last - 1]):
                 raise _WrongError(f"is not the transaction that it says: {states[last - 1]}, {states[last]}")
             return last - 1
         for index in range(self._at, last):

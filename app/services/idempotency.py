@@ -242,8 +242,13 @@ class IdempotencyService:
             IdempotencyKeyReusedError: The key was used with another body.
             IdempotencyKeyBusyError: Another was under way until the deadline.
             OutcomeUnknownError: An earlier one's change can't be settled in time.
-            UnavailableError: Postgres or ZooKeeper is away; nothing was done.
+            UnavailableError: Postgres or ZooKeeper is away. This request did nothing; ``outcome`` is unknown all the
+                same, because an earlier one may have been applied.
         """
+        with _earlier_ones_unknown():
+            return await self._begin(key, store, deadline, ended)
+
+    async def _begin(self, key: RequestKey, store: ClusterStore, deadline: float, ended: Run | None) -> Answer | Run:
         pause, look_at = _FIRST_PAUSE_S, time.monotonic()
         if ended is not None and look_at >= deadline:
             raise _busy()
@@ -283,13 +288,14 @@ class IdempotencyService:
             answer: The answer, where it is none of an error.
 
         Raises:
-            UnavailableError: Postgres is away, and nothing was written.
+            UnavailableError: Postgres is away, and this run wrote nothing; ``outcome`` is unknown, as in :meth:`begin`.
         """
         if run.lost:
             return False
         if not run.claimed:
             # It wrote nothing. Another may have, and then what was decided here rests on that one's work.
-            return await self._keys.find(run.key.key) is None
+            with _earlier_ones_unknown():
+                return await self._keys.find(run.key.key) is None
         try:
             if answer is not None and run.applied and not run.inviting:
                 held = await self._keys.store(run.id, run.holder, answer)
@@ -353,6 +359,20 @@ class IdempotencyService:
             await asyncio.sleep(PURGE_S * random.uniform(0.5, 1))  # noqa: S311 - as above
             with contextlib.suppress(UnavailableError):
                 await self._keys.purge(KEEP_S)
+
+
+@contextlib.contextmanager
+def _earlier_ones_unknown() -> Iterator[None]:
+    """Answer that the outcome is unknown where a store is away: an earlier request with the key may be applied."""
+    try:
+        yield
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{error.detail}; an earlier request with this Idempotency-Key may have been applied: send the request"
+            " again with the same key",
+            outcome=WriteOutcome.UNKNOWN,
+            retry_after_s=error.retry_after_s or 1,
+        ) from error
 
 
 def _busy() -> IdempotencyKeyBusyError:

@@ -319,6 +319,23 @@ async def test_an_answer_that_could_not_be_stored_is_made_again_from_what_was_ap
         assert unstored == (0,)
 
 
+async def test_not_applied_is_told_once_postgres_said_that_the_key_is_new(scene: Scene, raw_zk: KazooClient) -> None:
+    key = new_key()
+    async with scene.service() as (_, client):
+        scene.run(f"REVOKE INSERT ON intents FROM {SERVICE}")
+        refused = await client.put(PATH, json=quota(1), headers=key)
+        assert (refused.status_code, refused.json()["outcome"]) == (503, "not_applied")
+        scene.run(f"REVOKE SELECT ON TABLE request_keys FROM {SERVICE}")  # noqa: S608 - a constant
+        for method, body in (("PUT", quota(1)), ("DELETE", None)):
+            unknown = await client.request(method, PATH, headers=key, json=body)
+            assert (unknown.status_code, unknown.json()["outcome"]) == (503, "unknown")
+            assert int(unknown.headers["Retry-After"]) >= 1
+        assert raw_zk.exists(NODE) is None
+        scene.run(f"GRANT SELECT ON request_keys TO {SERVICE}; GRANT INSERT ON intents TO {SERVICE}")
+        assert (await client.put(PATH, json=quota(1), headers=key)).status_code == 200
+        assert scene.committed() == {"user=alice": 1}
+
+
 async def test_keys_are_forgotten_after_a_while_and_across_a_restart_they_are_not(scene: Scene) -> None:
     key = new_key()
     async with scene.service() as (_, client):

@@ -17,6 +17,7 @@ from app.domain.errors import (
     InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
+    WriteOutcome,
 )
 from app.services.edits import Edit, EditResult
 from app.services.idempotency import Answer, IdempotencyService, KeyedChange, KeyRow, RequestKey, Run
@@ -156,8 +157,9 @@ async def test_an_answer_is_given_though_it_can_not_be_stored() -> None:
     keys = Keys()
     keys.away = True
     assert await service(keys).finish(claimed(DONE), ANSWER)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError) as caught:
         await service(keys).finish(Run(KEY, None, uuid.uuid4()), ANSWER)
+    assert caught.value.outcome == "unknown"
 
 
 async def test_a_new_key_begins_a_run_and_a_known_one_is_answered() -> None:
@@ -189,6 +191,21 @@ async def test_a_key_is_taken_over(why: str) -> None:
     assert (begun.id, begun.claimed) == (ID, True)
     assert keys.row is not None
     assert keys.row.holder == begun.holder != FIRST
+
+
+@pytest.mark.parametrize("call", ["find", "take_over", "changes", "writer"])
+async def test_while_a_store_is_away_the_outcome_of_an_earlier_request_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    store, keys = Store(there=False), Keys(row())
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise UnavailableError("away", outcome=WriteOutcome.NOT_APPLIED, retry_after_s=30)
+
+    monkeypatch.setattr(store if call == "writer" else keys, call, away)
+    with pytest.raises(UnavailableError) as caught:
+        await service(keys).begin(KEY, cast("ClusterStore", store), time.monotonic() + 60)
+    assert (caught.value.outcome, caught.value.retry_after_s) == ("unknown", 30)
 
 
 async def test_nobody_begins_again_for_ever() -> None:

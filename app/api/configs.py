@@ -112,7 +112,10 @@ async def incremental_alter_configs(
     common: CommonDep,
     body: Annotated[schemas.IncrementalAlterConfigs, Body(openapi_examples=examples.INCREMENTAL_ALTER_CONFIGS)],
 ) -> Response:
-    """One result per resource, in order; resources are independent unless `atomic`."""
+    """One result per resource, in order; resources are independent unless `atomic`.
+
+    Topics and brokers are levels of the same configs: each is checked against what the resources before it left.
+    """
     collection = cluster.collections[FacetName.CONFIGS]
     results = await services.alter.alter(
         collection,

@@ -74,7 +74,10 @@ async def alter_entity_configs(
     common: CommonDep,
     body: Annotated[schemas.AlterEntityConfigs, Body(openapi_examples=examples.ALTER_ENTITY_CONFIGS)],
 ) -> Response:
-    """One result per entity, in order; entities are independent. Deleted keys are answered with what takes over."""
+    """One result per entity, in order; entities are independent. Deleted keys are answered with what takes over.
+
+    Topics and brokers are levels of the same configs: each is checked against what the entities before it left.
+    """
     changes = [
         EntityChange(
             item.entity_type,

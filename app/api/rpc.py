@@ -131,7 +131,10 @@ async def alter_client_configs(
     common: CommonDep,
     body: Annotated[schemas.AlterClientConfigs, Body(openapi_examples=examples.ALTER_CLIENT_CONFIGS)],
 ) -> Response:
-    """One result per entry, in order; entries are independent unless `atomic`."""
+    """One result per entry, in order; entries are independent unless `atomic`.
+
+    A user and its pairs are levels of the same configs: each is checked against what the entries before it left.
+    """
     return await _alter(request, cluster.collections[FacetName.CLIENT_CONFIGS], services, common, body)
 
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from app.domain.definitions import ConfigValueError, find, parse
-from app.domain.entities import EntityType
+from app.domain.entities import Entity, EntityType
 from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
+from app.domain.facets import FacetName, Rank
 from app.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.entities import Entity
     from app.domain.facets import JsonValue
 
 ACKS: Final = "acks"
@@ -94,6 +93,11 @@ class ClientConfigs:
         raise InvalidRequestError(
             "Invalid client config entity combination, a user goes with a client-id or stands alone", pointer=pointer
         )
+
+    def rank(self, entity: Entity) -> Rank:
+        """Return the rank: a user and its pairs are levels of one scope, since a pair is checked against its user."""
+        user = Entity(entity.components[:1])
+        return Rank(user.id, "user" if entity.types == (EntityType.USER,) else "pair")
 
     def owns(self, entity: Entity, key: str) -> bool:
         """Say whether a stored key is a dynamic client config."""

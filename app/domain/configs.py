@@ -12,7 +12,7 @@ from app.domain.broker_keys import is_sensitive
 from app.domain.definitions import ConfigType, topic_configs
 from app.domain.entities import EntityType
 from app.domain.errors import InvalidRequestError
-from app.domain.facets import FacetName
+from app.domain.facets import FacetName, Rank
 from app.domain.texts import shown
 from app.domain.topics import check_topic_name
 
@@ -51,6 +51,14 @@ class Configs:
             check_topic_name(name, pointer=pointer)
         elif name is not None:
             check_broker_id(name, pointer=pointer)
+
+    def rank(self, entity: Entity) -> Rank:
+        """Return the rank: topics, the brokers, and the default of all brokers are levels of one scope.
+
+        A topic is checked against what brokers give it, a broker against the default, the default against each broker.
+        """
+        [(kind, name)] = entity.components
+        return Rank("", f"default {kind}" if name is None else kind)
 
     def owns(self, entity: Entity, key: str) -> bool:
         """Say whether a stored key is a topic's or broker's: all of those that its node has."""

@@ -8,7 +8,7 @@ brokers have the one facet ``configs``.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +45,17 @@ class Tree(StrEnum):
         return Tree.CLIENT_CONFIGS if self is Tree.CONFIG else Tree.CONFIG
 
 
+class Rank(NamedTuple):
+    """An entity's place among those that its facet's checks compare with each other.
+
+    Entities of one scope and of different ranks are levels of the same configs: the check of one reads the others. All
+    other entities are checked apart.
+    """
+
+    scope: str
+    name: str
+
+
 class Facet(Protocol):
     """One collection's rules of what belongs to it. Stateless; settings that some rules depend on are given once."""
 
@@ -63,6 +74,9 @@ class Facet(Protocol):
             InvalidRequestError: With Kafka's text where Kafka has one.
             InvalidTopicError: A name that no topic can have.
         """
+
+    def rank(self, entity: Entity) -> Rank | None:
+        """Return an entity's rank; None where no check reads another entity."""
 
     def owns(self, entity: Entity, key: str) -> bool:
         """Say whether a stored key of this entity belongs to this facet."""

@@ -198,6 +198,10 @@ class ClientQuotas:
         # By way of the shortest digits, so that 1e23 is not shown as 99999999999999991611392.
         return int(plain_number(value)) if value.is_integer() else value
 
+    def rank(self, entity: Entity) -> None:
+        """No quota is checked against another entity's."""
+        del entity
+
     def remarks(self, entity: Entity) -> list[str]:
         """Nothing to remark."""
         del entity

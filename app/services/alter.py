@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import ChainMap, Counter
 from typing import TYPE_CHECKING, Any
 
 from uuid_utils.compat import uuid7
@@ -34,8 +34,9 @@ from app.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
-from app.services.edits import Edit, EditResult, Plan
+from app.services.edits import NOTHING_PLANNED, Edit, EditResult, Plan
 from app.services.figures import Figure
+from app.services.order import chains
 from app.services.outcomes import conclude_rejected, conclude_written, is_remade
 from app.services.policies import PolicyRequest
 from app.services.ports import Committed, Conflict, Intent, SessionEnded, Transaction, full_path
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from app.domain.changes import Node
     from app.services.clusters import Caller, Collection
+    from app.services.order import Stage
     from app.services.ports import AuditLog
 
 _Prepared = tuple[Edit, Any]
@@ -152,7 +154,8 @@ class AlterService:
             validate_only: Go the same way up to the write, and answer what it would have done.
             atomic: All in one transaction, one change, one revision; when one fails, the others are not attempted.
 
-        Each result carries its own error. An entity named twice fails in every place it is named.
+        Each result carries its own error. An entity named twice fails in every place it is named. Edits whose checks
+        read each other's entity run in the order given, so that each is checked against what those before it made.
         """
         run = caller.run
         if run is None:
@@ -202,15 +205,44 @@ class AlterService:
             return await self._atomic(collection, prepared, caller, validate_only=validate_only)
         if len(prepared) == 1 and not isinstance(prepared[0], EditResult):
             return await self._shielded(collection, [prepared[0]], caller, validate_only=validate_only)
+        return await self._one_by_one(collection, prepared, caller, validate_only=validate_only)
+
+    async def _one_by_one(
+        self,
+        collection: Collection,
+        prepared: Sequence[_Prepared | EditResult],
+        caller: Caller,
+        *,
+        validate_only: bool,
+    ) -> list[EditResult]:
+        """Run each edit as a change of its own, all at once but for those that read each other's entity."""
         slots = asyncio.Semaphore(_CONCURRENCY)
-
-        async def one(item: _Prepared | EditResult) -> EditResult:
+        results: dict[int, EditResult] = {}
+        to_run: dict[int, _Prepared] = {}
+        for position, item in enumerate(prepared):
             if isinstance(item, EditResult):
-                return item
-            async with slots:
-                return (await self._shielded(collection, [item], caller, validate_only=validate_only))[0]
+                results[position] = item
+            else:
+                to_run[position] = item
 
-        return list(await asyncio.gather(*(one(item) for item in prepared)))
+        async def one(position: int, planned: Mapping[str, Mapping[str, str]]) -> None:
+            async with slots:
+                [results[position]] = await self._shielded(
+                    collection, [to_run[position]], caller, validate_only=validate_only, planned=planned
+                )
+
+        async def one_after_another(stages: Sequence[Stage]) -> None:
+            made: dict[str, dict[str, Mapping[str, str]]] = {stage.rank: {} for stage in stages}
+            for stage in stages:
+                # What edits of other ranks made. From the mirror it could not be had under ``validateOnly``.
+                planned = ChainMap(*(maps for rank, maps in made.items() if rank != stage.rank))
+                await asyncio.gather(*(one(position, planned) for position in stage.positions))
+                ended = (results[position] for position in stage.positions)
+                made[stage.rank] |= {result.edit.entity.id: result.after for result in ended if result.error is None}
+
+        of_entities = ((position, edit.entity) for position, (edit, _) in to_run.items())
+        await asyncio.gather(*(one_after_another(stages) for stages in chains(collection.facet, of_entities)))
+        return [results[position] for position in range(len(prepared))]
 
     def _prepare(
         self, collection: Collection, edit: Edit | EditResult, repeated: frozenset[str]
@@ -256,9 +288,10 @@ class AlterService:
         caller: Caller,
         *,
         validate_only: bool,
+        planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED,
     ) -> list[EditResult]:
         """Run one change in a task of its own: a caller that goes away can't cut it between intent and outcome."""
-        task = asyncio.create_task(self._change(collection, items, caller, validate_only=validate_only))
+        task = asyncio.create_task(self._change(collection, items, caller, planned, validate_only=validate_only))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
@@ -268,6 +301,7 @@ class AlterService:
         collection: Collection,
         items: Sequence[_Prepared],
         caller: Caller,
+        planned: Mapping[str, Mapping[str, str]],
         *,
         validate_only: bool,
     ) -> list[EditResult]:
@@ -277,7 +311,8 @@ class AlterService:
             keys = [f"{cluster}{full_path(collection.tree, edit.entity)}" for edit, _ in items]
             collection.store.writer()  # without a session nobody queues for an entity
             async with self._queues.turn(keys, caller.deadline):
-                return await _Change(self._audit, collection, items, caller, validate_only=validate_only).run()
+                change = _Change(self._audit, collection, items, caller, planned, validate_only=validate_only)
+                return await change.run()
         except UnknownTopicError as error:
             return [EditResult(edit, _of_topic(error, edit)) for edit, _ in items]
         except ConfplaneError as error:
@@ -293,6 +328,7 @@ class _Change:
         collection: Collection,
         items: Sequence[_Prepared],
         caller: Caller,
+        planned: Mapping[str, Mapping[str, str]],
         *,
         validate_only: bool,
     ) -> None:
@@ -301,6 +337,7 @@ class _Change:
         self._store = collection.store
         self._items = items
         self._caller = caller
+        self._planned = planned
         self._validate_only = validate_only
         self._id: UUID = uuid7()
         self._began = time.monotonic()
@@ -412,7 +449,7 @@ class _Change:
 
     async def _plan(self, nodes: Sequence[Node | None]) -> tuple[list[Plan], tuple[int, ConfplaneError] | None]:
         plans: list[Plan] = []
-        planned: dict[str, Mapping[str, str]] = {}
+        planned = dict(self._planned)
         for index, ((edit, encoded), node) in enumerate(zip(self._items, nodes, strict=True)):
             try:
                 item = await self._collection.planner.plan(self._collection, edit, encoded, node, planned=planned)

@@ -25,8 +25,8 @@ from app.domain.errors import (
 )
 from app.domain.texts import clipped
 from app.domain.topics import describe_topic, effective_topic
-from app.services.config_levels import DEFAULT_BROKER, NOTHING_PLANNED
-from app.services.edits import stored
+from app.services.config_levels import DEFAULT_BROKER
+from app.services.edits import NOTHING_PLANNED, stored
 from app.services.etags import digest
 from app.services.ports import full_path
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from app.domain.broker_levels import Levels
 from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
-from app.services.edits import stored
+from app.services.edits import NOTHING_PLANNED, stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.services.ports import ClusterStore
 
-NOTHING_PLANNED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 DEFAULT_BROKER: Final = Entity.of(broker=None)
 _BROKER: Final = "broker="
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from app.domain.changes import Difference, Node, Op, difference
 from app.domain.errors import AlreadyExistsError, ConfplaneError, CorruptZnodeError, WriteOutcome
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from app.services.clusters import Collection
 
 E = TypeVar("E")
+NOTHING_PLANNED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 
 
 class Mode(StrEnum):
@@ -149,7 +151,8 @@ class Planner(Protocol[E]):
             edit: The edit.
             encoded: What :meth:`encode` made of it.
             node: The entity's node as read; None when absent.
-            planned: Entity id -> resulting map of the edits before it in the same atomic batch.
+            planned: Entity id -> resulting map of the edits before it in the same request, at least of those whose
+                entity its check reads.
 
         Raises:
             CorruptZnodeError: The node can't be read, can't be written back without loss, or would keep a broken value.

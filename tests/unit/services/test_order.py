@@ -1,0 +1,61 @@
+"""Which edits of one request run at once, and which one after another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.domain.client_configs import ClientConfigs
+from app.domain.configs import Configs
+from app.domain.entities import Entity
+from app.domain.quotas import ClientQuotas
+from app.services.order import chains
+
+if TYPE_CHECKING:
+    from app.domain.facets import Facet
+
+TOPICS = [f"topic=t{number}" for number in range(4)]
+BROKERS = [f"broker={number}" for number in range(4)]
+PAIRS = [f"user=a,client-id=c{number}" for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("facet", "ids", "expected"),
+    [
+        pytest.param(Configs(), TOPICS, [[TOPICS]], id="topics-at-once"),
+        pytest.param(Configs(), BROKERS, [[BROKERS]], id="brokers-at-once"),
+        pytest.param(
+            Configs(),
+            [*TOPICS[:2], "broker", *BROKERS, *TOPICS[2:]],
+            [[TOPICS[:2], ["broker"], BROKERS, TOPICS[2:]]],
+            id="levels-in-their-order",
+        ),
+        pytest.param(Configs(), [*BROKERS, "broker"], [[BROKERS, ["broker"]]], id="the-default-last"),
+        pytest.param(
+            ClientConfigs(),
+            [PAIRS[0], "user=b", "user=a", "user=b,client-id=x", *PAIRS[1:], "user,client-id=c", "user=c"],
+            [
+                [[PAIRS[0]], ["user=a"], PAIRS[1:]],
+                [["user=b"], ["user=b,client-id=x"]],
+                [["user,client-id=c"]],
+                [["user=c"]],
+            ],
+            id="each-user-for-itself",
+        ),
+        pytest.param(
+            ClientQuotas(),
+            ["user=a", PAIRS[0], "client-id=c0", "ip=10.0.0.1"],
+            [[["user=a"]], [[PAIRS[0]]], [["client-id=c0"]], [["ip=10.0.0.1"]]],
+            id="quotas-read-nothing-else",
+        ),
+    ],
+)
+def test_what_runs_at_once(facet: Facet, ids: list[str], expected: list[list[list[str]]]) -> None:
+    found = chains(facet, enumerate(Entity.from_id(entity_id) for entity_id in ids))
+    assert sorted([[ids[position] for position in stage.positions] for stage in chain] for chain in found) == sorted(
+        expected
+    )
+    assert sorted(position for chain in found for stage in chain for position in stage.positions) == list(
+        range(len(ids))
+    )

@@ -59,6 +59,12 @@ def raw_zk(chroot: str) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
+def migrated(postgres: Postgres) -> servers.Database:
+    """A fresh database at the schema of this version, with ``owner_dsn`` and ``service_dsn``."""
+    return servers.make_migrated(postgres)
+
+
+@pytest.fixture
 def database(postgres: Postgres) -> servers.Database:
     """A fresh, empty database with ``owner_dsn`` and ``service_dsn``."""
     return servers.make_database(postgres)

@@ -77,17 +77,22 @@ class Postgres(Server):
         """Return ``postgresql://role:password@127.0.0.1:port/database``; known once started."""
         return f"postgresql://{role}:{self._passwords[role]}@127.0.0.1:{self.port}/{database}"
 
-    def create_database(self, name: str) -> None:
-        """Create an empty database, owned by ``confplane_owner``, open to ``confplane``; keep one that exists.
+    def create_database(self, name: str, *, template: str = "template1") -> None:
+        """Create a database, owned by ``confplane_owner``, open to ``confplane``; keep one that exists.
+
+        Args:
+            name: A plain lower-case identifier.
+            template: The database to copy, which nobody may be connected to; Postgres's own is empty.
 
         Raises:
-            ValueError: The name is not a plain lower-case identifier.
+            ValueError: A name is not a plain lower-case identifier.
         """
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a plain lower-case identifier")
+        for given in (name, template):
+            if not _NAME.fullmatch(given):
+                raise ValueError(f"{given!r} is not a plain lower-case identifier")
         # psql's \gexec runs what a query returns: CREATE DATABASE knows no IF NOT EXISTS.
         self.query(
-            f"SELECT 'CREATE DATABASE {name} OWNER {OWNER}'"  # noqa: S608 - the name was matched, the rest is constant
+            f"SELECT 'CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template}'"  # noqa: S608 - the names were matched
             f" WHERE NOT EXISTS (SELECT 1 FROM pg_database WHERE datname = '{name}') \\gexec\n"
             f"REVOKE ALL ON DATABASE {name} FROM PUBLIC;\n"
             f"GRANT CONNECT ON DATABASE {name} TO {SERVICE};\n"

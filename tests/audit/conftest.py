@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 import pytest_asyncio
 
-from app.audit import Database, PostgresAuditLog, migrate
+from app.audit import Database, PostgresAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.support import servers
-
-
-@pytest.fixture
-def migrated(database: servers.Database) -> servers.Database:
-    """A fresh database at the schema of this version."""
-    migrate.upgrade(database.owner_dsn, "confplane")
-    return database
 
 
 @pytest_asyncio.fixture

@@ -15,7 +15,6 @@ from app.audit import (
     PostgresAuditLog,
     PostgresOpenChanges,
     PostgresRegistrationLog,
-    migrate,
     open_changes,
     trail_queries,
 )
@@ -61,8 +60,7 @@ TABLES = ("intents", "intent_entities", "change_keys", "outcomes", "registration
 
 @pytest.fixture(scope="module")
 def large(postgres: Postgres) -> servers.Database:
-    database = servers.make_database(postgres)
-    migrate.upgrade(database.owner_dsn, "confplane")
+    database = servers.make_migrated(postgres)
     run(database.owner_dsn, FILL)
     return database
 

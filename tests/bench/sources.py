@@ -16,14 +16,12 @@ from typing import IO, TYPE_CHECKING, Final
 import psycopg
 from pydantic import SecretStr
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from app.rollups.sources.postgres import connected
 from app.rollups.sources.tables import TABLES, Cut, KeyRange
 from tests.bench.rounds import Figure, alternate, column, progress
 from tests.bench.stage import probe
 from tests.bench.turns import own_output, serve, worker
-from tests.support.servers import make_database
+from tests.support.servers import make_migrated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,8 +75,7 @@ def _compared(
 
 def _trail(stage: Stage, events: int) -> str:
     """Make a database with a trail of so many changes and registrations; return the service's DSN."""
-    database = make_database(stage.postgres)
-    upgrade(database.owner_dsn, SERVICE)
+    database = make_migrated(stage.postgres)
     with (
         progress.status(f"  writing {events:,} changes and registrations to Postgres"),
         psycopg.connect(database.owner_dsn, autocommit=True) as connection,

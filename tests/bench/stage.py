@@ -14,14 +14,13 @@ import httpx
 import psutil
 from kazoo.client import KazooClient
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE, Postgres
+from app.devstack.postgres import Postgres
 from app.devstack.process import free_port
 from app.devstack.zookeeper import ZooKeeper
 from app.store import znodes
 from tests.bench.load import Load, Loaded
 from tests.bench.rounds import progress
-from tests.support.servers import make_chroot, make_database
+from tests.support.servers import make_chroot, make_migrated
 from tests.support.service import ROOT, Service
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ class Stage:
 
     def database(self) -> str:
         """Make a migrated database and return the service's DSN."""
-        database = make_database(self.postgres)
-        upgrade(database.owner_dsn, SERVICE)
+        database = make_migrated(self.postgres)
         return database.service_dsn
 
     def filled(self, entities: int, whose: str = "Confplane's") -> str:

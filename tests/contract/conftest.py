@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from schemathesis.pytest.plugin import SchemathesisFunction
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from tests.support import servers
 from tests.support.published import publish_all
 from tests.support.service import Service
@@ -29,8 +27,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(scope="module")
 def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A running service for the tests of a module."""
-    database = servers.make_database(postgres)
-    upgrade(database.owner_dsn, SERVICE)
+    database = servers.make_migrated(postgres)
     publish_all(database.service_dsn)
     connect = servers.make_chroot(zookeeper.hosts)
     with Service(

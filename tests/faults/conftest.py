@@ -24,7 +24,7 @@ def logged_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, logged_zookeeper: ZooKeeper, database: Database) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path, logged_zookeeper: ZooKeeper, migrated: Database) -> AsyncIterator[Scene]:
     """A scene on a chroot and a database of the test's own."""
-    async with scene(tmp_path, logged_zookeeper, database) as found:
+    async with scene(tmp_path, logged_zookeeper, migrated) as found:
         yield found

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from tests.faults import mutants
 from tests.faults.collect import connect, read_trail, walk, watermark
 from tests.faults.history import Call, Kind, Mode, Part, Run
@@ -199,7 +197,6 @@ def _part(user: str, mode: Mode, value: int | None = None) -> Part:
 @asynccontextmanager
 async def scene(directory: Path, zookeeper: ZooKeeper, database: Database) -> AsyncIterator[Scene]:
     """Set up a scene on servers that are there."""
-    upgrade(database.owner_dsn, SERVICE)
     connect = servers.make_chroot(zookeeper.hosts)
     for zk in servers.raw_client(connect):
         found = Scene(directory, zookeeper, database, connect, zk)

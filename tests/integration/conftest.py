@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from tests.support import servers
 from tests.support.service import Service
 
@@ -32,9 +30,7 @@ def module_chroot(zookeeper: ZooKeeper) -> str:
 @pytest.fixture(scope="module")
 def module_database(postgres: Postgres) -> servers.Database:
     """One migrated database for the tests of a module."""
-    database = servers.make_database(postgres)
-    upgrade(database.owner_dsn, SERVICE)
-    return database
+    return servers.make_migrated(postgres)
 
 
 @pytest.fixture(scope="module")

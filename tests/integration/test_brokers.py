@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.audit.migrate import upgrade
 from app.client import ProblemError
-from app.devstack.postgres import SERVICE
 from app.domain.entities import Entity
 from tests.support.service import Service
 
@@ -25,9 +23,8 @@ PAIR = Entity.of(user="alice", client_id="app")
 
 
 @pytest.fixture
-def dsn(database: Database) -> str:
-    upgrade(database.owner_dsn, SERVICE)
-    return database.service_dsn
+def dsn(migrated: Database) -> str:
+    return migrated.service_dsn
 
 
 def register_broker(zk: KazooClient, *, controller: dict[str, Any] | None) -> None:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.audit.migrate import upgrade
 from app.client import ProblemError
 from app.crypto.password_encoder import PasswordEncoder
-from app.devstack.postgres import SERVICE
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -176,9 +174,8 @@ async def test_secrets_appear_nowhere(client: ConfplaneClient, zk: KazooClient, 
         assert not any(secret in text for text in seen), secret
 
 
-async def test_without_a_secret(tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database) -> None:
-    upgrade(database.owner_dsn, SERVICE)
-    with Service(tmp_path, connect=chroot, dsn=database.service_dsn) as service:
+async def test_without_a_secret(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database) -> None:
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         async with service.client() as client:
             for call, pointer in (
                 (client.put("configs", "broker=0", {"log.retention.ms": "5", KEY: "hidden-1"}), f"/configs/{KEY}"),

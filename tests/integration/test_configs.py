@@ -10,8 +10,6 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from tests.support.configs import alter, clear_brokers, describe, problem, resource
 from tests.support.service import Service
 
@@ -155,12 +153,11 @@ async def test_a_broken_znode(client: ConfplaneClient, zk: KazooClient) -> None:
 
 
 async def test_topics_that_the_cluster_has_not(
-    tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database
 ) -> None:
-    upgrade(database.owner_dsn, SERVICE)
     raw_zk.create("/brokers/topics/here", b'{"partitions":{}}', makepath=True)
     change = ("flush.ms", "SET", "5")
-    with Service(tmp_path, connect=chroot, dsn=database.service_dsn) as service:
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         async with service.client() as client:
             assert (await alter(client, resource("TOPIC", "here", change)))["failed"] == 0
             answer = await describe(client, ("TOPIC", "here"), ("TOPIC", "gone"))

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.audit.migrate import upgrade
 from app.client import ProblemError
-from app.devstack.postgres import SERVICE
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -299,12 +297,11 @@ async def test_a_broken_node_fails_alone(client: ConfplaneClient, zk: KazooClien
 
 
 async def test_unknown_topics_and_the_separate_layout(
-    tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database
 ) -> None:
-    upgrade(database.owner_dsn, SERVICE)
     raw_zk.ensure_path("/brokers/topics/known")
     cluster = {"client_configs_layout": "separate"}
-    with Service(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=cluster) as service:
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=cluster) as service:
         async with service.client() as client:
             answer = await alter(
                 client,

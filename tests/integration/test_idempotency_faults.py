@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.audit.migrate import upgrade
 from app.devstack.postgres import SERVICE
 from tests.audit.rows import fetch, run
 from tests.integration.test_idempotency import WAYS, entry, new_key, opened, quota, same
@@ -98,9 +97,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, chroot: str, database: Database) -> Scene:
-    upgrade(database.owner_dsn, SERVICE)
-    return Scene(tmp_path, chroot, database)
+def scene(tmp_path: Path, chroot: str, migrated: Database) -> Scene:
+    return Scene(tmp_path, chroot, migrated)
 
 
 async def poll(what: Any, seconds: float = 120.0) -> Any:

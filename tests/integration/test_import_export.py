@@ -9,9 +9,7 @@ import psycopg
 import pytest
 
 from app import properties
-from app.audit.migrate import upgrade
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.devstack.postgres import SERVICE
 from tests.support.commands import Commands
 
 if TYPE_CHECKING:
@@ -27,14 +25,13 @@ KEYSTORE = "listener.name.external.ssl.keystore.password"
 
 
 @pytest.fixture
-def commands(tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database) -> Commands:
-    upgrade(database.owner_dsn, SERVICE)
+def commands(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database) -> Commands:
     for path in ("/config/brokers", "/config/changes"):
         raw_zk.ensure_path(path)
     secret = tmp_path / "secret"
     secret.write_text("encoder-secret\n")
     cluster = {"password_encoder": {"secret_file": str(secret), "iterations": 1024}}
-    return Commands(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=cluster)
+    return Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=cluster)
 
 
 def put(zk: KazooClient, path: str, config: dict[str, str]) -> None:
@@ -97,7 +94,7 @@ FATES = {
 }
 
 
-def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, database: Database) -> None:
+def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, migrated: Database) -> None:
     legacy = json.dumps({"version": "1", "config": ENTRIES}).encode()
     raw_zk.ensure_path(LEGACY)
     raw_zk.set(LEGACY, legacy)
@@ -111,7 +108,7 @@ def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, d
     for key, fate in FATES.items():
         assert found[key].startswith(fate), found[key]
     assert stored(raw_zk, DEFAULT) == before
-    assert trail(database) == []
+    assert trail(migrated) == []
 
     done = commands.run("import", "kip5", "--apply")
     assert done.code == 1, done
@@ -119,13 +116,13 @@ def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, d
     expected = {**before, "log.cleaner.threads": "2", "message.max.bytes": "200000", "num.replica.fetchers": "1"}
     assert stored(raw_zk, DEFAULT) == expected
     assert raw_zk.get(LEGACY)[0] == legacy
-    [intent] = trail(database)
+    [intent] = trail(migrated)
     assert (intent["reason"], intent["principal"]) == ("import of /brokers/config", "User:olga@cli")
     assert "hidden-" not in shown.out + shown.err + done.out + done.err + json.dumps(intent)
 
     again = commands.run("import", "kip5", "--apply")
     assert "There is nothing to import" in again.out
-    assert len(trail(database)) == 1
+    assert len(trail(migrated)) == 1
 
     commands.run("import", "kip5", "--apply", "--overwrite")
     assert stored(raw_zk, DEFAULT) == {**expected, "log.retention.ms": "86400000"}

@@ -6,9 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from app.audit.migrate import upgrade
 from app.client import ClientError
-from app.devstack.postgres import SERVICE
 from app.domain.entities import Entity
 from tests.support.service import Service
 
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
 WRITERS = 16
 
 
-async def test_kill_and_restart(tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database) -> None:
-    upgrade(database.owner_dsn, SERVICE)
+async def test_kill_and_restart(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database) -> None:
     acknowledged: dict[int, list[tuple[int, str]]] = {index: [] for index in range(WRITERS)}
 
     async def writer(client: ConfplaneClient, index: int, first: int) -> None:
@@ -37,7 +34,7 @@ async def test_kill_and_restart(tmp_path: Path, chroot: str, raw_zk: KazooClient
             assert answer.change_id is not None
             acknowledged[index].append((value, answer.change_id))
 
-    service = Service(tmp_path, connect=chroot, dsn=database.service_dsn)
+    service = Service(tmp_path, connect=chroot, dsn=migrated.service_dsn)
     for run in range(2):
         with service:
             async with service.client() as client:

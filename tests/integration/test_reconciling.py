@@ -11,8 +11,6 @@ from uuid_utils.compat import uuid7
 
 from app import wiring
 from app.audit import Database, PostgresAuditLog, PostgresOpenChanges
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
@@ -130,8 +128,7 @@ class Stage:
 
 @pytest_asyncio.fixture
 async def stage(chroot: str, postgres: Postgres, raw_zk: KazooClient) -> AsyncIterator[Stage]:
-    database = servers.make_database(postgres)
-    upgrade(database.owner_dsn, SERVICE)
+    database = servers.make_migrated(postgres)
     stage = Stage(chroot, database, raw_zk)
     yield stage
     for process in stage.processes:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from app.domain.entities import Entity
 from tests.support.metrics import Scraped, scrape
 from tests.support.service import Service
@@ -34,12 +32,6 @@ QUICK = {
     "app.store.overlooked.OVERLOOKED_AGE_S": 0.5,
 }
 LEADER = "/confplane/leader"
-
-
-@pytest.fixture
-def migrated(database: Database) -> Database:
-    upgrade(database.owner_dsn, SERVICE)
-    return database
 
 
 @pytest.fixture

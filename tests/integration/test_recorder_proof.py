@@ -21,8 +21,6 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from app.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch
 from tests.faults.checks.timeline import Log
@@ -156,12 +154,11 @@ class Writers:
 
 @pytest.mark.parametrize(("seed", "turns"), [(4, 1), pytest.param(5, 8, marks=pytest.mark.long)])
 async def test_every_version_is_accounted_for_once_and_in_order(
-    tmp_path: Path, zookeeper: ZooKeeper, database: Database, seed: int, turns: int
+    tmp_path: Path, zookeeper: ZooKeeper, migrated: Database, seed: int, turns: int
 ) -> None:
-    upgrade(database.owner_dsn, SERVICE)
     zk = KazooClient(zookeeper.hosts)
     zk.start()
-    processes = [Process(tmp_path, number, zookeeper, database) for number in range(2)]
+    processes = [Process(tmp_path, number, zookeeper, migrated) for number in range(2)]
     writers = Writers(seed, processes, zk)
     try:
         zk.ensure_path("/config/changes")
@@ -169,7 +166,7 @@ async def test_every_version_is_accounted_for_once_and_in_order(
             process.service.start(wait_ready=False)
         for process in processes:
             await asyncio.to_thread(process.service.wait_ready)
-        await asyncio.to_thread(wait_for, lambda: since(database), "first contact")
+        await asyncio.to_thread(wait_for, lambda: since(migrated), "first contact")
         tasks = [asyncio.create_task(writers.through()) for _ in range(4)]
         tasks.append(asyncio.create_task(asyncio.to_thread(writers.past)))
         try:
@@ -178,8 +175,8 @@ async def test_every_version_is_accounted_for_once_and_in_order(
         finally:
             writers.stopped = True
             await asyncio.gather(*tasks)
-        await asyncio.to_thread(wait_for, lambda: not unrecorded(database.service_dsn, zk)[0], "all is recorded")
-        await told_over_http(processes, since(database))
+        await asyncio.to_thread(wait_for, lambda: not unrecorded(migrated.service_dsn, zk)[0], "all is recorded")
+        await told_over_http(processes, since(migrated))
     finally:
         for process in processes:
             if process.service.running:
@@ -187,9 +184,9 @@ async def test_every_version_is_accounted_for_once_and_in_order(
         zk.stop()
         zk.close()
     events = read_events([zookeeper.data_dir / "data" / "version-2"])
-    trail = read_trail(database.service_dsn)
+    trail = read_trail(migrated.service_dsn)
     intents, outcomes = trail["intents"], trail["outcomes"]
-    began = since(database)
+    began = since(migrated)
     problems = unaccounted(events, intents, outcomes, since=began)
     assert not problems, "\n".join(problems)
     # It was no idle hour: and what is looked for would be found.

@@ -14,8 +14,6 @@ import kazoo.exceptions
 import pytest
 import pytest_asyncio
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
@@ -71,8 +69,7 @@ class Stage:
 
 @pytest_asyncio.fixture
 async def stage(chroot: str, postgres: Postgres, raw_zk: KazooClient, tmp_path: Path) -> AsyncIterator[Stage]:
-    database = servers.make_database(postgres)
-    upgrade(database.owner_dsn, SERVICE)
+    database = servers.make_migrated(postgres)
     stage = Stage(chroot, database, raw_zk, tmp_path)
     yield stage
     await stage.close()

@@ -9,10 +9,8 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.audit.migrate import upgrade
 from app.cli import upgrade_keys
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.devstack.postgres import SERVICE
 from app.domain.definitions import Kind
 from app.settings import ClusterSettings, PostgresSettings, Settings
 from tests.integration.test_brokers import ZOOKEEPER_CONTROLLER, register_broker
@@ -34,13 +32,12 @@ NEW_SECRET = "listener.name.external.ssl.key.password"
 
 
 @pytest.fixture
-def settings(tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database) -> Settings:
-    upgrade(database.owner_dsn, SERVICE)
+def settings(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database) -> Settings:
     for path in ("/config/brokers", "/config/topics", "/config/changes"):
         raw_zk.ensure_path(path)
     return Settings(
         clusters={"default": ClusterSettings(zookeeper=chroot, session_timeout_ms=4000, notifications_max=10)},
-        postgres=PostgresSettings(dsn=SecretStr(database.service_dsn)),
+        postgres=PostgresSettings(dsn=SecretStr(migrated.service_dsn)),
         admin_token_file=tmp_path / "token",
     )
 
@@ -61,7 +58,7 @@ def trail(database: Database) -> list[dict[str, Any]]:
 
 
 def test_new_names_get_the_old_values_and_the_old_names_stay(
-    settings: Settings, raw_zk: KazooClient, database: Database, capsys: pytest.CaptureFixture[str]
+    settings: Settings, raw_zk: KazooClient, migrated: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     encoded = PasswordEncoder("a-secret", EncoderParameters(iterations=1024)).encode("hidden-1")
     put(raw_zk, "topics/both", {"segment.size": "20000000", "segment.bytes": "30000000"})
@@ -76,7 +73,7 @@ def test_new_names_get_the_old_values_and_the_old_names_stay(
     assert "topic=old: segment.bytes would be written with the value of segment.size" in said.out
     assert "3 of 3 topics and brokers would be written" in said.out
     assert raw_zk.get("/config/topics/old")[1].version == before
-    assert trail(database) == []
+    assert trail(migrated) == []
 
     assert upgrade_keys.run(settings, "default", apply=True, table=TABLE) == 0
     said = capsys.readouterr()
@@ -91,13 +88,13 @@ def test_new_names_get_the_old_values_and_the_old_names_stay(
     assert stored(raw_zk, "topics/both") == {"segment.size": "20000000", "segment.bytes": "30000000"}
     assert stored(raw_zk, "brokers/<default>") == {"log.cleaner.count": "2", "log.cleaner.threads": "2"}
     assert stored(raw_zk, "brokers/3") == {SECRET: encoded, "log.cleaner.threads": "1", NEW_SECRET: encoded}
-    intents = trail(database)
+    intents = trail(migrated)
     assert [intent["reason"] for intent in intents] == ["renamed by Kafka"] * 3
     assert encoded not in json.dumps(intents) + said.out + said.err
 
     assert upgrade_keys.run(settings, "default", apply=True, table=TABLE) == 0
     assert "0 of 0" in capsys.readouterr().out
-    assert len(trail(database)) == 3
+    assert len(trail(migrated)) == 3
 
 
 def test_a_run_that_was_cut_short_is_run_again(
@@ -133,7 +130,6 @@ def test_what_can_not_be_renamed_does_not_stop_the_rest(
     assert stored(raw_zk, "topics/good")["segment.bytes"] == "20000000"
 
 
-def test_kafka_3_9_has_renamed_nothing(tmp_path: Path, chroot: str, database: Database) -> None:
-    upgrade(database.owner_dsn, SERVICE)
-    said = Commands(tmp_path, connect=chroot, dsn=database.service_dsn).run("upgrade-keys", "--apply")
+def test_kafka_3_9_has_renamed_nothing(tmp_path: Path, chroot: str, migrated: Database) -> None:
+    said = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn).run("upgrade-keys", "--apply")
     assert (said.code, said.out) == (0, "Kafka has renamed no config that can be dynamic; there is nothing to do\n")

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
-from app.audit.migrate import upgrade
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.devstack.postgres import SERVICE
 from tests.support.processes import ROOT, program
 from tests.support.service import Service
 
@@ -93,15 +91,14 @@ class Brokers:
 
 
 @pytest.fixture
-def owner(database: Database) -> str:
-    upgrade(database.owner_dsn, SERVICE)
-    return database.owner_dsn
+def owner(migrated: Database) -> str:
+    return migrated.owner_dsn
 
 
 @pytest.fixture
-def brokers(tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database, owner: str) -> Brokers:
+def brokers(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database, owner: str) -> Brokers:
     del owner  # the tables
-    return Brokers(tmp_path, chroot, raw_zk, database.service_dsn)
+    return Brokers(tmp_path, chroot, raw_zk, migrated.service_dsn)
 
 
 @contextmanager

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.audit.migrate import upgrade
 from app.client import ClientError, ProblemError
-from app.devstack.postgres import SERVICE
 from app.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.proxy import Proxy, proxy
@@ -45,12 +43,6 @@ SWEEPING = {
     "app.store.markers.RELEASE_SECONDS": 1.0,
     "app.store.markers._PERIOD_SECONDS": 1.0,
 }
-
-
-@pytest.fixture
-def migrated(database: Database) -> Database:
-    upgrade(database.owner_dsn, SERVICE)
-    return database
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from tests.interop.admin import Admin
 from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.interop.compare import our_alter, same_configs
@@ -70,8 +68,7 @@ def service(
     directory = tmp_path_factory.mktemp("service")
     secret = directory / "encoder-secret"
     secret.write_text(ENCODER_SECRET)
-    database = servers.make_database(postgres)
-    upgrade(database.owner_dsn, SERVICE)
+    database = servers.make_migrated(postgres)
     cluster = {
         "client_configs_layout": "separate",
         "record_external_changes": True,

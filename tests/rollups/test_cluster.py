@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.audit import migrate
 from app.rollups.origin import Origin
 from app.settings import ClusterSettings
 from tests.rollups.driver import JOBS, results
@@ -30,14 +29,13 @@ WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'inten
 
 
 @pytest.fixture
-def origin(raw_zk: KazooClient, chroot: str, database: Database) -> Origin:
+def origin(raw_zk: KazooClient, chroot: str, migrated: Database) -> Origin:
     """A cluster whose trail and znodes every job has rows of."""
-    migrate.upgrade(database.owner_dsn, "confplane")
-    fill(database.service_dsn)
+    fill(migrated.service_dsn)
     for number in range(20):
         data = f'{{"version":1,"config":{{"producer_byte_rate":"{number}"}}}}'.encode()
         raw_zk.create(f"/config/users/u{number}", data, makepath=True)
-    return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(database.service_dsn))
+    return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
 
 
 def arguments(master: str, origin: Origin, directory: Path, *names: str) -> list[str | Path]:
@@ -64,13 +62,13 @@ def test_on_a_cluster_the_rows_are_the_same(spark: SparkSession, origin: Origin,
 
 @pytest.mark.long
 def test_a_worker_that_is_lost_in_the_middle_changes_nothing(
-    spark: SparkSession, origin: Origin, database: Database, tmp_path: Path
+    spark: SparkSession, origin: Origin, migrated: Database, tmp_path: Path
 ) -> None:
     wanted = results(spark, origin, ["activity"])
     with (
         cluster(tmp_path) as (master, workers),
-        psycopg.connect(database.owner_dsn) as blocker,
-        psycopg.connect(database.owner_dsn, autocommit=True) as watch,
+        psycopg.connect(migrated.owner_dsn) as blocker,
+        psycopg.connect(migrated.owner_dsn, autocommit=True) as watch,
     ):
         # The driver reads this table of all the least: nothing of it.
         blocker.execute("LOCK TABLE intents IN ACCESS EXCLUSIVE MODE")

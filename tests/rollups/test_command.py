@@ -15,7 +15,6 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from app.audit import migrate
 from app.cli.commands import cli
 from app.domain.rollups import ROLLUPS
 from tests.audit.rows import fetch, run
@@ -34,12 +33,6 @@ INSERT INTO registrations
   (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
 SELECT 'seen', 'default', 'user=' || n, 'lib', '1', ARRAY['acks'], now(), current_date FROM generate_series(1, 7) AS n
 """
-
-
-@pytest.fixture
-def migrated(database: servers.Database) -> servers.Database:
-    migrate.upgrade(database.owner_dsn, "confplane")
-    return database
 
 
 @pytest.fixture

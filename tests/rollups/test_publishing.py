@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from pyspark.sql import functions as F  # noqa: N812
 from uuid_utils.compat import uuid7
 
-from app.audit import Database, PostgresRollups, migrate
+from app.audit import Database, PostgresRollups
 from app.audit.rollup_runs import RollupRuns
 from app.domain.errors import UnavailableError
 from app.domain.rollups import ROLLUPS
@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 
 WISHES = Wishes("User:olga@cli")
 LATER = START + timedelta(days=30)
-
-
-@pytest.fixture
-def migrated(database: servers.Database) -> servers.Database:
-    migrate.upgrade(database.owner_dsn, "confplane")
-    return database
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from app.audit import migrate
 from app.rollups import snapshots, stores
 from app.rollups.jobs import activity, compatibility, impact, integrity, quotas
 from app.rollups.origin import Origin
@@ -33,16 +32,15 @@ PASSWORD = "a-password-in-clear"
 
 
 @pytest.fixture
-def origin(raw_zk: KazooClient, chroot: str, database: servers.Database) -> Origin:
+def origin(raw_zk: KazooClient, chroot: str, migrated: servers.Database) -> Origin:
     """A cluster with a trail, and with znodes that have little to do with it."""
-    migrate.upgrade(database.owner_dsn, "confplane")
-    fill(database.service_dsn)
+    fill(migrated.service_dsn)
     for number in range(20):
         raw_zk.create(f"/config/users/u{number}", quota(number), makepath=True)
     raw_zk.create(
         "/config/brokers/0", f'{{"version":1,"config":{{"x.password":"{PASSWORD}"}}}}'.encode(), makepath=True
     )
-    return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(database.service_dsn))
+    return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
 
 
 def quota(rate: int) -> bytes:
@@ -122,7 +120,7 @@ def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: 
 
 
 def test_a_snapshot_of_the_past_leaves_out_what_is_not_known_of_it(
-    spark: SparkSession, origin: Origin, database: servers.Database, tmp_path: Path
+    spark: SparkSession, origin: Origin, migrated: servers.Database, tmp_path: Path
 ) -> None:
     with stores.read(spark, origin, jobs=[activity.JOB]) as reading:
         moment = reading.as_of
@@ -130,7 +128,7 @@ def test_a_snapshot_of_the_past_leaves_out_what_is_not_known_of_it(
     with stores.read(spark, origin, as_of=moment) as reading:
         snapshots.save_snapshot(spark, reading, path)
     with snapshots.read_snapshot(spark, path) as kept:
-        wanted = expected(database.owner_dsn, "changes", as_of=moment)
+        wanted = expected(migrated.owner_dsn, "changes", as_of=moment)
         assert same(collected(kept.frame("changes", TABLES["changes"].schema.names)), wanted)
         with pytest.raises(NotInReadingError, match="no znodes in the snapshot"):
             kept.frames(quotas.JOB)

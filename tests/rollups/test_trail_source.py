@@ -11,7 +11,6 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql.types import StructType
 
-from app.audit import migrate
 from app.domain.errors import UnavailableError
 from app.rollups import stores
 from app.rollups.jobs import activity, compatibility, quotas
@@ -43,19 +42,17 @@ TRAIL_JOBS = (activity.JOB, compatibility.JOB)
 @pytest.fixture(scope="module")
 def filled(postgres: Postgres) -> servers.Database:
     """A database with a trail. Only read in tests."""
-    database = servers.make_database(postgres)
-    migrate.upgrade(database.owner_dsn, "confplane")
+    database = servers.make_migrated(postgres)
     fill(database.service_dsn)
     run(database.service_dsn, f"INSERT INTO watermarks (cluster, revision, complete) VALUES ('{CLUSTER}', 77, true)")  # noqa: S608
     return database
 
 
 @pytest.fixture
-def written(database: servers.Database) -> servers.Database:
+def written(migrated: servers.Database) -> servers.Database:
     """A database that a test may write to."""
-    migrate.upgrade(database.owner_dsn, "confplane")
-    fill(database.service_dsn)
-    return database
+    fill(migrated.service_dsn)
+    return migrated
 
 
 def origin_of(database: servers.Database, name: str = CLUSTER) -> Origin:
@@ -155,25 +152,24 @@ def test_what_comes_after_the_moment_is_not_seen(spark: SparkSession, written: s
             assert same(collected(frame), expected(written.owner_dsn, name))
 
 
-def test_a_moment_of_the_past(spark: SparkSession, database: servers.Database) -> None:
-    migrate.upgrade(database.owner_dsn, "confplane")
-    write(database.service_dsn, [own(1), own(2)], [committed(own(1))])
-    run(database.service_dsn, CLEARED)
-    [(moment,)] = fetch(database.owner_dsn, "SELECT clock_timestamp()")
-    write(database.service_dsn, [own(2, attempt=2), own(3)], [committed(own(2, attempt=2)), committed(own(3))])
-    run(database.service_dsn, CLEARED)
-    with stores.read(spark, origin_of(database), as_of=moment) as reading:
+def test_a_moment_of_the_past(spark: SparkSession, migrated: servers.Database) -> None:
+    write(migrated.service_dsn, [own(1), own(2)], [committed(own(1))])
+    run(migrated.service_dsn, CLEARED)
+    [(moment,)] = fetch(migrated.owner_dsn, "SELECT clock_timestamp()")
+    write(migrated.service_dsn, [own(2, attempt=2), own(3)], [committed(own(2, attempt=2)), committed(own(3))])
+    run(migrated.service_dsn, CLEARED)
+    with stores.read(spark, origin_of(migrated), as_of=moment) as reading:
         assert reading.as_of == reading.options["as_of"] == moment
         for name in ("changes", "registration_events"):
             rows = collected(reading.frame(name, TABLES[name].schema.names))
-            assert same(rows, expected(database.owner_dsn, name, as_of=moment))
+            assert same(rows, expected(migrated.owner_dsn, name, as_of=moment))
             assert len(rows) == {"changes": 2, "registration_events": 1}[name]
         for name in ("states", "znodes"):
             with pytest.raises(NotInReadingError, match="and not of any time before"):
                 reading.frame(name, ("entity_id",))
     with (
         pytest.raises(ValueError, match="is to come"),
-        stores.read(spark, origin_of(database), as_of=datetime.now(UTC) + timedelta(days=1)),
+        stores.read(spark, origin_of(migrated), as_of=datetime.now(UTC) + timedelta(days=1)),
     ):
         pass
 

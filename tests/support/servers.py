@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kazoo.client import KazooClient
 
+from app.audit.migrate import upgrade
 from app.devstack.postgres import OWNER, SERVICE, Postgres
 from app.devstack.zookeeper import ZooKeeper
 
@@ -27,10 +28,13 @@ ZOOKEEPER_VARIABLE = "CONFPLANE_TEST_ZOOKEEPER"
 POSTGRES_VARIABLE = "CONFPLANE_TEST_POSTGRES"
 """The data directory of a running :class:`Postgres`."""
 
+_templates: dict[Path, str] = {}
+"""By the data directory of a server, its migrated database. Nobody connects to one, so that it can be copied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A fresh, empty database."""
+    """A database of a test's own."""
 
     name: str
     owner_dsn: str
@@ -87,9 +91,22 @@ def raw_client(connect_string: str) -> Iterator[KazooClient]:
 
 
 def make_database(server: Postgres) -> Database:
-    """Create a database with a name of its own."""
-    name = f"test_{uuid.uuid4().hex}"
-    server.create_database(name)
+    """Create an empty database with a name of its own."""
+    return _created(server, f"test_{uuid.uuid4().hex}")
+
+
+def make_migrated(server: Postgres) -> Database:
+    """Create a database with a name of its own and the schema of this version: a copy of one that was migrated."""
+    template = _templates.get(server.data_dir)
+    if template is None:
+        made = _created(server, f"template_{uuid.uuid4().hex}")
+        upgrade(made.owner_dsn, SERVICE)
+        template = _templates[server.data_dir] = made.name
+    return _created(server, f"test_{uuid.uuid4().hex}", template=template)
+
+
+def _created(server: Postgres, name: str, **more: str) -> Database:
+    server.create_database(name, **more)
     return Database(name, server.dsn(OWNER, name), server.dsn(SERVICE, name))
 
 

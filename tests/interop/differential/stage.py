@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from kazoo.client import KazooClient
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from tests.interop.admin import Admin, JavaCalls
 from tests.interop.broker import BROKER_ID, ENCODER_SECRET, Broker
 from tests.interop.differential.runner import Runner
 from tests.interop.differential.sides import SOURCE, Confplane, Kafka
 from tests.interop.differential.vocabulary import TOPICS
-from tests.support.servers import make_chroot, make_database
+from tests.support.servers import make_chroot, make_migrated
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -49,8 +47,7 @@ def started(directory: Path, *, hosts: str, postgres: Postgres, class_path: str)
             _copy(theirs, ours, path)
         secret = directory / "encoder-secret"
         secret.write_text(ENCODER_SECRET)
-        database = make_database(postgres)
-        upgrade(database.owner_dsn, SERVICE)
+        database = make_migrated(postgres)
         cluster = {
             "client_configs_layout": "separate",
             # A long run makes more of them than a cluster does in fifteen minutes.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,24 @@ class ClientConfigsLayout(StrEnum):
 def _as_text(key: object) -> object:
     """Take a number for its text: YAML has numbers where JSON and the environment have texts."""
     return str(key) if isinstance(key, int) else key
+
+
+def _as_network(value: object) -> IPv4Network | IPv6Network:
+    """Return the network of a proxy, an address alone being one of its own.
+
+    Raises:
+        ValueError: Host names and wildcards are no addresses, and a network of all addresses would trust everybody.
+    """
+    try:
+        network = ip_network(str(value))
+    except ValueError:
+        network = None
+    if network is None or network.prefixlen == 0:
+        raise ValueError(
+            f"{value!a} is not the address or network of a proxy; give IP addresses such as 10.0.0.7 or networks such "
+            "as 10.1.0.0/16, whose bits behind the prefix are 0"
+        )
+    return network
 
 
 class _Group(BaseModel):
@@ -208,6 +227,10 @@ class HttpSettings(_Group):
         le=60_000,
         description="How long a process that was told to stop goes on serving, not ready any more, until it takes no"
         " more connections",
+    )
+    trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = Field(
+        default=(),
+        description="Addresses or networks of proxies whose X-Forwarded-For names the client; it is ignored by default",
     )
 
 

@@ -52,6 +52,9 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "http_request_duration_seconds": Metric(_H, "Time from request to answer", ("method", "route")),
     "http_requests_in_flight": Metric(_G, "Requests that are not answered yet"),
+    "authentications_failed": Metric(
+        _C, "Requests refused for their Authorization: missing, invalid or repeated", ("reason",)
+    ),
     # changes
     "alter_results": Metric(
         _C,

@@ -11,10 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import uvicorn
 import yaml
 
-from app import properties
+from app import listener, properties
 from app.api.app import create_api, specification
 from app.api.context import Services
 from app.api.entries import Entries
@@ -56,7 +55,6 @@ from app.store import Access, FacetIndex, ZooKeeperStore
 from app.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from fastapi import FastAPI
@@ -294,44 +292,6 @@ async def _settle_memory(stores: Iterable[ZooKeeperStore]) -> None:
     gc.freeze()
 
 
-def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """Return how the service is served: one process, uvloop and httptools, no access log."""
-    return uvicorn.Config(
-        app,
-        host=settings.http.host,
-        port=settings.http.port,
-        loop="uvloop",
-        http="httptools",
-        access_log=False,
-        server_header=False,
-        log_config=None,
-        # Longer than load balancers keep an idle connection: whoever closes it must not be the one that is sent to.
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(_DRAIN_S),
-    )
-
-
-class _Server(uvicorn.Server):
-    """Stops in steps, so that clients and load balancers can go elsewhere before a request is refused.
-
-    First it is not ready any more, and each answer asks its client to close the connection. After a while it takes no
-    new connections and closes those that are idle, answers what is under way, and ends.
-    """
-
-    def __init__(self, config: uvicorn.Config, readiness: Readiness, drain_s: float) -> None:
-        super().__init__(config)
-        self._readiness = readiness
-        self._drain_s = drain_s
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop; a second Ctrl-C ends the wait."""
-        self._readiness.stopping = True
-        until = time.monotonic() + self._drain_s
-        while time.monotonic() < until and not self.force_exit:  # noqa: ASYNC110 - a signal's handler sets it
-            await asyncio.sleep(min(0.1, self._drain_s))
-        await super().shutdown(sockets)
-
-
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
     # Requests leave next to no cycles behind, and at Python's default the collector takes a twelfth of each write.
@@ -340,7 +300,7 @@ def serve(settings: Settings) -> None:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
     app, readiness = create_app(settings)
-    _Server(uvicorn_config(app, settings), readiness, settings.http.drain_ms / 1000).run()
+    listener.serve(app, settings.http, readiness)
 
 
 def openapi_yaml() -> str:

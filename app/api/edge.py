@@ -16,10 +16,10 @@ from uuid_utils import uuid7
 from app.api import problems
 from app.api.responses import STORE
 from app.api.traffic import HUNG_UP
-from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError
+from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,9 +38,10 @@ PRINCIPAL: Final = "confplane.principal"
 DEADLINE: Final = "confplane.deadline"
 HEADERS: Final = "confplane.headers"
 """Key of the scope under which the headers that polled reads look at are kept; Starlette's lookup decodes all."""
+_AUTHORIZATION: Final = b"authorization"
 _READ: Final = frozenset(
     {
-        b"authorization",
+        _AUTHORIZATION,
         b"x-request-id",
         b"idempotency-key",
         b"if-none-match",
@@ -99,8 +100,8 @@ class Edge:
             await self._app(scope, receive, send)
             return
         began, status, traffic = time.monotonic(), HUNG_UP, self._traffic
-        headers = {name: value for name, value in scope["headers"] if name in _READ}
-        scope[HEADERS] = headers
+        read = [header for header in scope["headers"] if header[0] in _READ]
+        scope[HEADERS] = headers = dict(read)
         given = headers.get(b"x-request-id")
         request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
         scope[REQUEST_ID] = request_id.decode()
@@ -122,6 +123,8 @@ class Edge:
         traffic.in_flight += 1
         try:
             try:
+                if len(read) > len(headers):
+                    self._check_repeated(read)
                 self._admit(scope, headers)
             except ConfplaneError as error:
                 await problems.respond(Request(scope), error)(scope, receive, answer)
@@ -131,10 +134,27 @@ class Edge:
             traffic.in_flight -= 1
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
+    def _check_repeated(self, read: Sequence[tuple[bytes, bytes]]) -> None:
+        """Refuse a second Authorization, rather than choose which of two tokens counts.
+
+        Raises:
+            InvalidRequestError: There is one.
+        """
+        if sum(name == _AUTHORIZATION for name, _ in read) > 1:
+            self._traffic.unauthenticated("repeated")
+            raise InvalidRequestError(
+                "The header Authorization is given more than once; send one token", pointer="Authorization"
+            )
+
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Find out who calls and which cluster is asked for; refuse what no route may be reached with."""
         if scope["path"] not in OPEN_PATHS:
-            scope[PRINCIPAL] = self._authenticator.authenticate(headers.get(b"authorization"))
+            authorization = headers.get(_AUTHORIZATION)
+            try:
+                scope[PRINCIPAL] = self._authenticator.authenticate(authorization)
+            except UnauthenticatedError:
+                self._traffic.unauthenticated("missing" if authorization is None else "invalid")
+                raise
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         if path.startswith(_CLUSTER):
             cluster = self._clusters.find(path[len(_CLUSTER) :].partition("/")[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from app.services.figures import SECONDS, Figure, Histogram
 
@@ -26,6 +26,7 @@ class Traffic:
     def __init__(self) -> None:
         self.in_flight = 0
         self._answered: dict[tuple[str, str, int], Histogram] = {}
+        self._unauthenticated = dict.fromkeys(("missing", "invalid", "repeated"), 0)
 
     def count(self, method: str, route: Any, status: int, seconds: float) -> None:
         """Count one request that ended.
@@ -44,9 +45,15 @@ class Traffic:
             histogram = self._answered.setdefault(key, Histogram(SECONDS))
         histogram.add(seconds)
 
+    def unauthenticated(self, reason: Literal["missing", "invalid", "repeated"]) -> None:
+        """Count one request that was refused for its Authorization, and why."""
+        self._unauthenticated[reason] += 1
+
     def figures(self) -> Iterator[Figure]:
         """Return the figures."""
         yield Figure("http_requests_in_flight", self.in_flight)
+        for reason, count in self._unauthenticated.items():
+            yield Figure("authentications_failed", count, (reason,))
         routes: dict[tuple[str, str], Histogram] = {}
         for (method, path, status), histogram in self._answered.items():
             route = (method, path.replace(":path}", "}"))

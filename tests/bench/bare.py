@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
-from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.settings import ClusterSettings, HttpSettings, PostgresSettings, Settings
-from app.wiring import uvicorn_config
+from app.listener import uvicorn_config
+from app.settings import HttpSettings
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -41,13 +39,7 @@ def main(port: int, body: str, headers: dict[str, str]) -> None:
             Route("/v1/clusters/{cluster}/client-configs:describe", describe, methods=["POST"]),
         ]
     )
-    settings = Settings(
-        clusters={"default": ClusterSettings(zookeeper="unused")},
-        postgres=PostgresSettings(dsn=SecretStr("unused")),
-        http=HttpSettings(port=port),
-        admin_token_file=Path("unused"),
-    )
-    uvicorn.Server(uvicorn_config(app, settings)).run()
+    uvicorn.Server(uvicorn_config(app, HttpSettings(port=port))).run()
 
 
 if __name__ == "__main__":

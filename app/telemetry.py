@@ -6,6 +6,7 @@ facets, states, results and errors: few, known to the service, and never what a 
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, exposition
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from app.services.figures import Measured
 
 PREFIX: Final = "confplane_"
+KEPT_S: Final = 1.0
+"""How long what was rendered is given to whoever asks: anybody may, and rendering costs milliseconds."""
 _Kind = type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]
 
 
@@ -142,13 +145,22 @@ class Telemetry:
         self._registry.register(_Figures([_Build(), *parts]))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
+        self._kept: dict[bool, tuple[float, bytes]] = {}
 
     def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
-        """Return all figures and their content type, in OpenMetrics or in Prometheus' text format."""
+        """Return all figures, at most a second old, and their content type: OpenMetrics or Prometheus' text format."""
+        until, body = self._kept.get(openmetrics, (0.0, b""))
+        if time.monotonic() >= until:
+            body = self._rendered(openmetrics=openmetrics)
+            self._kept[openmetrics] = time.monotonic() + KEPT_S, body
+        kind = openmetrics_exposition.CONTENT_TYPE_LATEST if openmetrics else exposition.CONTENT_TYPE_PLAIN_0_0_4
+        return body, kind
+
+    def _rendered(self, *, openmetrics: bool) -> bytes:
         if openmetrics:
             body: bytes = openmetrics_exposition.generate_latest(self._registry)  # type: ignore[no-untyped-call]
-            return body, openmetrics_exposition.CONTENT_TYPE_LATEST
-        return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
+            return body
+        return exposition.generate_latest(self._registry)
 
 
 class _Build:

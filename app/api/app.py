@@ -81,9 +81,10 @@ def create_api(
     api = _routed(lifespan, busy)
     api.state.services = services
     setattr(api.state, MAX_BODY, max_body_bytes)
+    setattr(api.state, service.AUTHENTICATOR, authenticator)
     problems.install(api, [route for router in (*_OTHERS, *busy) for route in router.routes])
     return Edge(
-        Direct(api, busy),
+        Direct(api, [*busy, service.router, docs_page.router]),
         authenticator=authenticator,
         clusters=services.clusters,
         deadline_ms=deadline_ms,
@@ -115,6 +116,7 @@ def _routed(lifespan: Any, busy: Sequence[APIRouter]) -> FastAPI:
         version=package.__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -3,7 +3,8 @@
 Thousands of applications poll one entity every few minutes, and automation writes single entities; nothing else is
 asked nearly as often. Matching routes and injecting dependencies costs several times as much as these answers
 themselves, so requests in their plain form (no query, where the handler leaves the query to FastAPI) reach the same
-handlers from here. Any other request passes on and finds the same handler through the router.
+handlers from here. So do requests of what is open to all, since nobody keeps strangers from asking all the time. Any
+other request passes on and finds the same handler through the router.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.api import problems
 from app.api.context import Common, caller_of, cluster_of, make_fresh, services_of
-from app.api.edge import HEADERS
+from app.api.edge import HEADERS, OPEN_PATHS
 from app.api.routes import MediaTypeError, parse_json, read_body, read_json
 from app.api.schemas import DescribeRequest
 from app.domain.errors import ConfplaneError
@@ -46,7 +47,7 @@ _SHORT: Final = 512
 
 
 class Direct:
-    """Answers reads and writes of single entities, and the RPC-style methods; passes all else on.
+    """Answers reads and writes of single entities, the RPC-style methods and what is open; passes all else on.
 
     Args:
         app: The application that has the routes.
@@ -56,12 +57,14 @@ class Direct:
     def __init__(self, app: FastAPI, routers: Iterable[APIRouter]) -> None:
         self._app = app
         self._handlers: dict[tuple[str, bytes], tuple[Handler, APIRoute]] = {}
-        for router in routers:
-            for route in router.routes:
-                if isinstance(route, APIRoute) and route.path.startswith(_ROUTES):
-                    for method in route.methods or ():
-                        key = route.path.removeprefix(_ROUTES).replace("{id:path}", "{id}").encode()
-                        self._handlers[method, key] = _handler(route), route
+        self._open: dict[tuple[str, bytes], tuple[Handler, APIRoute]] = {}
+        for route in (route for router in routers for route in router.routes if isinstance(route, APIRoute)):
+            for method in route.methods or ():
+                if route.path in OPEN_PATHS:
+                    self._open[method, route.path.encode()] = _handler(route), route
+                elif route.path.startswith(_ROUTES):
+                    key = route.path.removeprefix(_ROUTES).replace("{id:path}", "{id}").encode()
+                    self._handlers[method, key] = _handler(route), route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
@@ -83,9 +86,9 @@ class Direct:
 
     def _find(self, scope: Scope) -> Handler | None:
         raw: bytes = scope.get("raw_path") or b""
-        if scope["root_path"] or not raw.startswith(_PREFIX):
-            return None
         method: str = scope["method"]
+        if scope["root_path"] or not raw.startswith(_PREFIX):
+            return self._find_open(scope)
         if method != "GET" and (scope["query_string"] or b"confplane-reason" in scope[HEADERS]):
             return None
         cluster, *rest = raw[len(_PREFIX) :].split(b"/", _PARTS - 1)
@@ -100,6 +103,14 @@ class Direct:
         if found is None:
             return None
         scope["path_params"] = {"cluster": unquote(cluster.decode("latin-1"))}
+        scope["route"] = found[1]
+        return found[0]
+
+    def _find_open(self, scope: Scope) -> Handler | None:
+        plain = not (scope["root_path"] or scope["query_string"])
+        found = self._open.get((scope["method"], scope.get("raw_path") or b"")) if plain else None
+        if found is None:
+            return None
         scope["route"] = found[1]
         return found[0]
 
@@ -128,9 +139,10 @@ def _handler(route: APIRoute) -> Handler:
     bodies = _Bodies(model) if model is not None and issubclass(model, DescribeRequest) else None
 
     async def call(request: Request) -> Response:
-        arguments: dict[str, Any] = {}
+        arguments: dict[str, Any] = {"request": request} if "request" in parameters else {}
         if "cluster" in parameters:
             arguments["cluster"] = cluster_of(request)
+        if "services" in parameters:
             arguments["services"] = services_of(request)
         if common is not None:
             arguments[common] = Common(caller_of(request), validate_only=False, view="default")
@@ -153,7 +165,7 @@ def _handler(route: APIRoute) -> Handler:
                 sent = sent if bodies is None else parse_json(raw)
                 found = [{**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False)]
                 return problems.validation_problem(request, found, sent)
-        response: Response = await endpoint(request, **arguments)
+        response: Response = await endpoint(**arguments)
         return response
 
     return call

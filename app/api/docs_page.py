@@ -1,17 +1,22 @@
-"""The page at ``/docs``: Swagger UI over the specification, with nothing fetched from anywhere else.
+"""The specification at ``/openapi.json``, and the page at ``/docs``: Swagger UI with nothing fetched from elsewhere.
 
-Swagger UI's files come with the package fastapi-offline, which follows its releases.
+Anybody may ask for them, so all are bytes that are ready. Swagger UI's files come with the package fastapi-offline,
+which follows its releases.
 """
 
+import asyncio
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+import orjson
 from fastapi import APIRouter
-from starlette.responses import FileResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from app.api.definitions_page import source_hash
-from app.api.edge import DOCS, DOCS_SCRIPT, DOCS_STYLE
+from app.api.edge import DOCS, DOCS_SCRIPT, DOCS_STYLE, OPENAPI
 from app.api.responses import PreparedResponse
 from app.api.routes import StrictRoute
 
@@ -46,6 +51,20 @@ _HEADERS: Final = {
     "referrer-policy": "no-referrer",
 }
 _FILE_HEADERS: Final = {"cache-control": "max-age=3600", "x-content-type-options": "nosniff"}
+_SPECIFICATION: Final = "specification"
+"""Attribute of ``app.state`` with the task that renders the specification."""
+
+
+@router.get(OPENAPI)
+async def openapi(request: Request) -> Response:
+    """Return the specification."""
+    state = request.app.state
+    rendering: asyncio.Task[bytes] | None = getattr(state, _SPECIFICATION, None)
+    if rendering is None:
+        # It takes a second or so, once; in a thread others are answered meanwhile.
+        rendering = asyncio.create_task(asyncio.to_thread(lambda: orjson.dumps(request.app.openapi())))
+        setattr(state, _SPECIFICATION, rendering)
+    return PreparedResponse(await asyncio.shield(rendering), {"content-type": "application/json"})
 
 
 @router.get(DOCS)
@@ -57,10 +76,19 @@ async def page() -> Response:
 @router.get(DOCS_SCRIPT)
 async def script() -> Response:
     """Swagger UI."""
-    return FileResponse(_FILES / "swagger-ui-bundle.js", media_type="text/javascript", headers=_FILE_HEADERS)
+    return _file("swagger-ui-bundle.js", "text/javascript")
 
 
 @router.get(DOCS_STYLE)
 async def style() -> Response:
     """Its looks."""
-    return FileResponse(_FILES / "swagger-ui.css", media_type="text/css", headers=_FILE_HEADERS)
+    return _file("swagger-ui.css", "text/css")
+
+
+def _file(name: str, media_type: str) -> Response:
+    return PreparedResponse(_content(name), {"content-type": f"{media_type}; charset=utf-8", **_FILE_HEADERS})
+
+
+@cache
+def _content(name: str) -> bytes:
+    return (_FILES / name).read_bytes()

@@ -12,12 +12,16 @@ from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
 from app.api.docs import problems_of
 from app.api.responses import PreparedResponse, json_response
 from app.api.routes import StrictRoute
+from app.domain.errors import UnauthenticatedError
+from app.security.principals import Authenticator
 from app.services.ports import StoreStatus
 from app.services.readiness import Report
 from app.services.recorded import Watermark
 
 router = APIRouter(tags=["service"], route_class=StrictRoute)
 
+AUTHENTICATOR: Final = "authenticator"
+"""Attribute of ``app.state`` with what knows tokens, for operations that are open and tell more to those with one."""
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
@@ -46,15 +50,16 @@ async def livez(request: Request) -> Response:
 async def readyz(request: Request, services: ServicesDep) -> Response:
     """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when one of them is away.
 
-    503 again, with `stopping`, once the process was told to stop: it serves for a while yet.
+    503 again, with `stopping`, once the process was told to stop: it serves for a while yet. Names of entities, topics,
+    znodes and people are told to those alone who send a valid token; any other is passed over, so that no probe fails.
     """
     report = await services.readiness.report()
-    status = _word(report)
+    named = _has_token(request)
     body = {
-        "status": status,
-        "clusters": {name: _status(found) for name, found in report.clusters.items()},
+        "status": _word(report),
+        "clusters": {name: _status(found, named=named) for name, found in report.clusters.items()},
         "postgres": report.postgres or "ok",
-        "warnings": list(report.warnings),
+        "warnings": [notice.told(named=named) for notice in report.warnings],
     }
     headers = None if report.ready else {"Retry-After": "1"}
     return json_response(request, body, status=200 if report.ready else 503, headers=headers)
@@ -77,7 +82,10 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
     },
 )
 async def metrics(request: Request, services: ServicesDep) -> Response:
-    """What it counts, and the states of its sessions and mirrors (docs/operations.md). Asks no store for anything."""
+    """Counts of this process, and the states of its sessions and mirrors (docs/operations.md), a second old at most.
+
+    No store is asked for anything.
+    """
     accepted = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
     body, media_type = services.metrics.render(openmetrics=_OPENMETRICS in accepted)
     return PreparedResponse(body, {"content-type": media_type})
@@ -142,7 +150,20 @@ def _recorded(watermark: Watermark | None) -> dict[str, Any] | None:
     }
 
 
-def _status(status: StoreStatus) -> dict[str, Any]:
+def _has_token(request: Request) -> bool:
+    """Say whether a request that needs no token has a valid one."""
+    given = request.scope[edge.HEADERS].get(b"authorization")
+    if given is None:
+        return False
+    authenticator: Authenticator = getattr(request.app.state, AUTHENTICATOR)
+    try:
+        authenticator.authenticate(given)
+    except UnauthenticatedError:
+        return False
+    return True
+
+
+def _status(status: StoreStatus, *, named: bool = True) -> dict[str, Any]:
     return {
         "connected": status.connected,
         "session": status.session.value,
@@ -153,6 +174,6 @@ def _status(status: StoreStatus) -> dict[str, Any]:
         "staleMs": status.stale_ms,
         "brokersRegistered": status.brokers_registered,
         "notifications": status.notifications,
-        "frozen": status.frozen,
-        "warnings": list(status.warnings),
+        "frozen": None if status.frozen is None else status.frozen.told(named=named),
+        "warnings": [notice.told(named=named) for notice in status.warnings],
     }

@@ -12,6 +12,7 @@ from app.audit import migrate
 from app.audit.faults import COMMAND
 from app.audit.tables import POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
+from app.services.notices import Notice
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -54,7 +55,7 @@ FROM (
 )
 
 
-async def check(connection: AsyncConnection) -> list[str]:
+async def check(connection: AsyncConnection) -> list[Notice]:
     """Return warnings, each a sentence.
 
     Raises:
@@ -65,7 +66,7 @@ async def check(connection: AsyncConnection) -> list[str]:
     head, known = await asyncio.to_thread(lambda: (migrate.head_revision(), migrate.known_revisions()))
     if revision is None:
         raise UnavailableError(f"The database is empty; run `{COMMAND}`", retry_after_s=_RETRY_AFTER_S)
-    warnings = []
+    warnings: list[Notice] = []
     if revision != head:
         if revision in known:
             raise UnavailableError(
@@ -74,28 +75,33 @@ async def check(connection: AsyncConnection) -> list[str]:
             )
         # While a newer version is being rolled out, the older replicas go on: migrations only ever add.
         warnings.append(
-            f"The database is at revision {revision}, which is of a later version of this service than this."
+            Notice(f"The database is at revision {revision}, which is of a later version of this service than this.")
         )
     given = {"tables": _TABLES, "lasting": _LASTING, "positions": _POSITIONS}
     state = (await connection.execute(_STATE, given)).one()
     if state.synchronous_commit in {"off", "local"}:
         warnings.append(
-            f"synchronous_commit is {state.synchronous_commit}: a crash of Postgres may lose confirmed rows of the"
-            " trail. Set it to on."
+            Notice(
+                f"synchronous_commit is {state.synchronous_commit}: a crash of Postgres may lose confirmed rows of the"
+                " trail. Set it to on."
+            )
         )
     if state.standbys and not state.synchronous_standby_names:
         warnings.append(
-            "Postgres has standbys and synchronous_standby_names is empty: a failover may lose confirmed rows of the"
-            " trail."
+            Notice(
+                "Postgres has standbys and synchronous_standby_names is empty: a failover may lose confirmed rows of"
+                " the trail."
+            )
         )
     if state.owned:
+        may = "or is a superuser: it could drop what keeps the trail append-only. Use a role of its own."
         warnings.append(
-            f"The service's role {state.role} owns {', '.join(state.owned)}, or is a superuser: it could drop what"
-            " keeps the trail append-only. Use a role of its own."
+            Notice(
+                f"The service's role owns tables of the trail, {may}",
+                f"The service's role {state.role} owns {', '.join(state.owned)}, {may}",
+            )
         )
     elif state.alterable:
-        warnings.append(
-            f"The service's role {state.role} may update, delete or truncate {', '.join(state.alterable)}:"
-            f" run `{COMMAND}`."
-        )
+        tables = f"may update, delete or truncate {', '.join(state.alterable)}: run `{COMMAND}`."
+        warnings.append(Notice(f"The service's role {tables}", f"The service's role {state.role} {tables}"))
     return warnings

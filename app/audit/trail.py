@@ -17,6 +17,7 @@ from app.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_
 from app.audit.tables import outcomes as outcomes_table
 from app.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
 from app.services.figures import Figure
+from app.services.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,13 +132,15 @@ class PostgresAuditLog:
         """Return one change: see the port."""
         return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id))
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Notice]:
         """Return warnings about the database and the trail: see the port."""
         warnings = await self._database.read(checks.check)
         if self.differing:
             warnings.append(
-                f"{self.differing} changes were given a second outcome that differs from the one that stands; the log"
-                " names them. Config and trail may disagree: look at what was restored or copied."
+                Notice(
+                    f"{self.differing} changes were given a second outcome that differs from the one that stands; the"
+                    " log names them. Config and trail may disagree: look at what was restored or copied."
+                )
             )
         return warnings
 

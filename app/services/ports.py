@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Tree
+    from app.services.notices import Notice
 
 
 # ---------------------------------------------------------------- ZooKeeper
@@ -235,9 +236,9 @@ class StoreStatus:
     """Milliseconds since the mirror could last be current; None while it is."""
     brokers_registered: bool
     notifications: int
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     """Findings an operator should know: stray children of /config/changes, undecodable nodes."""
-    frozen: str | None = None
+    frozen: Notice | None = None
     """Why no config may be written now; None while they may."""
 
     @property
@@ -564,7 +565,7 @@ class AuditLog(Protocol):
             UnavailableError: Postgres is away.
         """
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Notice]:
         """Return warnings about the database (migrations missing, synchronous_commit off, ownership of tables).
 
         Raises:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.services.background import Background
 from app.services.figures import Figure, of_cluster
+from app.services.notices import Notice
 from app.services.ports import ClusterStore
 from app.services.settle import settle
 
@@ -166,20 +167,24 @@ class Reconciler:
         """Stop. What was not settled is another process's, or this one's after its next start."""
         await self._background.stop()
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Notice]:
         """Return what an operator should know; only the leader knows anything."""
         found = []
         name = self._store.name
         overdue = [change for change in self._open.values() if change.age_s > 2 * self._old_s + _CALL_S]
         if overdue:
-            found.append(
-                f"{name}: {len(overdue)} changes have had no outcome for up to {max(c.age_s for c in overdue):.0f} s"
-                f" and could not be settled yet: {_some(str(change.change_id) for change in overdue)}"
+            waiting = (
+                f"{len(overdue)} changes have had no outcome for up to {max(c.age_s for c in overdue):.0f} s and could"
+                f" not be settled yet: {_some(str(change.change_id) for change in overdue)}"
             )
+            found.append(Notice(waiting).about(name))
         if self._strays:
+            left = "markers of no change that the audit trail knows are left where they are"
+            why = "Was Postgres restored from a backup?"
             found.append(
-                f"{name}: markers of no change that the audit trail knows are left where they are:"
-                f" {_some(self._strays)}. Was Postgres restored from a backup?"
+                Notice(f"{left}: {len(self._strays)} of them. {why}", f"{left}: {_some(self._strays)}. {why}").about(
+                    name
+                )
             )
         return found
 

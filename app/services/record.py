@@ -26,6 +26,7 @@ from app.domain.facets import Tree
 from app.services.account import Accounts
 from app.services.background import Background
 from app.services.figures import Figure, of_cluster
+from app.services.notices import Notice
 from app.services.recorded import Move, Seen
 
 if TYPE_CHECKING:
@@ -100,23 +101,28 @@ class Recorder:
         await self._background.stop()
         self._step_down()
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Notice]:
         """Return what an operator should know; only the leader knows anything."""
         name, found = self._store.name, []
         if self._troubled_since is not None and time.monotonic() - self._troubled_since > _HEALTHY_S:
             found.append(
-                f"{name}: for {time.monotonic() - self._troubled_since:.0f} s changes made by others could not be"
-                " recorded; they will be"
+                Notice(
+                    f"for {time.monotonic() - self._troubled_since:.0f} s changes made by others could not be recorded;"
+                    " they will be"
+                ).about(name)
             )
         if self._accounts.refused:
-            found.append(
-                f"{name}: Postgres refuses the states of {len(self._accounts.refused)} entities, and what others change"
-                f" there is not recorded: {min(self._accounts.refused)[1][:200]}"
+            refused = (
+                f"Postgres refuses the states of {len(self._accounts.refused)} entities, and what others change there"
+                " is not recorded"
             )
+            found.append(Notice(refused, f"{refused}: {min(self._accounts.refused)[1][:200]}").about(name))
         if self._nobody_since is not None and time.monotonic() - self._nobody_since > _HEALTHY_S:
             found.append(
-                f"{name}: another process leads, and it does not record what others write: its setting"
-                " record_external_changes is off, or it is in trouble. It will be recorded once it leads that does"
+                Notice(
+                    "another process leads, and it does not record what others write: its setting"
+                    " record_external_changes is off, or it is in trouble. It will be recorded once it leads that does"
+                ).about(name)
             )
         return found
 

@@ -1,13 +1,14 @@
-"""What an operator should know of a cluster's znodes: strays, what can't be read, what is spelled otherwise."""
+"""Findings among a cluster's znodes that operators should know: strays, unreadable ones, unknown spellings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from app.services.notices import Notice
 from app.store import znodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from app.store.follower import Follower
 
@@ -15,25 +16,31 @@ _NAMED: Final = 5
 """Findings named one by one; the rest is a number."""
 
 
-def of(follower: Follower) -> Iterator[str]:
-    """Return the findings in what a follower has seen, a sentence each."""
+def of(follower: Follower) -> Iterator[Notice]:
+    """Return the findings in what a follower has seen."""
     if follower.strays:
-        yield (
-            f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
-            f" changes: {some(follower.strays)}"
-        )
+        strays = f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
+        yield _counted(f"{strays} changes", follower.strays)
     mirror = follower.mirror
     if mirror is None:
         return
     for tree, copy in mirror.trees.items():
         for node in copy.defects(_NAMED):
-            yield f"A znode below {tree.value}, of {node.id}, {node.defect}"
+            yield Notice(
+                f"A znode below {tree.value} can't be read or written back",
+                f"A znode below {tree.value}, of {node.id}, {node.defect}",
+            )
         if copy.defective > _NAMED:
-            yield f"{copy.defective - _NAMED} more znodes below {tree.value} can't be read or written back"
+            yield Notice(f"{copy.defective - _NAMED} more znodes below {tree.value} can't be read or written back")
     if mirror.forbidden:
-        yield f"Znodes that may not be read with this identity are not shown: {some(mirror.forbidden)}"
+        yield _counted("Znodes that may not be read with this identity are not shown", mirror.forbidden)
     if mirror.unaddressed:
-        yield f"Znodes whose names are not spelled as Kafka spells them are not shown: {some(mirror.unaddressed)}"
+        yield _counted("Znodes whose names are not spelled as Kafka spells them are not shown", mirror.unaddressed)
+
+
+def _counted(what: str, names: Collection[str]) -> Notice:
+    """Return a notice that has the number of some names, and the first of them in its detailed form."""
+    return Notice(f"{what}: {len(names)} of them", f"{what}: {some(names)}")
 
 
 def some(names: Iterable[str]) -> str:

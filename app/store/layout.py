@@ -18,6 +18,7 @@ from kazoo.exceptions import NoNodeError
 
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
+from app.services.notices import Notice
 from app.services.ports import Place
 from app.store import znodes
 
@@ -127,18 +128,19 @@ class LayoutNode:
 
     # -- for people
 
-    def findings(self) -> Iterator[str]:
-        """Return what an operator should know, a sentence each."""
+    def findings(self) -> Iterator[Notice]:
+        """Return what an operator should know."""
         place = self.place
         if place.defect is not None:
-            yield f"The znode {znodes.LAYOUT} can't be read, so client configs can't be written: {place.defect}"
+            unread = f"The znode {znodes.LAYOUT} can't be read, so client configs can't be written"
+            yield Notice(unread, f"{unread}: {place.defect}")
         if place.moving:
-            yield (
+            yield Notice(
                 f"Client configs are being moved to the layout {place.tree.layout}; they can't be written until"
                 f" `confplane layout move --cluster {self._name} --to {place.tree.layout} --apply` has ended"
             )
         elif place.settled and self._chosen not in {None, place.tree}:
-            yield (
+            yield Notice(
                 f"Client configs are stored in the layout {place.tree.layout}, which counts, and not in that of the"
                 f" setting client_configs_layout; `confplane layout move --cluster {self._name}` moves them"
             )

@@ -13,6 +13,7 @@ from app.domain.entities import Entity
 from app.domain.errors import CorruptZnodeError
 from app.domain.facets import Tree
 from app.services.figures import Figure, of_cluster
+from app.services.notices import Notice
 from app.services.ports import Committed, Conflict, FreezeState, LayoutState, SessionEnded, StoreStatus, Unknown
 from app.store import compaction, counts, findings, transactions, znodes
 from app.store.access import Access
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from app.store.bridge import Delivery
     from app.store.mirror import FacetIndex, Mirror
 
+_FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
 _REPLACED: Final = "the session that the attempt was begun under was replaced"
 
 
@@ -161,7 +163,7 @@ class ZooKeeperStore:
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
             warnings=(*self._layout.findings(), *findings.of(follower)),
-            frozen=None if self._guard.freeze is None else self._guard.freeze.reason,
+            frozen=None if self._guard.freeze is None else Notice(_FROZEN, self._guard.freeze.reason),
         )
 
     def figures(self) -> Iterator[Figure]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 async def warnings_of(dsn: str) -> list[str]:
     pool = Database(dsn, 2)
     try:
-        return await PostgresAuditLog(pool).check()
+        return [str(notice) for notice in await PostgresAuditLog(pool).check()]
     finally:
         await pool.close()
 

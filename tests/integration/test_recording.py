@@ -386,7 +386,7 @@ async def test_a_content_that_postgres_can_not_take_as_it_is(stage: Stage) -> No
     await one.record()
     assert set(states(stage.database.owner_dsn)) == {*found, "user=other"}
     [warning] = one.recorder.warnings()
-    assert "Postgres refuses the states of 1 entities" in warning
+    assert "Postgres refuses the states of 1 entities" in str(warning)
     assert found["user=broken"].intent.reason == "The znode does not hold JSON"
     assert shown(found["user=nul"])[4] == {"a�b": None, RATE: None}
     # A change of ours leaves it where it is.
@@ -680,7 +680,7 @@ async def test_while_nobody_records_it_is_told_and_caught_up_with_later(
     kafka_writes(stage.zk, "users/alice", rate(3))
     await other.recorder.round()
     [warning] = other.recorder.warnings()
-    assert "another process leads, and it does not record what others write" in warning
+    assert "another process leads, and it does not record what others write" in str(warning)
     cast("Any", other.store).leadership = Leads()
     await other.record()
     assert other.recorder.warnings() == []

@@ -81,7 +81,7 @@ async def test_everything_is_loaded(open_store: Opener, raw_zk: KazooClient) -> 
         "user=bob,client-id=x",
         "user=broken",
     ]
-    warnings = " | ".join(store.status().warnings)
+    warnings = " | ".join(map(str, store.status().warnings))
     assert "'_stray'" in warnings
     assert "user=broken, does not hold JSON" in warnings
     assert "'/config/users/a+b'" in warnings
@@ -165,7 +165,7 @@ async def test_what_may_not_be_read_is_named_and_does_no_harm(open_store: Opener
     raw_zk.set_acls("/config/users/secret", [acls[0]._replace(perms=0b11110)])
     store = await open_store()
     assert set(held(store)) == {"user=secret,client-id=open"}
-    assert "'/config/users/secret'" in " ".join(store.status().warnings)
+    assert "'/config/users/secret'" in " ".join(map(str, store.status().warnings))
     assert await commit(store, write(Entity.of(user="secret"), {})) == Conflict()
     with pytest.raises(UnavailableError, match="NoAuthError"):
         await store.read(Tree.CONFIG, Entity.of(user="secret"), soon())
@@ -239,7 +239,7 @@ async def test_stray_child_uses_a_number_up(store: ZooKeeperStore, raw_zk: Kazoo
     last = kafka_writes(raw_zk, "users/alice", ONE)
     await store.wait_for(raw_zk.exists(last).czxid, soon())
     assert store._follower.mirror is not before
-    assert any("'stray'" in warning for warning in store.status().warnings)
+    assert any("'stray'" in str(warning) for warning in store.status().warnings)
     after = store._follower.mirror
     last = kafka_writes(raw_zk, "users/alice", TWO)
     await store.wait_for(raw_zk.exists(last).czxid, soon())

@@ -67,7 +67,7 @@ async def test_freeze_and_thaw_are_transactions_with_a_marker(store: ZooKeeperSt
     marker, marker_stat = raw_zk.get(f"/confplane/commits/{change_id}")
     assert marker_stat.czxid == result.revision
     assert json.loads(marker)["writes"] == [{"path": "/confplane/freeze", "version": 1}]
-    assert store.status().frozen == "upgrade to 3.9"
+    assert str(store.status().frozen) == "upgrade to 3.9"
     assert raw_zk.get_children("/config/changes") == []
     state = await store.read_freeze(soon())
     assert (state.version, state.freeze) == (1, UPGRADE)
@@ -98,7 +98,7 @@ async def test_another_process_that_has_not_heard_of_it_commits_nothing(
     assert await commit(other, write(ALICE, {})) == Conflict()
     assert raw_zk.exists("/config/users/alice") is None
     # The refused transaction had it read again.
-    assert other.status().frozen == "upgrade to 3.9"
+    assert str(other.status().frozen) == "upgrade to 3.9"
     with pytest.raises(FrozenError):
         await other.check_admission([write(ALICE, {})], soon())
     await freeze(one, None)
@@ -190,7 +190,7 @@ async def test_freeze_node_that_was_deleted_is_made_again(store: ZooKeeperStore,
 async def test_freeze_is_known_before_anything_is_written(open_store: Opener) -> None:
     await freeze(await open_store(), UPGRADE)
     later = await open_store()
-    assert later.status().frozen == "upgrade to 3.9"
+    assert str(later.status().frozen) == "upgrade to 3.9"
 
 
 async def test_freeze_needs_no_controller(store: ZooKeeperStore, raw_zk: KazooClient) -> None:

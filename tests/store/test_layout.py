@@ -77,7 +77,7 @@ async def test_nothing_commits_under_another_layout_than_was_read(open_store: Op
         assert await store.confirm(store.writer(), [], soon(), layout=LayoutCheck(0)) is None
         assert await store.confirm(store.writer(), [], soon(), layout=LayoutCheck(1))
         assert store.place() == Place(APART, Tree.CONFIG, moving=True, settled=True, version=1)
-        assert any("being moved to the layout separate" in text for text in store.status().warnings)
+        assert any("being moved to the layout separate" in str(text) for text in store.status().warnings)
     assert await set_layout(two, Layout(Tree.CONFIG), expected=0) == Conflict()
     assert isinstance(await set_layout(two, Layout(APART), writer="0" * 32), SessionEnded)
     assert isinstance(await commit_configs(two, LayoutCheck(1), APART), Committed)
@@ -151,7 +151,7 @@ async def test_a_layout_that_is_gone_or_unreadable(store: ZooKeeperStore, raw_zk
         raw_zk.set(znodes.LAYOUT, data)
         await store.catch_up(soon())
         assert store.place().defect
-        assert any("can't be read" in text for text in store.status().warnings)
+        assert any("can't be read" in str(text) for text in store.status().warnings)
         with pytest.raises(CorruptZnodeError):
             await store.read_layout(soon())
     raw_zk.delete(znodes.LAYOUT)

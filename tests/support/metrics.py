@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+
+from app.telemetry import KEPT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +60,14 @@ class Scraped:
         return now[0]
 
 
+_asked: dict[str, float] = {}
+"""By address, when a service was asked last."""
+
+
 def scrape(service: Service) -> Scraped:
-    """Ask a service, without a token."""
+    """Ask a service for its figures of this moment, without a token: not before those of the last time are too old."""
+    time.sleep(max(0.0, _asked.get(service.url, 0.0) + 1.05 * KEPT_S - time.monotonic()))
     answer = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=60)
+    _asked[service.url] = time.monotonic()
     assert answer.status_code == 200, answer.text
     return Scraped(answer.text)

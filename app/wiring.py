@@ -44,6 +44,7 @@ from app.services.config_describe import ConfigReader
 from app.services.config_levels import BrokerLevels, ServerProperties
 from app.services.config_plans import ConfigPlanner
 from app.services.describe import DescribeService
+from app.services.dropping import Dropper
 from app.services.idempotency import IdempotencyService
 from app.services.readiness import Readiness
 from app.services.reconcile import Reconciler
@@ -78,6 +79,7 @@ class Parts:
 
     database: Database
     audit: PostgresAuditLog
+    changes: PostgresOpenChanges
     stores: Mapping[str, ZooKeeperStore]
     clusters: Clusters
     alter: AlterService
@@ -92,6 +94,9 @@ class Parts:
             for store in self.stores.values():
                 await store.start()
                 stack.push_async_callback(store.stop)
+                dropper = Dropper(store, self.changes)
+                dropper.start()
+                stack.push_async_callback(dropper.stop)
             stack.push_async_callback(self.alter.drain, _DRAIN_S)
             yield
 
@@ -110,7 +115,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
         cluster = settings.clusters[name]
         store = stores[name] = _store(name, cluster)
         clusters[name] = _cluster(name, cluster, store)
-    return Parts(database, audit, stores, Clusters(clusters), AlterService(audit))
+    return Parts(database, audit, PostgresOpenChanges(database), stores, Clusters(clusters), AlterService(audit))
 
 
 @asynccontextmanager
@@ -158,10 +163,11 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
     """
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
-    changes = PostgresOpenChanges(parts.database)
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
     deadline_ms = settings.http.request_deadline_ms
-    reconcilers = [Reconciler(store, parts.audit, changes, deadline_ms=deadline_ms) for store in parts.stores.values()]
+    reconcilers = [
+        Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms) for store in parts.stores.values()
+    ]
     states = PostgresEntityStates(parts.database)
     recorders = {
         name: Recorder(store, states, told(settings.clusters[name]), deadline_ms=deadline_ms)

@@ -46,6 +46,10 @@ _RECYCLE_S: Final = 1_800
 _WRITERS: Final = 4
 """Batches that may be on the way at a time: intents, those of Idempotency-Keys, outcomes, registrations."""
 
+SERVER: Final = "CAST(pg_postmaster_start_time() AS text)"
+"""SQL of the text that tells one run of a server from another: a server that was restarted, restored or promoted may
+have lost what the one before it confirmed."""
+
 _log: Final = logging.getLogger(__name__)
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.services.reconcile import MarkedChange, OpenChange
+from app.audit.database import SERVER
+from app.services.reconcile import MarkedChange, Moment, OpenChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -33,7 +33,7 @@ _IDS: Final = ARRAY(Uuid)
 _OPEN: Final = "NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = given.change_id OFFSET 0)"
 
 _NEW: Final = text(f"""
-SELECT now(), ARRAY(
+SELECT now(), {SERVER}, ARRAY(
   SELECT change_id FROM (
     SELECT change_id FROM intents
     WHERE cluster = :cluster
@@ -79,15 +79,14 @@ class PostgresOpenChanges:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def new(
-        self, cluster: str, since: datetime | None, known: Sequence[UUID]
-    ) -> tuple[list[OpenChange], datetime]:
+    async def new(self, cluster: str, since: Moment | None, known: Sequence[UUID]) -> tuple[list[OpenChange], Moment]:
         """Return open changes among the new and the known: see the port."""
 
-        async def work(connection: AsyncConnection) -> tuple[list[OpenChange], datetime]:
-            parameters = {"cluster": cluster, "since": since, "known": list(known), "overlap": _OVERLAP_S}
-            now, ids = (await connection.execute(_NEW, parameters)).one()
-            return await _details(connection, ids), now
+        async def work(connection: AsyncConnection) -> tuple[list[OpenChange], Moment]:
+            at = None if since is None else since.at
+            parameters = {"cluster": cluster, "since": at, "known": list(known), "overlap": _OVERLAP_S}
+            now, server, ids = (await connection.execute(_NEW, parameters)).one()
+            return await _details(connection, ids), Moment(now, server)
 
         return await self._database.read(work)
 

@@ -13,6 +13,7 @@ from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
+from app.audit.database import SERVER
 from app.audit.trail_queries import TIME_SHIFT
 from app.services.chain import OwnWrite, Point
 from app.services.recorded import FACET, SOURCE, RefusedError, Watermark
@@ -33,11 +34,9 @@ _OWN_PAGE: Final = 1_000
 _OPEN_PAGE: Final = 50_000
 _PRUNED: Final = 1_000
 
-# With what tells one run of a server from another: a server that was restarted, restored or promoted may have lost what
-# the one before it confirmed.
-_COLUMNS: Final = """
+_COLUMNS: Final = f"""
   revision, complete, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age, since, since_at,
-  CAST(pg_postmaster_start_time() AS text) AS server
+  {SERVER} AS server
 """
 
 _WATERMARK: Final = text(f"SELECT {_COLUMNS} FROM watermarks WHERE cluster = :cluster")  # noqa: S608 - a constant

@@ -5,6 +5,10 @@ without an outcome, and settles those whose writer is gone or that are older tha
 after writers have gone: those of changes whose outcome has been durable for a minute. A tombstone stays while its
 change's writer is there, because it stands in the way of a transaction that may still arrive.
 
+Each round also learns which run of Postgres answers. Another run may lack outcomes that the one before it confirmed.
+Then all markers are compared with the trail, and all changes are looked through again, so that each change with an
+intent and no outcome is settled as its marker says.
+
 Nothing here needs to be done by one process alone: markers are created once, and the first outcome stands.
 """
 
@@ -15,7 +19,7 @@ import logging
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.services.background import Background
@@ -25,7 +29,7 @@ from app.services.ports import ClusterStore
 from app.services.settle import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -45,6 +49,15 @@ _CONCURRENCY: Final = 64
 _PIECE: Final = 2_000
 """Markers that the trail is asked for at a time."""
 _NAMED: Final = 5
+
+
+class Moment(NamedTuple):
+    """A moment of one run of Postgres."""
+
+    at: datetime
+    """By Postgres's clock."""
+    server: str
+    """Which run: another text after a restart, a restore or a failover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +85,16 @@ class MarkedChange:
     writers: frozenset[str]
     """Empty: it has no intent."""
 
+    @property
+    def lasts(self) -> bool:
+        """Whether its outcome has been durable for a minute: nobody can still take it for open."""
+        return self.age_s is not None and self.age_s >= SWEEP_AGE_S
+
 
 class OpenChanges(Protocol):
     """The reconciler's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
 
-    async def new(
-        self, cluster: str, since: datetime | None, known: Sequence[UUID]
-    ) -> tuple[list[OpenChange], datetime]:
+    async def new(self, cluster: str, since: Moment | None, known: Sequence[UUID]) -> tuple[list[OpenChange], Moment]:
         """Return the changes that are open now, of those begun since a moment (None: just now) and those known before.
 
         The moment that comes with them is the next call's ``since``. In this way no change is missed, however late
@@ -103,6 +119,9 @@ class Markers(Protocol):
 
     async def drop(self, change_ids: Sequence[UUID]) -> None:
         """Drop markers."""
+
+    async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
+        """Drop the released markers whose time has come by ``now``, of the changes that ``lasting()`` returns."""
 
 
 class Leadership(Protocol):
@@ -151,13 +170,18 @@ class Reconciler:
     def _begin_term(self) -> None:
         self._leading = False
         self._found_at = time.monotonic()
-        self._since: datetime | None = None
+        self._since: Moment | None = None
         self._open: dict[UUID, OpenChange] = {}
+        self._decided: set[UUID] = set()
+        self._writers: frozenset[str] = frozenset()
+        self._look_at_all()
+        self._strays: tuple[str, ...] = ()
+
+    def _look_at_all(self) -> None:
+        """Have all changes walked through, and all markers compared with the trail."""
         self._walked = False
         self._walk_from: UUID | None = None
-        self._writers: frozenset[str] = frozenset()
         self._sweep_at = 0.0
-        self._strays: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Begin, in the background."""
@@ -246,16 +270,28 @@ class Reconciler:
     async def _find(self) -> None:
         """Bring what is known to be open up to date. What was settled stays in it until Postgres has the outcome."""
         self._found_at = time.monotonic()
-        found, self._since = await self._changes.new(self._store.name, self._since, tuple(self._open))
+        last = self._since
+        found, self._since = await self._changes.new(self._store.name, last, tuple(self._open.keys() | self._decided))
+        if last is not None and last.server != self._since.server:
+            logger.warning(
+                "Cluster %s: another run of Postgres answers; changes whose outcomes it lacks are settled again",
+                self._store.name,
+            )
+            self._look_at_all()
         if not self._walked:
             older, self._walk_from = await self._changes.old(self._store.name, self._walk_from)
             self._walked = self._walk_from is None
             found += older
         self._open = {change.change_id: change for change in found}
         self._warned &= self._open.keys()
+        self._decided &= self._open.keys()
 
     async def _settle(self, writers: frozenset[str]) -> None:
-        due = [change for change in self._open.values() if change.age_s > self._old_s or _dead(change, writers)]
+        due = [
+            change
+            for change in self._open.values()
+            if change.age_s > self._old_s or _dead(change, writers) or change.change_id in self._decided
+        ]
         if not due:
             return
         slots = asyncio.Semaphore(_CONCURRENCY)
@@ -290,7 +326,11 @@ class Reconciler:
         self._sweep_at = min(self._sweep_at, time.monotonic() + seconds)
 
     async def _sweep(self, writers: frozenset[str]) -> None:
-        """Drop the markers that have done their work, of dead writers above all: the living drop their own."""
+        """Drop the markers that have done their work, of dead writers above all: the living drop their own.
+
+        A marker of a change that has an intent and no outcome has decided the change. Whoever made the marker is about
+        to write the outcome; where Postgres has none in the next round either, the outcome was lost.
+        """
         self._sweep_at = time.monotonic() + SWEEP_INTERVAL_S
         change_ids, strays = await self._store.markers.found(_soon())
         dropped = 0
@@ -299,6 +339,7 @@ class Reconciler:
                 return
             marked = await self._changes.marked(change_ids[start : start + _PIECE])
             strays += [str(change.change_id) for change in marked if change.committed is None and not change.writers]
+            self._decided.update(change.change_id for change in marked if change.committed is None and change.writers)
             going = [change.change_id for change in marked if _done(change, writers)]
             if going:
                 await self._store.markers.drop(going)
@@ -314,9 +355,7 @@ class Reconciler:
 
 def _done(change: MarkedChange, writers: frozenset[str]) -> bool:
     """Say whether a marker has done its work."""
-    if change.age_s is None or change.age_s < SWEEP_AGE_S:
-        return False
-    return bool(change.committed) or _dead(change, writers)
+    return change.lasts and (bool(change.committed) or _dead(change, writers))
 
 
 def _dead(change: OpenChange | MarkedChange, writers: frozenset[str]) -> bool:

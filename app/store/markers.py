@@ -5,15 +5,16 @@ ctime are the commit's revision and time. Whoever wants to know how a change end
 content "aborted". Whoever comes first decides: if that creation succeeds, the change's transaction can't any more,
 however late it arrives.
 
-A commit's marker is dropped a minute after the outcome became durable: by the process that made it so, or, where that
-process is gone, by the leader's sweep (app/services/reconcile.py). A tombstone stays as long as the writer that it
-stands in the way of.
+A commit's marker is dropped a minute after the outcome became durable, if Postgres still has the outcome then: by the
+process that made it so (app/services/dropping.py), or, where that process is gone, by the leader's sweep
+(app/services/reconcile.py). A tombstone stays as long as the writer that it stands in the way of.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections import Counter, deque
@@ -24,15 +25,14 @@ from uuid import UUID
 import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 
-from app.domain.errors import CorruptZnodeError, UnavailableError
-from app.services.background import Background
+from app.domain.errors import CorruptZnodeError
 from app.services.figures import Figure
 from app.services.ports import Marker
 from app.store import loader, znodes
 from app.store.session import answered, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from app.store.session import Keeper, Session
 
@@ -40,11 +40,13 @@ logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS: Final = 60.0
 """How long a marker stays after its outcome became durable. app/services/settle.py relies on half of it."""
-_PERIOD_SECONDS: Final = 10.0
 _DROP_SECONDS: Final = 10.0
 _YIELD: Final = 1_000
 """Names read before other tasks get their turn."""
+_PIECE: Final = 2_000
+"""Released markers that Postgres is asked about at a time."""
 _BATCH: Final = 200
+"""Markers deleted at a time."""
 _COMMITTED: Final = "committed"
 _ABORTED: Final = "aborted"
 
@@ -113,15 +115,6 @@ class Markers:
         self._released: deque[tuple[float, UUID]] = deque()
         self._settlements: Counter[str] = Counter()
         self._dropped = 0
-        self._background = Background(self._drop_forever, name=f"zookeeper-markers-{name}")
-
-    def start(self) -> None:
-        """Begin dropping what is released, in the background."""
-        self._background.start()
-
-    async def stop(self) -> None:
-        """Stop; markers not yet dropped stay, and are the leader's to sweep."""
-        await self._background.stop()
 
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
         """Create a tombstone, or read the marker that stands: see :meth:`app.services.ports.ClusterStore.settle`."""
@@ -229,33 +222,34 @@ class Markers:
         """Let a marker go, a while from now."""
         self._released.append((time.monotonic() + RELEASE_SECONDS, change_id))
 
-    async def _drop_forever(self) -> None:
-        while True:
-            await asyncio.sleep(_PERIOD_SECONDS)
-            with contextlib.suppress(UnavailableError):
-                await self.drop_released(time.monotonic())
+    async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
+        """Drop the released markers whose time has come and whose outcome lasts; the others wait another while.
 
-    async def drop_released(self, now: float) -> int:
-        """Drop the released markers whose time has come; return how many."""
+        Args:
+            now: The time, on the clock of ``time.monotonic()``.
+            lasting: Returns those of some changes whose outcomes Postgres has had for a minute.
+
+        Returns:
+            How many were dropped.
+        """
         dropped = 0
         while self._released and self._released[0][0] <= now:
-            batch = [self._released.popleft() for _ in range(min(_BATCH, self._due(now)))]
+            due = list(itertools.takewhile(lambda each: each[0] <= now, itertools.islice(self._released, _PIECE)))
+            for _ in due:
+                self._released.popleft()
+            change_ids = [change_id for _, change_id in due]
             try:
-                await self.drop([change_id for _, change_id in batch])
+                going = await lasting(change_ids)
+                await self.drop([change_id for change_id in change_ids if change_id in going])
             except BaseException:
                 # Dropping one again that is gone already does no harm.
-                self._released.extendleft(reversed(batch))
+                self._released.extendleft(reversed(due))
                 raise
-            dropped += len(batch)
+            dropped += len(going)
+            self._released.extend(
+                (now + RELEASE_SECONDS, change_id) for change_id in change_ids if change_id not in going
+            )
         return dropped
-
-    def _due(self, now: float) -> int:
-        due = 0
-        for when, _ in self._released:
-            if when > now or due == _BATCH:
-                break
-            due += 1
-        return due
 
     async def drop(self, change_ids: Sequence[UUID]) -> None:
         """Drop markers. Only those may go whose outcome has been durable for a while, and no tombstone of a writer

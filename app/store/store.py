@@ -128,14 +128,12 @@ class ZooKeeperStore:
         )
         self.recording = Recording(self.name, self._keeper, self._follower, self._purger, overlooked, self.markers)
         self._follower.start()
-        self.markers.start()
         self._purger.start()
         self._keeper.start()
 
     async def stop(self) -> None:
         """End the session; waits a few seconds at most. Reads of the mirror go on."""
         await self._purger.stop()
-        await self.markers.stop()
         await self._follower.stop()
         await self._guard.stop()
         await self._keeper.stop()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from app.audit.migrate import upgrade
+from app.devstack.postgres import OWNER, SERVICE, Postgres
 from tests.support import servers
 from tests.support.service import Service
 
@@ -17,8 +19,16 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.client import ConfplaneClient
-    from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
+    """A server of the test's own, to be stopped and started, with a migrated database ``trail``."""
+    with Postgres(tmp_path / "postgres", durable=False) as server:
+        server.create_database("trail")
+        upgrade(server.dsn(OWNER, "trail"), SERVICE)
+        yield server
 
 
 @pytest.fixture(scope="module")

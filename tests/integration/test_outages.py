@@ -35,14 +35,6 @@ async def eventually(what: Callable[[], Awaitable[Any]], *, within_s: float = 12
             await asyncio.sleep(0.1)
 
 
-@pytest.fixture
-def own_postgres(tmp_path: Path) -> Any:
-    with Postgres(tmp_path / "postgres", durable=False) as server:
-        server.create_database("trail")
-        upgrade(server.dsn(OWNER, "trail"), SERVICE)
-        yield server
-
-
 async def test_zookeeper_away_and_back(tmp_path: Path, own_postgres: Postgres) -> None:
     zookeeper = ZooKeeper(tmp_path / "zookeeper")
     zookeeper.start()

@@ -41,7 +41,7 @@ SWEEPING = {
     "app.services.reconcile.SWEEP_AGE_S": 1.0,
     "app.services.reconcile._SLACK_S": 1.0,
     "app.store.markers.RELEASE_SECONDS": 1.0,
-    "app.store.markers._PERIOD_SECONDS": 1.0,
+    "app.services.dropping.PERIOD_S": 1.0,
 }
 
 
@@ -165,7 +165,8 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
         settled = {"rejected": "aborted", "committed": "committed"}[outcome]
         assert told("settlements_total", cluster="default", outcome=settled) >= 1
         assert told.total("settlements_total") == told("settlements_total", cluster="default", outcome=settled)
-        assert told("markers_dropped_total", cluster="default") >= 2
+        # The first change's marker may have been dropped by the process that made it.
+        assert told("markers_dropped_total", cluster="default") >= 1
         await poll(lambda: scrape(two).get("open_changes", cluster="default") == 0)
         again = await second.put("client-quotas", ALICE, {"producer_byte_rate": 3})
         assert again.revision >= raw_zk.exists(NODE).mzxid

@@ -18,7 +18,7 @@ from tests.support.proxy import proxy
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kazoo.client import KazooClient
 
@@ -155,6 +155,11 @@ async def test_what_is_no_marker_decides_nothing(store: ZooKeeperStore, raw_zk: 
         await store.settle(change_id, soon())
 
 
+async def every(change_ids: Sequence[uuid.UUID]) -> Sequence[uuid.UUID]:
+    """The outcomes of all changes last."""
+    return change_ids
+
+
 async def test_released_markers_are_dropped_after_a_while(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     changes = [uuid.uuid4() for _ in range(3)]
     for number, change_id in enumerate(changes):
@@ -162,12 +167,24 @@ async def test_released_markers_are_dropped_after_a_while(store: ZooKeeperStore,
     store.release_marker(changes[0])
     store.release_marker(changes[1])
     now = time.monotonic()
+    asked: list[list[uuid.UUID]] = []
+
+    async def one_lasts(change_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
+        asked.append(list(change_ids))
+        return {changes[0]}
+
     assert markers.RELEASE_SECONDS == 60
-    assert await store.markers.drop_released(now + markers.RELEASE_SECONDS - 5) == 0
+    assert await store.markers.drop_released(now + markers.RELEASE_SECONDS - 5, every) == 0
     found, strays = await store.markers.found(soon())
     assert (set(found), strays) == (set(changes), [])
     raw_zk.delete(f"{COMMITS}/{changes[0]}")
-    assert await store.markers.drop_released(now + markers.RELEASE_SECONDS + 5) == 2
+    assert await store.markers.drop_released(now + markers.RELEASE_SECONDS + 5, one_lasts) == 1
+    assert asked == [changes[:2]]
+    # The other waits another while.
+    assert await store.markers.drop_released(now + 2 * markers.RELEASE_SECONDS, every) == 0
+    found, _ = await store.markers.found(soon())
+    assert set(found) == set(changes[1:])
+    assert await store.markers.drop_released(now + 2 * markers.RELEASE_SECONDS + 10, every) == 1
     raw_zk.create(f"{COMMITS}/stray")
     assert await store.markers.found(soon()) == ([changes[2]], ["stray"])
 
@@ -181,9 +198,9 @@ async def test_markers_that_could_not_be_dropped_are_dropped_later(store: ZooKee
     store._keeper.replace(store._keeper.current)
     await until(lambda: not store.status().connected)
     with pytest.raises(UnavailableError):
-        await store.markers.drop_released(later)
+        await store.markers.drop_released(later, every)
     await until(lambda: store.status().connected and store.writer() != writer)
-    assert await store.markers.drop_released(later) == 1
+    assert await store.markers.drop_released(later, every) == 1
     assert raw_zk.get_children(COMMITS) == []
 
 

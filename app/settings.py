@@ -167,7 +167,9 @@ class ClusterSettings(_Group):
         default="open",
         description="The ACL of new znodes: 'open' to all, or the brokers' identity and this service's",
     )
-    session_timeout_ms: int = Field(default=10_000, ge=1_000, le=120_000)
+    session_timeout_ms: int = Field(
+        default=10_000, ge=1_000, le=120_000, description="Of the ZooKeeper session; no more than 45000 are asked for"
+    )
     max_packet: int = Field(default=900_000, ge=10_000, le=1_048_575, description="Largest transaction in bytes")
     notifications_max: int = Field(
         default=10_000, ge=10, le=37_000, description="Most config_change_ nodes while brokers are registered"

@@ -77,6 +77,7 @@ METRICS: Final[dict[str, Metric]] = {
     # the session and the mirror
     "session_state": Metric(_G, "1 for the state that the ZooKeeper session is in", ("cluster", "state")),
     "session_state_seconds": Metric(_G, "For how long it has been in that state", _CLUSTER),
+    "session_failures": Metric(_C, "How often an error of the service ended the ZooKeeper session: a defect", _CLUSTER),
     "session_transitions": Metric(_C, "How often the ZooKeeper session came into a state", ("cluster", "state")),
     "mirror_state": Metric(_G, "1 for the state that the copy of the configs is in", ("cluster", "state")),
     "mirror_revision": Metric(_G, "The revision of the copy", _CLUSTER),
@@ -95,6 +96,7 @@ METRICS: Final[dict[str, Metric]] = {
     "stray_notifications": Metric(
         _G, "Nodes among them that are none: they stop brokers from seeing changes", _CLUSTER
     ),
+    "nameless_notifications": Metric(_G, "Notifications that name no config entity, as far as read", _CLUSTER),
     # settling
     "leader": Metric(_G, "1 on the process that leads: it settles, sweeps and records", _CLUSTER),
     "settlements": Metric(

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from kazoo.exceptions import MarshallingError, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ class Reply:
         self._mailbox.post(self._receive, value, None)
 
     def set_exception(self, exception: Exception) -> None:
-        """Take the failure."""
+        """Take the failure; whoever waits gets a ``ZookeeperError``, also for a reply that kazoo can't read."""
+        if not isinstance(exception, ZookeeperError):
+            exception = MarshallingError(f"{type(exception).__name__}: {exception}")
         # On the loop's own thread this happens only while the call is being made, by a client that is closed.
         if threading.get_ident() == self._mailbox.thread:
             self.refused = exception
@@ -200,14 +203,20 @@ class _BufferedSocket:
 
 
 class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's handler: its one thread runs the connection, all callbacks go to the mailbox."""
+    """kazoo's handler: its one thread runs the connection, all callbacks go to the mailbox.
+
+    Attributes:
+        on_end: Called on the loop once the thread has ended, with the error that ended it, or None. kazoo itself keeps
+            silent about a thread that ends before its first connection.
+    """
 
     name = "confplane_loop_handler"
+
+    on_end: Callable[[BaseException | None], None]
 
     def __init__(self, mailbox: Mailbox) -> None:
         super().__init__()
         self._mailbox = mailbox
-        self._bell: _Bell | None = None
 
     def start(self) -> None:
         """Start; there are no worker threads."""
@@ -216,6 +225,20 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
     def stop(self) -> None:
         """Stop; there are no worker threads."""
         self._running = False
+
+    def spawn(self, func: Callable[[], None], *args: Any, **kwargs: Any) -> threading.Thread:
+        """Start the thread of the connection."""
+
+        def run() -> None:
+            failure: BaseException | None = None
+            try:
+                func(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - told on the loop
+                failure = error
+            self._mailbox.post(lambda _value, _error: self.on_end(failure), None, None)
+
+        thread: threading.Thread = super().spawn(run)
+        return thread
 
     def async_result(self) -> Reply:
         """Create the result of one call."""

@@ -45,6 +45,7 @@ def of_session(keeper: Keeper) -> Iterator[Figure]:
     """Return the figures of a session."""
     now, seconds = keeper.state
     yield Figure("session_state_seconds", seconds)
+    yield Figure("session_failures", keeper.failures)
     for state in SessionState:
         yield Figure("session_state", state is now, (state.value,))
         yield Figure("session_transitions", keeper.entered[state], (state.value,))
@@ -62,7 +63,8 @@ def of_mirror(follower: Follower) -> Iterator[Figure]:
     yield Figure("mirror_load_seconds", follower.load_s)
     yield Figure("transactions_in_flight", follower.in_flight)
     yield Figure("notifications", follower.notifications)
-    yield Figure("stray_notifications", len(follower.strays))
+    yield Figure("stray_notifications", len(follower.oddities.strays))
+    yield Figure("nameless_notifications", len(follower.oddities.nameless))
     if (mirror := follower.mirror) is not None:
         unread = len(mirror.forbidden) + len(mirror.unaddressed)
         for tree, copy in mirror.trees.items():

@@ -12,15 +12,24 @@ if TYPE_CHECKING:
 
     from app.store.follower import Follower
 
+_STUCK_MS: Final = 10_000
 _NAMED: Final = 5
 """Findings named one by one; the rest is a number."""
 
 
 def of(follower: Follower) -> Iterator[Notice]:
     """Return the findings in what a follower has seen."""
-    if follower.strays:
+    if follower.oddities.strays:
         strays = f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
-        yield _counted(f"{strays} changes", follower.strays)
+        yield _counted(f"{strays} changes", follower.oddities.strays)
+    if follower.oddities.nameless:
+        nameless = f"Notifications below {znodes.CHANGES} name no config entity, so brokers pass them over, and what"
+        yield _counted(f"{nameless} their writer changed is in force nowhere yet", follower.oddities.nameless)
+    if follower.trouble is not None and (follower.stale_ms or 0) > _STUCK_MS:
+        yield Notice(
+            f"The copy of the configs can't be brought up to date, though ZooKeeper is connected: {follower.trouble};"
+            " the log has more"
+        )
     mirror = follower.mirror
     if mirror is None:
         return

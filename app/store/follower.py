@@ -31,7 +31,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
+from kazoo.exceptions import NoNodeError, ZookeeperError
 
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
@@ -40,6 +40,7 @@ from app.services.ports import MirrorState
 from app.store import loader, znodes
 from app.store.metadata import TopicMetadata
 from app.store.mirror import Mirror
+from app.store.oddities import Oddities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -74,7 +75,8 @@ class Follower:
         mirror: The full copy, or None before the first load.
         revision: Highest R with every notification of czxid <= R applied.
         notifications: Children of ``/config/changes`` when last seen.
-        strays: Names among them that are no notifications, as of the last listing.
+        oddities: Those among them that an operator should know.
+        trouble: Why the last attempt to bring the copy up to date failed; None where it did not.
         in_flight: Own commits submitted and not answered; kept by whoever submits.
         metadata: The topics that the cluster has; followed before the mirror is shown.
         loads: How often it was loaded.
@@ -93,7 +95,8 @@ class Follower:
         self.revision = 0
         self.next = 0
         self.notifications = 0
-        self.strays: tuple[str, ...] = ()
+        self.oddities = Oddities()
+        self.trouble: str | None = None
         self.in_flight = 0
         self.loads = 0
         self.gaps = 0
@@ -314,6 +317,7 @@ class Follower:
                 self._step.cancel()
             try:
                 self._step.result()
+                self.trouble = None
             except asyncio.CancelledError:
                 self._wake.set()
             except _GapError as gap:
@@ -326,10 +330,12 @@ class Follower:
                 if isinstance(error, NoNodeError):
                     # The writer node, or a root that somebody deleted: a new session makes both.
                     self._on_writer_gone(session)
+                self.trouble = type(error).__name__
                 logger.info("Cluster %s: following was interrupted: %r", self._name, error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._wake.set()
-            except Exception:
+            except Exception as error:
+                self.trouble = type(error).__name__
                 self._armed = None
                 self._reload = True
                 logger.exception("Cluster %s: following failed; the mirror is loaded again", self._name)
@@ -383,7 +389,7 @@ class Follower:
         self.loads += 1
         self.load_s = time.monotonic() - started
         self.next = znodes.next_sequence(stat.cversion, stat.numChildren)
-        self.seen(names)
+        self.seen(names, stat)
         for number in [number for number in self._own if number < self.next]:
             del self._own[number]
         # Not max(): after a restore from a backup ZooKeeper's zxids are lower than those seen before.
@@ -398,10 +404,10 @@ class Follower:
             revision,
         )
 
-    def seen(self, names: list[str]) -> None:
-        """Take note of a listing of ``/config/changes``."""
+    def seen(self, names: list[str], stat: Any) -> None:
+        """Take note of a listing of ``/config/changes`` and its Stat."""
         self.notifications = len(names)
-        self.strays = tuple(sorted(name for name in names if znodes.sequence_of(name) is None))
+        self.oddities.listed(names, stat)
 
     async def _pass(self, session: Session, *, strong: bool) -> None:
         """Read and apply all notifications there are."""
@@ -439,6 +445,8 @@ class Follower:
             self._take_own()
         if touched is not None:
             self._advance((await touched).mzxid)
+        if self.oddities.outdated(stat):
+            self.seen(*await session.children(znodes.CHANGES))
         self._confirmed = begun
 
     async def _read_chunk(self, session: Session, end: int, early: Mapping[int, Any]) -> int:
@@ -461,12 +469,15 @@ class Follower:
         for number in numbers:
             value = found.get(number)
             if value is loader.FORBIDDEN:
-                raise NoAuthError
+                # Whatever it names, a load reads.
+                raise _GapError(f"notification {number} may not be read")
             if value is None:
                 raise _GapError(f"notification {number} is gone, {end - number} after it are not read")
             data, stat = value
             last = stat.czxid
-            if (path := znodes.decode_notification(data)) is not None:
+            if (path := znodes.decode_notification(data)) is None:
+                self.oddities.names_nothing(number)
+            else:
                 paths[path] = None
         await self._read_entities(session, paths)
         return last
@@ -483,8 +494,6 @@ class Follower:
 
         for path in paths:
             parts = path.split("/")
-            if not {"", ".", ".."}.isdisjoint(parts):
-                continue
             for tree in self._layout.order(loading=False):
                 if tree not in self._trees or (tree is not Tree.CONFIG and parts[0] != "users"):
                     continue

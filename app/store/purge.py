@@ -92,8 +92,8 @@ class Purger:
     async def purge(self, session: Session) -> int:
         """Delete what may go, once; return how many."""
         now = (await session.touch()).mtime
-        names, _ = await session.children(znodes.CHANGES)
-        self._follower.seen(names)
+        names, stat = await session.children(znodes.CHANGES)
+        self._follower.seen(names, stat)
         # A notification that this replica has not applied is none of its business.
         numbers = sorted(
             number for number in map(znodes.sequence_of, names) if number is not None and number < self._follower.next

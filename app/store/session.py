@@ -7,6 +7,9 @@ while cut off; therefore a client is never used beyond its first session: on LOS
 than the negotiated timeout by our own clock, it is thrown away whole.
 
 Nothing is submitted while the connection is down. What was submitted when it goes down is unknown to the caller.
+
+An error on kazoo's thread ends that thread, and with it everything that the session has under way. So paths are looked
+at before they are handed over, and a thread that ends all the same ends the session, which is replaced and told of.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData, 
 from kazoo.protocol.states import EventType, KazooState
 
 from app.domain.errors import UnavailableError, WriteOutcome
+from app.domain.texts import shown
 from app.services.background import Background
+from app.services.notices import Notice
 from app.services.ports import SessionState
 from app.store import znodes
 from app.store.bridge import LoopHandler, Mailbox, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from app.store.access import Access
 
@@ -51,6 +56,11 @@ _FLAGS: Final = {"create": 0, "ephemeral": _EPHEMERAL, "sequence": 2}
 _SETUP_SECONDS: Final = 30.0
 _RETRY_SETUP_SECONDS: Final = 1.0
 _REOPEN_SECONDS: Final = 0.1
+_FAILURE_TOLD_SECONDS: Final = 900.0
+"""How long a failure of kazoo's thread is a warning."""
+LONGEST_TIMEOUT_MS: Final = 45_000
+"""The longest session timeout that settling bears: a settler acts on what it read up to 15 s before, and markers go a
+minute after their outcome (app/store/markers.py)."""
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -86,6 +96,8 @@ class Session:
     """One client of one ZooKeeper session. All methods are the event loop's.
 
     Paths are below the chroot. Calls return a :class:`~app.store.bridge.Reply`; awaiting it raises kazoo's exceptions.
+    The calls themselves raise UnavailableError while the connection is down, and ValueError for a path that no znode
+    can have.
 
     Attributes:
         writer: The name of this session's ephemeral node, new for every session.
@@ -96,14 +108,14 @@ class Session:
         self.writer = secrets.token_hex(16)
         self.ready = False
         self.retired = False
-        self.timeout_s = timeout_ms / 1000
-        """Until connected what was asked for, then what the server agreed to."""
+        self.timeout_s = min(timeout_ms, LONGEST_TIMEOUT_MS) / 1000
+        """Until connected what is asked for, then what the server agreed to."""
         self._mailbox = mailbox
         self._chroot = chroot
         self._access = access
         self._client = KazooClient(
             hosts,
-            timeout=timeout_ms / 1000,
+            timeout=self.timeout_s,
             handler=LoopHandler(mailbox),
             connection_retry=_RETRY,
             auth_data=access.auth,
@@ -136,12 +148,24 @@ class Session:
 
     # -- life
 
-    def open(self, on_state: Callable[[str], None]) -> None:
-        """Start connecting, in the background and for as long as it takes."""
+    def open(self, on_state: Callable[[str], None], on_failure: Callable[[BaseException], None] | None = None) -> None:
+        """Start connecting, in the background and for as long as it takes.
+
+        Args:
+            on_state: Called with each new state of kazoo's.
+            on_failure: Called with the error that ended kazoo's thread, if one ever does. The state is LOST then.
+        """
 
         def listener(state: str) -> None:
             self._mailbox.post(lambda value, _error: on_state(value), state, None)
 
+        def ended(failure: BaseException | None) -> None:
+            # Nothing is sent or received any more, whatever kazoo has said.
+            if failure is not None and on_failure is not None:
+                on_failure(failure)
+            on_state(str(KazooState.LOST))
+
+        self._client.handler.on_end = ended
         self._client.add_listener(listener)
         self._client.start_async()
 
@@ -163,21 +187,26 @@ class Session:
     @property
     def connected(self) -> bool:
         """Whether calls may be submitted now; looks at the client itself, which knows before the loop is told."""
-        return not self.retired and self._client.state == KazooState.CONNECTED
+        return not self.retired and self._client.state == KazooState.CONNECTED and not self.too_long
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the server granted a longer timeout than settling bears, so that nothing may be submitted."""
+        return self.timeout_s * 1000 > LONGEST_TIMEOUT_MS
 
     # -- calls
 
     def get(self, path: str, watch: Watcher | None = None) -> Reply:
         """Read a node's data and Stat."""
-        return self._made(self._checked().get_async(self._chroot + path, watch))
+        return self._made(self._checked().get_async(self._at(path), watch))
 
     def exists(self, path: str, watch: Watcher | None = None) -> Reply:
         """Read a node's Stat, None when it is absent."""
-        return self._made(self._checked().exists_async(self._chroot + path, watch))
+        return self._made(self._checked().exists_async(self._at(path), watch))
 
     def children(self, path: str, watch: Watcher | None = None) -> Reply:
         """List a node's children with its Stat."""
-        return self._made(self._checked().get_children_async(self._chroot + path, watch, include_data=True))
+        return self._made(self._checked().get_children_async(self._at(path), watch, include_data=True))
 
     def sync(self) -> Reply:
         """Have the server catch up with the leader, before what is asked of it next."""
@@ -189,33 +218,32 @@ class Session:
 
     def delete(self, path: str) -> Reply:
         """Delete a node in whatever version."""
-        return self._made(self._checked().delete_async(self._chroot + path))
+        return self._made(self._checked().delete_async(self._at(path)))
 
     def touch(self) -> Reply:
         """Write to the writer node: a quorum write, whose Stat tells ZooKeeper's last zxid and its time."""
-        return self._made(self._checked().set_async(self._chroot + znodes.writer_path(self.writer), b""))
+        return self._made(self._checked().set_async(self._at(znodes.writer_path(self.writer)), b""))
 
     def create(self, path: str, *, ephemeral: bool = False) -> Reply:
         """Create a node without data."""
         acl = self._access.acl_of(path)
-        return self._submit([Create(self._chroot + path, None, acl, _EPHEMERAL if ephemeral else 0)])
+        return self._submit([Create(self._at(path), None, acl, _EPHEMERAL if ephemeral else 0)])
 
     def multi(self, operations: Iterable[tuple[Any, ...]]) -> Reply:
         """Submit a transaction of ``("set", path, data, version)``, ``("check", path, version)``, ``("create", path,
         data)``, ``("sequence", path, data)``, ``("ephemeral", path, data)`` and ``("delete", path)``; the reply is the
         list of results.
         """  # noqa: D205 - a list of forms
-        chroot = self._chroot
         requests: list[Any] = []
         for kind, path, *rest in operations:
             if kind == "set":
-                requests.append(SetData(chroot + path, *rest))
+                requests.append(SetData(self._at(path), *rest))
             elif kind == "check":
-                requests.append(CheckVersion(chroot + path, *rest))
+                requests.append(CheckVersion(self._at(path), *rest))
             elif kind == "delete":
-                requests.append(Delete(chroot + path, -1))
+                requests.append(Delete(self._at(path), -1))
             else:
-                requests.append(Create(chroot + path, *rest, self._access.acl_of(path), _FLAGS[kind]))
+                requests.append(Create(self._at(path), *rest, self._access.acl_of(path), _FLAGS[kind]))
         return self._submit(requests)
 
     def _submit(self, requests: list[Any]) -> Reply:
@@ -238,10 +266,30 @@ class Session:
 
         return watch
 
+    def _at(self, path: str) -> str:
+        """Return a path with the chroot before it, as kazoo takes it.
+
+        Raises:
+            ValueError: No znode can have this path; on its own thread kazoo could not stand it.
+        """
+        if not znodes.is_path(path):
+            raise ValueError(f"No znode can have the path {shown(path)}")
+        return self._chroot + path
+
     def _checked(self) -> KazooClient:
         if not self.connected:
-            raise unavailable("ZooKeeper is not connected")
+            raise unavailable(self.refusal)
         return self._client
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing may be submitted now."""
+        if not self.too_long:
+            return "ZooKeeper is not connected"
+        return (
+            f"ZooKeeper grants sessions of {self.timeout_s:g} s, and settling bears {LONGEST_TIMEOUT_MS // 1000} s at"
+            " most: lower minSessionTimeout, or tickTime, of its servers"
+        )
 
     def _made(self, reply: Reply) -> Reply:
         if reply.refused is not None:
@@ -280,7 +328,7 @@ class Keeper:
     Args:
         hosts: ``host:port[,host:port...]``.
         chroot: ``""`` or ``/path``.
-        timeout_ms: The session timeout to ask for.
+        timeout_ms: The session timeout to ask for, at most LONGEST_TIMEOUT_MS.
         access: The session's credentials, and the ACLs of what it creates.
         on_ready: Called when a session became ready, and again when it is back after a disconnect (its watches are
             gone then).
@@ -288,6 +336,7 @@ class Keeper:
 
     Attributes:
         entered: How often each state was entered.
+        failures: How often an error of ours or kazoo's ended a session.
     """
 
     def __init__(
@@ -304,12 +353,15 @@ class Keeper:
     ) -> None:
         self._new: Callable[[], Session] = partial(Session, mailbox, hosts, chroot, timeout_ms, access)
         self._name = name
+        self._timeout_ms = timeout_ms
         self._on_ready = on_ready
         self._on_down = on_down
         self._session: Session | None = None
         self._state = SessionState.CONNECTING
         self._since = time.monotonic()
         self.entered: Counter[SessionState] = Counter()
+        self.failures = 0
+        self._failure: tuple[float, str] | None = None
         self._states: asyncio.Queue[tuple[Session, str]] = asyncio.Queue()
         self._background = Background(self._run, name=f"zookeeper-session-{name}")
 
@@ -338,6 +390,16 @@ class Keeper:
             return SessionState.SUSPENDED, 0.0  # the client knows, and this loop is about to be told
         return self._state, time.monotonic() - self._since
 
+    def findings(self) -> Iterator[Notice]:
+        """Return what an operator should know."""
+        if self._session is not None and self._session.too_long:
+            yield Notice(self._session.refusal)
+        if self._failure is not None and (ago := time.monotonic() - self._failure[0]) < _FAILURE_TOLD_SECONDS:
+            yield Notice(
+                f"An error of this service, {self._failure[1]}, ended the ZooKeeper session {ago:.0f} s ago;"
+                f" another was opened. Such errors since the start: {self.failures}. Report the traceback in the log"
+            )
+
     def _enter(self, state: SessionState) -> None:
         self._state, self._since = state, time.monotonic()
         self.entered[state] += 1
@@ -348,6 +410,13 @@ class Keeper:
 
     def start(self) -> None:
         """Begin, in the background."""
+        if self._timeout_ms > LONGEST_TIMEOUT_MS:
+            logger.warning(
+                "Cluster %s: session_timeout_ms is %d, and %d are asked for: settling bears no more",
+                self._name,
+                self._timeout_ms,
+                LONGEST_TIMEOUT_MS,
+            )
         self._background.start()
 
     async def stop(self) -> None:
@@ -362,11 +431,11 @@ class Keeper:
     async def _run(self) -> None:
         while True:
             session = self._session = self._new()
-            session.open(partial(self._note, session))
             try:
+                session.open(partial(self._note, session), self._failed)
                 await self._live(session)
-            except Exception:
-                logger.exception("Cluster %s: keeping the ZooKeeper session failed", self._name)
+            except Exception as error:  # noqa: BLE001 - told, and another session is opened
+                self._failed(error)
             finally:
                 if not self._background.stopping:
                     if session.ready:
@@ -375,6 +444,11 @@ class Keeper:
                     self._on_down()
                     logger.warning("Cluster %s: the ZooKeeper session ended; a new one is opened", self._name)
             await asyncio.sleep(_REOPEN_SECONDS)
+
+    def _failed(self, error: BaseException) -> None:
+        self.failures += 1
+        self._failure = time.monotonic(), type(error).__name__
+        logger.error("Cluster %s: an error of this service ended the ZooKeeper session", self._name, exc_info=error)
 
     def _note(self, session: Session, state: str) -> None:
         self._states.put_nowait((session, state))
@@ -405,13 +479,14 @@ class Keeper:
                     self._enter(SessionState.CONNECTED)
                     self._on_ready(session)
                     break
-                await asyncio.wait({waiting}, timeout=_RETRY_SETUP_SECONDS)
+                # What this connection was granted stays as it is.
+                await asyncio.wait({waiting}, timeout=None if session.too_long else _RETRY_SETUP_SECONDS)
             return await waiting
         finally:
             waiting.cancel()
 
     async def _made_ready(self, session: Session) -> bool:
-        if session.ready:
+        if session.ready and not session.too_long:
             return True
         try:
             async with asyncio.timeout(_SETUP_SECONDS):

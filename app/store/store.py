@@ -60,7 +60,7 @@ class ZooKeeperStore:
     Args:
         name: The cluster's name, for errors and logs.
         connect: ``host:port[,host:port...][/chroot]``, as Kafka's ``zookeeper.connect``. A missing chroot is created.
-        session_timeout_ms: The session timeout to ask for; the server may grant another.
+        session_timeout_ms: The session timeout to ask for, 45 s at most; the server may grant another.
         max_packet: Largest transaction in bytes.
         notifications_max: Most notifications while brokers are registered.
         facets: By facet name, what the mirror indexes for it.
@@ -160,7 +160,7 @@ class ZooKeeperStore:
             stale_ms=follower.stale_ms,
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
-            warnings=(*self._layout.findings(), *findings.of(follower)),
+            warnings=(*self._keeper.findings(), *self._layout.findings(), *findings.of(follower)),
             frozen=None if self._guard.freeze is None else Notice(_FROZEN, self._guard.freeze.reason),
         )
 

@@ -63,6 +63,7 @@ _NOTIFICATION_V2: Final = 2
 _BEYOND_BMP: Final = re.compile("[\U00010000-\U0010ffff]")
 _ESCAPED_CONTROL: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
+_IN_NO_PATH: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 _UNESCAPED: Final = re.compile(r"[ !#-\[\]-~]*\Z")
 """What stands in a JSON string as it is; all that most configs hold."""
 _LAST_TIME_MS: Final = 253_402_300_799_999
@@ -271,6 +272,23 @@ def parents_of(tree: Tree, entity: Entity) -> list[str]:
 _ROOTS: Final = frozenset(PERSISTENT_ROOTS)
 
 
+def is_path(path: str) -> bool:
+    """Say whether a znode can have this path.
+
+    Only such a path may be sent: kazoo can't encode a lone surrogate, and ZooKeeper answers some of the others with an
+    error where an absent znode would do.
+
+    Source: org.apache.zookeeper.common.PathUtils.validatePath, which takes the two halves of a character beyond the
+    BMP for surrogates.
+    """
+    if not (path.isascii() and path.isprintable()) and _IN_NO_PATH.search(path):
+        return False
+    return path.startswith("/") and _NO_ELEMENTS.isdisjoint(path[1:].split("/"))
+
+
+_NO_ELEMENTS: Final = frozenset({"", ".", ".."})
+
+
 # ---------------------------------------------------------------- notifications
 
 
@@ -280,11 +298,20 @@ def encode_notification(entity_path: str) -> bytes:
 
 
 def decode_notification(data: bytes | None) -> str | None:
-    """Return the path below ``/config`` that a notification names, or None for one that names nothing.
+    """Return the path below ``/config`` that a notification names, or None where it names no entity.
 
     Kafka's formats 2 and 1, and the bare name of a topic from before there was a version (KIP-21), which brokers of
-    today ignore: whoever writes it changed that topic all the same.
+    today ignore: whoever writes it changed that topic all the same. The name may still not be spelled as Kafka does.
     """
+    path = _notified_path(data)
+    if path is None:
+        return None
+    parts = path.split("/")
+    of_entity = len(parts) == 2 or (len(parts) == 4 and parts[0] == "users" and parts[2] == "clients")  # noqa: PLR2004 - <type>/<name>, users/<u>/clients/<c>
+    return path if of_entity and parts[0] in CONFIG_TYPES and is_path(f"/{path}") else None
+
+
+def _notified_path(data: bytes | None) -> str | None:
     try:
         value, _ = _first_json((data or b"").decode(), _EXACT_DECODER)
     except ValueError:
@@ -298,9 +325,7 @@ def decode_notification(data: bytes | None) -> str | None:
         name = value.get("entity_name")
         return f"{value['entity_type']}/{name}" if isinstance(name, str) else None
     path = value.get("entity_path")
-    if version != _NOTIFICATION_V2 or not isinstance(path, str) or path.split("/", 1)[0] not in CONFIG_TYPES:
-        return None
-    return path
+    return path if version == _NOTIFICATION_V2 and isinstance(path, str) else None
 
 
 def _topic_path(name: str) -> str | None:
@@ -320,6 +345,11 @@ def sequence_of(name: str) -> int | None:
 def change_path(sequence: int) -> str:
     """Return the path of a notification."""
     return f"{CHANGE_PREFIX}{sequence:010d}"
+
+
+def change_name(sequence: int) -> str:
+    """Return the name of a notification."""
+    return change_path(sequence).removeprefix(f"{CHANGES}/")
 
 
 def next_sequence(cversion: int, children: int) -> int:

@@ -18,17 +18,21 @@ import pyspark
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    BadArgumentsError,
     BadVersionError,
     ConnectionLoss,
+    NoNodeError,
     RolledBackError,
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import EventType, KazooState
 
 from app.devstack.java import find_java
 from app.domain.errors import UnavailableError
 from app.settings import ClusterSettings
+from app.store.znodes import is_path
 from tests.faults.ensemble import Ensemble
 from tests.support.proxy import proxy
 from tests.support.stores import opened, soon, until
@@ -290,6 +294,25 @@ def test_a_java_client_lists_as_many_notifications_as_may_be_and_not_many_more(
         listed, said = java_lists(zookeeper, path, f"-Djute.maxbuffer={2 * PACKET}")
         assert listed == more, said
         assert len(zk.get_children(changes)) == more, "kazoo has no such limit"
+
+
+def test_which_characters_no_path_can_have(raw_zk: KazooClient) -> None:
+    bounds = [0x00, 0x01, 0x1F, 0x20, 0x7E, 0x7F, 0x9F, 0xA0, 0xD7FF, 0xE000, 0xF8FF, 0xF900, 0xFFEF, 0xFFF0, 0xFFFF]
+    for code in [*bounds, 0x10000, 0x1F600, 0x10FFFF]:
+        path = f"/a{chr(code)}b"
+        if is_path(path):
+            assert raw_zk.exists(raw_zk.create(path)) is not None
+        else:
+            with pytest.raises(BadArgumentsError):
+                raw_zk.create(path)
+            with pytest.raises(NoNodeError):
+                raw_zk.get(path)
+    # So it is not answered like any absent node.
+    with pytest.raises(BadArgumentsError):
+        raw_zk.exists("/a\0b")
+    with pytest.raises(UnicodeEncodeError):
+        Exists("/\ud800", None).serialize()
+    assert not is_path("/\ud800")
 
 
 def test_a_node_that_was_made_anew_starts_again_at_version_0(raw_zk: KazooClient) -> None:

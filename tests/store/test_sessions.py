@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app.devstack.zookeeper import ZooKeeper
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
@@ -18,6 +19,7 @@ from tests.support.stores import ALICE, commit, committed, kafka_writes, soon, t
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
     from kazoo.client import KazooClient
 
@@ -27,6 +29,17 @@ if TYPE_CHECKING:
 
 ONE = b'{"version":1,"config":{"producer_byte_rate":"1"}}'
 TIMEOUT_MS = 2_000
+
+
+class Patient(ZooKeeper):
+    """A server that grants no session shorter than 50 s."""
+
+    least = 50_000
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        config = self._config.read_text().replace("minSessionTimeout=1000", f"minSessionTimeout={self.least}")
+        self._config.write_text(config)
 
 
 @pytest.fixture
@@ -150,9 +163,43 @@ async def test_long_cut_ends_the_session_by_our_own_clock(
 
 
 async def test_the_timeout_that_counts_is_the_one_that_the_server_grants(chroot: str, open_store: Opener) -> None:
+    # The test's server grants a second at least.
+    store = await open_store(chroot, session_timeout_ms=500)
+    assert store._keeper.current.timeout_s == 1
+
+
+async def test_no_longer_timeout_is_asked_for_than_settling_bears(
+    chroot: str, open_store: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
     # The test's server grants a minute at most.
     store = await open_store(chroot, session_timeout_ms=120_000)
-    assert store._keeper.current.timeout_s == 60
+    assert store._keeper.current.timeout_s == 45
+    assert "session_timeout_ms is 120000, and 45000 are asked for" in caplog.text
+    caplog.clear()
+    await open_store(chroot, session_timeout_ms=45_000)
+    assert "asked for" not in caplog.text
+
+
+async def test_a_server_that_grants_a_longer_timeout_is_not_used(tmp_path: Path, open_store: Opener) -> None:
+    server = Patient(tmp_path)
+    with server:
+        store = await open_store(server.hosts, ready=False)
+        await until(lambda: store.status().warnings)
+        [told] = map(str, store.status().warnings)
+        assert "grants sessions of 50 s" in told
+        assert "minSessionTimeout" in told
+        assert store.status().session is SessionState.CONNECTING
+        with pytest.raises(UnavailableError):
+            store.writer()
+        with pytest.raises(UnavailableError):
+            await store.catch_up(soon())
+        # One of its settings was mended.
+        server.least = 1_000
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(server.start)
+        await until(lambda: healthy(store))
+        assert store.status().warnings == ()
+        await committed(store, write(ALICE, {}))
 
 
 async def test_the_old_copy_is_whole_and_stale_while_another_is_loaded(

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from app.audit.database import SERVER
 from app.audit.trail_queries import TIME_SHIFT
 from app.services.chain import OwnWrite, Point
-from app.services.recorded import FACET, SOURCE, RefusedError, Watermark
+from app.services.recorded import FACET, SOURCE, OpenWrite, RefusedError, Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,12 +67,11 @@ SELECT entity_id FROM entity_states
 WHERE cluster = :cluster AND tree = :tree AND entity_id > :after AND present ORDER BY entity_id LIMIT :size
 """)
 
-# Each change of ours that committed above a revision, by the paths it wrote.
-_OWN: Final = text("""
+# Changes of ours that committed, by the paths they wrote.
+_OWN_OF: Final = """
 WITH given AS MATERIALIZED (
   SELECT change_id, attempt, revision, time, versions, remade FROM outcomes
-  WHERE cluster = :cluster AND committed AND revision > :above
-  ORDER BY revision FETCH FIRST (:size) ROWS WITH TIES
+  WHERE cluster = :cluster AND committed AND {which}
 )
 SELECT
   (SELECT count(*) FROM given) AS found,
@@ -84,7 +83,9 @@ FROM given LEFT JOIN LATERAL (
   WHERE change_id = given.change_id AND attempt = given.attempt AND facet <> :facet OFFSET 0
 ) AS entity ON true
 ORDER BY given.revision
-""")
+"""
+_OWN: Final = text(_OWN_OF.format(which="revision > :above ORDER BY revision FETCH FIRST (:size) ROWS WITH TIES"))
+_OWN_AT: Final = text(_OWN_OF.format(which="revision = ANY(:revisions)"))
 
 _CONTENTS: Final = text("""
 SELECT outcomes.revision, entity.path, entity.entity_id, entity.before, entity.after
@@ -104,17 +105,18 @@ WITH given AS MATERIALIZED (
     )
   ORDER BY recorded_at FETCH FIRST (:size) ROWS WITH TIES
 ), found AS (
-  SELECT DISTINCT entity.entity_id, entity.path
+  SELECT DISTINCT entity.entity_id, entity.path, entity.version_read IS NULL AS creates
   FROM given CROSS JOIN LATERAL (
-    SELECT entity_id, path FROM intent_entities
+    SELECT entity_id, path, version_read FROM intent_entities
     WHERE change_id = given.change_id AND attempt = given.attempt OFFSET 0
   ) AS entity
   WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = given.change_id OFFSET 0)
-    AND entity.entity_id = ANY(:ids)
+    AND (CAST(:ids AS text[]) IS NULL OR entity.entity_id = ANY(:ids)
+      OR entity.version_read IS NULL AND split_part(entity.entity_id, ',', 1) = ANY(:ids))
 )
 SELECT
   (SELECT count(*) FROM given), (SELECT max(recorded_at) FROM given),
-  ARRAY(SELECT entity_id FROM found ORDER BY entity_id, path), ARRAY(SELECT path FROM found ORDER BY entity_id, path)
+  (SELECT coalesce(jsonb_agg(jsonb_build_array(entity_id, path, creates)), '[]') FROM found)
 """).bindparams(bindparam("ids", type_=_TEXTS))
 
 _KNOWN_IDS: Final = text("""
@@ -242,24 +244,16 @@ class PostgresEntityStates:
         async def work(connection: AsyncConnection) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
             parameters = {"cluster": cluster, "above": above, "size": _OWN_PAGE, "facet": FACET}
             rows = (await connection.execute(_OWN, parameters)).all()
-            found = [
-                (
-                    row.entity_id,
-                    row.path,
-                    OwnWrite(
-                        row.revision,
-                        row.time_ms,
-                        row.change_id.int >> TIME_SHIFT,
-                        row.version_read,
-                        row.czxid_read if row.remade is None else row.remade,
-                        row.version,
-                        unseen=row.remade is not None,
-                    ),
-                )
-                for row in rows
-                if row.path is not None
-            ]
-            return found, rows[-1].revision if rows and rows[0].found >= _OWN_PAGE else None
+            return _own_writes(rows), rows[-1].revision if rows and rows[0].found >= _OWN_PAGE else None
+
+        return await self._database.read(work)
+
+    async def own_at(self, cluster: str, revisions: Sequence[int]) -> list[tuple[str, str, OwnWrite]]:
+        """Return changes of ours with these revisions: see the port."""
+
+        async def work(connection: AsyncConnection) -> list[tuple[str, str, OwnWrite]]:
+            parameters = {"cluster": cluster, "revisions": list(revisions), "facet": FACET}
+            return _own_writes((await connection.execute(_OWN_AT, parameters)).all())
 
         return await self._database.read(work)
 
@@ -273,20 +267,20 @@ class PostgresEntityStates:
 
         return await self._database.read(work)
 
-    async def open(self, cluster: str, ids: Sequence[str], margin_s: float) -> set[tuple[str, str]]:
-        """Return entities with changes that have no outcome: see the port."""
+    async def open(self, cluster: str, ids: Sequence[str] | None, margin_s: float) -> set[OpenWrite]:
+        """Return what changes without an outcome may have done: see the port."""
 
         async def work(connection: AsyncConnection) -> Any:
             parameters = {
-                "cluster": cluster, "ids": list(ids), "margin": margin_s, "since": since, "size": _OPEN_PAGE
+                "cluster": cluster, "ids": ids, "margin": margin_s, "since": since, "size": _OPEN_PAGE
             }  # fmt: skip
             return (await connection.execute(_OPEN, parameters)).one()
 
-        found: set[tuple[str, str]] = set()
+        found: set[OpenWrite] = set()
         since: datetime | None = None
         while True:
-            size, last, entity_ids, paths = await self._database.read(work)
-            found.update(zip(entity_ids, paths, strict=True))
+            size, last, writes = await self._database.read(work)
+            found.update(OpenWrite(*write) for write in writes)
             # More than a page of one moment comes whole: a later page begins with the last moment of the one before.
             if size < _OPEN_PAGE or last == since:
                 return found
@@ -326,6 +320,26 @@ class PostgresEntityStates:
         except DBAPIError as error:
             # Its text may hold what stands in the row.
             raise RefusedError(type(error.orig).__name__) from None
+
+
+def _own_writes(rows: Sequence[Row[Any]]) -> list[tuple[str, str, OwnWrite]]:
+    return [
+        (
+            row.entity_id,
+            row.path,
+            OwnWrite(
+                row.revision,
+                row.time_ms,
+                row.change_id.int >> TIME_SHIFT,
+                row.version_read,
+                row.czxid_read if row.remade is None else row.remade,
+                row.version,
+                unseen=row.remade is not None,
+            ),
+        )
+        for row in rows
+        if row.path is not None
+    ]
 
 
 def _watermark(row: Row[Any]) -> Watermark:

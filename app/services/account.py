@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.entities import Entity
+from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services import recover
@@ -97,7 +97,7 @@ class Accounts:
         return not self.pending
 
     async def own(self, watermark: int, wanted: Callable[[Key], bool]) -> dict[Key, list[OwnWrite]]:
-        """Return changes of ours above a revision, by what they wrote, and by the users that they made as parents.
+        """Return changes of ours above a revision, by what they wrote.
 
         Args:
             watermark: The revision.
@@ -107,28 +107,49 @@ class Accounts:
             UnavailableError: Postgres is away.
         """
         found: dict[Key, list[OwnWrite]] = {}
-        made: dict[Key, OwnWrite] = {}
         above: int | None = watermark
         while above is not None:
             rows, above = await self._states.own(self._store.name, above)
             for entity_id, path, write in rows:
-                if not any(path.startswith(f"{tree.value}/") for tree in self._store.recording.trees):
-                    continue
                 key = (_tree_of(path), entity_id)
-                if wanted(key):
+                if self._followed(path) and wanted(key):
                     found.setdefault(key, []).append(write)
-                user, comma, _ = entity_id.partition(",")
-                if comma and write.version_read is None and self._created((key[0], user), write.revision):
-                    made.setdefault((key[0], user), replace(write, version=0))
-        for key, write in made.items():
-            if all(other.revision != write.revision for other in found.get(key, ())):
-                found.setdefault(key, []).append(write)
         return found
 
-    def _created(self, key: Key, revision: int) -> bool:
-        """Say whether what was seen of an entity is a znode that a transaction created."""
-        seen = self.pending.get(key)
-        return seen is not None and seen.node is not None and seen.node.czxid == revision
+    async def ours(self, watermark: int, wanted: Callable[[Key], bool]) -> set[Key]:
+        """Return entities that changes of ours wrote above a revision, and that open ones may have written.
+
+        Args:
+            watermark: The revision.
+            wanted: Which entities.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        writes = await self._states.open(self._store.name, None, self._margin_s)
+        found = {(_tree_of(write.path), write.entity_id) for write in writes if self._followed(write.path)}
+        return set(filter(wanted, found)).union(await self.own(watermark, wanted))
+
+    def _followed(self, path: str) -> bool:
+        return any(path.startswith(f"{tree.value}/") for tree in self._store.recording.trees)
+
+    async def _parents(self, missing: Mapping[Key, set[int]]) -> dict[Key, list[OwnWrite]]:
+        """Return the creations of users' znodes by changes of ours that created pairs below them.
+
+        Args:
+            missing: By user, the czxids of znodes that no known change of ours created.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        revisions = sorted(set().union(*missing.values()))
+        found: dict[Key, dict[int, OwnWrite]] = {}
+        for entity_id, path, write in await self._states.own_at(self._store.name, revisions) if revisions else ():
+            user = _parent((_tree_of(path), entity_id))
+            if user is not None and write.revision in missing.get(user, ()):
+                # All that one transaction made is of one author.
+                found.setdefault(user, {})[write.revision] = replace(write, version_read=None, czxid=None, version=0)
+        return {user: list(writes.values()) for user, writes in found.items()}
 
     async def _batch(self, batch: dict[Key, Seen], own: Mapping[Key, list[OwnWrite]], watermark: int) -> None:
         states = await self._states.known(self._store.name, list(batch), whole=False)
@@ -137,8 +158,11 @@ class Accounts:
         for key, seen in batch.items():
             state, writes = states.get(key), own.get(key, ())
             start = state or ABSENT
-            if _nothing_new(state, writes, seen):
+            if _known(state, seen):
                 del self.pending[key]
+            elif _absent_again(start, writes, seen):
+                # Unless an open change of ours turns out to have made it meanwhile.
+                unexplained[key] = seen
             elif explained(start, writes, seen.shape) or _only_a_parent(start, writes, seen):
                 moves[key] = Move(key, state, self._end(key, seen, start, writes))
             else:
@@ -157,14 +181,24 @@ class Accounts:
             return {}
         # Open ones first: what is concluded in between is then found among those that have an outcome.
         ids = list({entity_id for _, entity_id in unexplained})
-        waiting = {
-            (_tree_of(path), entity_id) for entity_id, path in await self._states.open(name, ids, self._margin_s)
-        }
+        waiting, parents = set(), set()
+        for write in await self._states.open(name, ids, self._margin_s):
+            named = (_tree_of(write.path), write.entity_id)
+            waiting.add(named)
+            if write.creates:
+                parents.add(_parent(named))
         own = await self.own(watermark, self.pending.__contains__)
         lost = await self.lost.found()
         whole = await self._states.known(name, list(unexplained), whole=True)
         revisions = {write.revision for key in unexplained for write in own.get(key, ())}
         contents = await self._states.contents(name, sorted(revisions)) if revisions else {}
+        made = await self._parents(
+            {
+                key: _unclaimed(seen, own.get(key, ())) - {whole.get(key, ABSENT).czxid}
+                for key, seen in unexplained.items()
+                if key[1].startswith(EntityType.USER)
+            }
+        )
         moves: dict[Key, Move] = {}
         for key, seen in unexplained.items():
             tree, entity = Tree(key[0]), Entity.from_id(key[1])
@@ -173,14 +207,18 @@ class Accounts:
             state = whole.get(key)
             start = state or ABSENT
             end = self._end(key, seen, start, writes)
-            if _nothing_new(state, writes, seen):
+            absent_again = _absent_again(start, writes, seen)
+            if _known(state, seen) or (absent_again and key not in waiting):
                 self.pending.pop(key, None)
                 continue
             markers = recover.by_revision(lost, path)
+            writes += made.get(key, ())
+            writes += recover.parents(lost, path, _unclaimed(seen, writes))
             again = recover.as_writes(path, markers.values(), start, writes, end) if markers else []
             writes += again
             runs = runs_of_others(start, writes, end, seen.time_ms)
-            if runs and key in waiting:
+            open_parent = key in parents and not _unclaimed(seen, writes) <= {start.czxid}
+            if absent_again or (runs and (key in waiting or open_parent)):
                 continue
             hidden = _hidden_keys(start, seen) if len(runs) == 1 and not writes else None
             found = (row_of(name, path, run, seen.node, hidden) for run in runs)
@@ -251,21 +289,38 @@ class Accounts:
         return Point(present=True, czxid=node.czxid, version=node.version, mzxid=node.mzxid, content=content)
 
 
-def _nothing_new(state: Point | None, own: Sequence[OwnWrite], seen: Seen) -> bool:
+def _known(state: Point | None, seen: Seen) -> bool:
     """Say whether the trail explains what was seen, or something later."""
-    start = state or ABSENT
-    if state is not None and seen.mzxid <= state.mzxid:
-        return True
-    # What is absent again was there meanwhile, if a change of ours was made on it.
-    return start.same(seen.shape) and (
-        start.present or not any(start.mzxid < write.revision <= seen.mzxid for write in own)
-    )
+    return state is not None and (seen.mzxid <= state.mzxid or (state.present and state.same(seen.shape)))
+
+
+def _absent_again(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
+    """Say whether an entity is as absent as it was, and none of these changes was made meanwhile."""
+    meanwhile = any(start.mzxid < write.revision <= seen.mzxid for write in own)
+    return not start.present and seen.node is None and not meanwhile
 
 
 def _only_a_parent(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
     """Say whether a node came without content: mostly as the parent of another, by whoever made that."""
     node = seen.node
     return not start.present and not own and node is not None and not node.items and node.defect is None
+
+
+def _parent(key: Key) -> Key | None:
+    """Return the user of a pair; None for any other entity."""
+    user, comma, _ = key[1].partition(",")
+    return (key[0], user) if comma else None
+
+
+def _znodes(seen: Seen, own: Sequence[OwnWrite]) -> set[int]:
+    """Return the czxids of the znodes of an entity that were seen, by the mirror and by changes of ours."""
+    found = {write.czxid for write in own if write.czxid is not None}
+    return found if seen.node is None else found | {seen.node.czxid}
+
+
+def _unclaimed(seen: Seen, own: Sequence[OwnWrite]) -> set[int]:
+    """Return the czxids of those that none of these changes created."""
+    return _znodes(seen, own) - {write.revision for write in own}
 
 
 def _with_contents(write: OwnWrite, contents: tuple[Any, Any] | None) -> OwnWrite:

@@ -50,6 +50,7 @@ _HEALTHY_S: Final = 60.0
 """A watermark that was not written for this long has no recorder that comes after it."""
 GONE_S: Final = 7 * 24 * 3600.0
 """For how long the state of an entity that is gone is kept: much longer than any mirror can be behind."""
+_CALL_S: Final = 10.0
 _PRUNE_INTERVAL_S: Final = 3600.0
 
 
@@ -85,7 +86,7 @@ class Recorder:
         self._server = ""
         self._written_at = float("-inf")
         self._anew = False
-        self._target = 0
+        self._target = self._newest = 0
         self._target_at = self._level_at = time.monotonic()
         self._accounts.pending.clear()
         self._accounts.refused.clear()
@@ -201,27 +202,27 @@ class Recorder:
             self._server = watermark.server
         if self._anew:
             await self._compare_all(watermark)
-            # What came or went while that was looking may be in neither of its lists, and be older than the target.
-            if self._take() is None or self._anew:
+            # What came or went during the comparison may be in neither of its lists. The new target is no lower than
+            # its revision, nor than that of any state taken as it was.
+            if not self._take() or self._anew:
                 return
         # What was touched by the round before this one: the outcomes of our own changes are written by now.
         if await self._accounts.settle(watermark.revision) and self._target:
             await self._advance(self._target, watermark)
             self._level_at = self._target_at
-        taken = self._take()
-        if taken is not None:
-            self._target, self._target_at = taken, time.monotonic()
+        self._take()
         await self._prune()
 
-    def _take(self) -> int | None:
-        """Take note of what was touched, and return the revision up to which that is all; None: nothing is loaded."""
+    def _take(self) -> bool:
+        """Take note of all that was touched up to a revision, the new target; return whether anything is loaded."""
         touched = self._store.recording.touched()
         if touched is None:
-            return None
+            return False
         self._anew = self._anew or touched.anew
         for key, old in touched.old.items():
             self._accounts.add(key, Seen(self._store.get(Tree(key[0]), key[1]), touched.revision, old))
-        return touched.revision
+        self._target, self._target_at = touched.revision, time.monotonic()
+        return True
 
     async def _prune(self) -> None:
         """Forget entities that are gone for long. What they were is in the trail."""
@@ -268,8 +269,10 @@ class Recorder:
                         accounts.pending.setdefault((tree.value, entity_id), Seen(None, revision))
                 await self._work_off(watermark)
         # What came and went since the watermark is in neither; where we wrote it meanwhile, we know of it.
-        for key in await accounts.own(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
+        for key in await accounts.ours(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
             accounts.pending.setdefault(key, Seen(None, revision))
+        if self._newest > revision:
+            await self._store.wait_for(self._newest, time.monotonic() + _CALL_S)
         self._anew = False
         if taken:
             logger.info(
@@ -292,6 +295,7 @@ class Recorder:
         if baselines:
             accounts.check_leading()
             await accounts.move(baselines)
+            self._newest = max(self._newest, *(each.after.mzxid for each in baselines))
         await self._work_off(watermark)
         return len(baselines)
 

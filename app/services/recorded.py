@@ -97,6 +97,16 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenWrite:
+    """What a change of ours without an outcome may have done to one entity."""
+
+    entity_id: str
+    path: str
+    creates: bool
+    """It creates the znode, and with it the user above a pair where that is absent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Touched:
     """What was touched in the mirror since it was asked last."""
 
@@ -129,17 +139,20 @@ class EntityStates(Protocol):
         The revision that comes with it is where the next page begins; None: there is none.
         """
 
+    async def own_at(self, cluster: str, revisions: Sequence[int]) -> list[tuple[str, str, OwnWrite]]:
+        """Return id, path and write of the changes of ours with these revisions, without contents."""
+
     async def contents(
         self, cluster: str, revisions: Sequence[int]
     ) -> dict[tuple[int, str], tuple[dict[str, str | None], dict[str, str | None]]]:
         """Return what changes of ours saw and left, by their revisions and paths."""
 
-    async def open(self, cluster: str, ids: Sequence[str], margin_s: float) -> set[tuple[str, str]]:
-        """Return ids and paths of the entities that have changes of ours without an outcome.
+    async def open(self, cluster: str, ids: Sequence[str] | None, margin_s: float) -> set[OpenWrite]:
+        """Return what changes of ours without an outcome may have done to entities, and to pairs below users.
 
         Args:
             cluster: The cluster.
-            ids: Which entities.
+            ids: Which entities; None: all. Of a user, creations of its pairs are returned as well.
             margin_s: How long before the watermark was written a change may have begun that is not settled.
         """
 

@@ -17,7 +17,7 @@ from app.services.external import indexed
 from app.services.recorded import RECOVERED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from app.services.chain import Content, Point
@@ -147,6 +147,24 @@ def _joins(write: OwnWrite, following: OwnWrite) -> bool:
     """Say whether a change was made on what another one left."""
     left = write.revision if write.version_read is None else write.czxid
     return (left, write.version) == (following.czxid, following.version_read)
+
+
+def parents(lost: Mapping[str, Sequence[Marker]], path: str, znodes: Container[int]) -> list[OwnWrite]:
+    """Return the creations of a user's znode by lost changes that created pairs below the user.
+
+    Args:
+        lost: The markers of the lost changes, by the paths that they wrote.
+        path: The user's.
+        znodes: The czxids of the user's znodes that nothing else explains.
+    """
+    found = {
+        marker.revision: _bare(pair, marker)
+        for pair, markers in lost.items()
+        if pair.startswith(f"{path}/")
+        for marker in markers
+        if marker.versions[pair] == 0 and marker.revision in znodes
+    }
+    return list(found.values())
 
 
 def row_of(path: str, marker: Marker, write: OwnWrite) -> dict[str, Any]:

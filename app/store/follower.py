@@ -486,11 +486,14 @@ class Follower:
         """Read the nodes at these paths below the trees' roots, and what else their presence or absence touches."""
         window = loader.Window()
         absent: list[tuple[Tree, str]] = []
+        present: set[str] = set()
 
         def taken(tree: Tree, path: str, value: Any) -> None:
             self.take(session, tree, path, value)
             if value is None:
                 absent.append((tree, path))
+            else:
+                present.add(path)
 
         for path in paths:
             parts = path.split("/")
@@ -504,7 +507,16 @@ class Follower:
                     window.add(session.get(f"{tree.value}/{user}"), partial(self.take, session, tree, user))
             await window.room()
         await window.done()
+        # Most paths are in one tree only.
+        self._note_absent((tree, path) for tree, path in absent if path not in present)
         await self._read_ancestors(session, absent)
+
+    def _note_absent(self, absent: Iterable[tuple[Tree, str]]) -> None:
+        """Take note of nodes that were notified of and are absent: they may have come and gone unseen."""
+        for tree, path in absent:
+            if (entity_id := znodes.entity_id(path)) is not None:
+                for mirror in self._copies():
+                    mirror.trees[tree].note_absent(entity_id)
 
     async def _read_ancestors(self, session: Session, absent: Iterable[tuple[Tree, str]]) -> None:
         """Look above absent nodes: others delete recursively and notify once, and all below is gone as well."""

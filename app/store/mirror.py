@@ -176,6 +176,11 @@ class TreeMirror:
             elif others is not entity_id:
                 self._by_client[client] = {others, entity_id}
 
+    def note_absent(self, entity_id: str) -> None:
+        """Count a node that is absent among those that were touched."""
+        if self.touched is not None:
+            self.touched.setdefault(entity_id, None)
+
     def remove(self, entity_id: str) -> None:
         """Forget a node that is absent."""
         old = self.nodes.pop(entity_id, None)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from app.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch
@@ -129,7 +129,7 @@ class Writers:
         while not self.stopped:
             path = self._dice.choice(ENTITIES)
             # Kafka's tools and others race with the service all the same.
-            with contextlib.suppress(NoNodeError, NodeExistsError):
+            with contextlib.suppress(NoNodeError, NodeExistsError, NotEmptyError):
                 self._one(path)
             time.sleep(self._dice.uniform(0.0, 0.08))
 

@@ -87,6 +87,24 @@ async def test_what_was_there_at_first_contact_is_a_state_and_no_change(stage: S
     assert known["user=u7"] == (True, stat.czxid, 0, {RATE: "7"})
 
 
+async def test_first_contact_is_complete_behind_all_that_was_taken_as_it_was(stage: Stage) -> None:
+    kafka_writes(stage.zk, "users/alice", rate(1))
+    one = await stage.replica()
+    await one.round()
+    # Taken at this version, by a comparison that began before it.
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    taken = stage.zk.get("/config/users/alice")[1]
+    await one.store.catch_up(soon(60))
+    await one.record()
+    kafka_writes(stage.zk, "users/alice", rate(3))
+    await one.record()
+    assert [shown(record)[:2] for record in await one.external()] == [(1, 2)]
+    known = await one.states.watermark("default")
+    assert known is not None
+    assert known.since is not None
+    assert known.since >= taken.mzxid
+
+
 async def test_a_write_of_kafkas_tools_is_recorded_once_with_before_and_after(stage: Stage) -> None:
     kafka_writes(stage.zk, "users/alice", rate(1))
     one, two = await stage.replica(), await stage.replica()
@@ -236,6 +254,31 @@ async def test_what_came_and_went_unseen_is_recorded_where_we_wrote_it_meanwhile
     assert states(stage.database.owner_dsn)["user=alice"][3] == {RATE: "5"}
 
 
+@pytest.mark.parametrize("another_leads", [False, True])
+@pytest.mark.parametrize("settled", [False, True])
+async def test_what_we_made_and_others_deleted_before_the_leader_read_it_is_recorded(
+    stage: Stage, *, another_leads: bool, settled: bool
+) -> None:
+    one, two = await stage.replica(), await stage.replica(leads=False)
+    await one.record()
+    async with contextlib.AsyncExitStack() as stack:
+        if not settled:
+            await stack.enter_async_context(two.without_outcomes())
+        async with one.held_back():
+            await two.alter(ALICE, producer_byte_rate=1)
+            stage.zk.delete("/config/users/alice")
+            notify(stage.zk, "users/alice")
+        recorder = await stage.replica() if another_leads else one
+        await recorder.store.catch_up(soon(60))
+        for _ in range(4):
+            await recorder.round()
+    await recorder.record()
+    assert [shown(record)[:3] for record in await recorder.trail()] == [(None, 0, None), (0, None, 1)]
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    await recorder.record()
+    assert [shown(record)[:3] for record in await recorder.external()] == [(0, None, 1), (None, 0, 1)]
+
+
 async def test_a_znode_made_again_under_a_change_of_ours_is_told_as_such(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,25 +360,58 @@ async def test_an_entity_with_an_open_change_of_ours_waits_until_it_is_settled(s
     one = await stage.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    conclude = one.audit.conclude
-
-    async def lost(_outcomes: Any) -> bool:
-        return False
-
-    cast("Any", one.audit).conclude = lost
-    await one.alter(ALICE, producer_byte_rate=2)
-    kafka_writes(stage.zk, "users/alice", rate(3))
-    kafka_writes(stage.zk, "users/bob", rate(3))
-    await one.store.catch_up(soon(60))
-    for _ in range(3):
-        await one.round()
-    assert [record.intent.entities[0].entity_id for record in await one.external()] == ["user=bob"]
-    cast("Any", one.audit).conclude = conclude
-    one.reconciler._old_s = 0
-    await one.reconciler.round()
+    async with one.without_outcomes():
+        await one.alter(ALICE, producer_byte_rate=2)
+        kafka_writes(stage.zk, "users/alice", rate(3))
+        kafka_writes(stage.zk, "users/bob", rate(3))
+        await one.store.catch_up(soon(60))
+        for _ in range(3):
+            await one.round()
+        assert [record.intent.entities[0].entity_id for record in await one.external()] == ["user=bob"]
     await one.record()
     assert [shown(record)[:3] for record in await one.external(entity_id="user=alice")] == [(1, 2, 1)]
     assert_chains(await one.trail())
+
+
+@pytest.mark.parametrize("before", ["it was never there", "it is absent", "others delete it"])
+@pytest.mark.parametrize("after", ["others write it", "we write it as well", "others delete it again"])
+async def test_a_user_that_came_with_an_open_creation_of_a_pair_waits_until_that_is_settled(
+    stage: Stage, before: str, after: str
+) -> None:
+    """The transaction makes the user's znode too, and the trail names the pair alone."""
+    one = await stage.replica()
+    await one.record()
+    expected = []
+    if before != "it was never there":
+        kafka_writes(stage.zk, "users/alice", rate(1))
+        await one.record()
+        stage.zk.delete("/config/users/alice")
+        notify(stage.zk, "users/alice")
+        await one.store.catch_up(soon(60))
+        expected = [(None, 0, 1, {}, {RATE: "1"}), (0, None, 1, {RATE: "1"}, {})]
+    if before == "it is absent":
+        await one.record()
+    async with one.without_outcomes():
+        await one.alter(BILLING, producer_byte_rate=2)
+        kafka_writes(stage.zk, "users/alice", rate(3))
+        await one.store.catch_up(soon(60))
+        expected.append((0, 1, 1, {}, {RATE: "3"}))
+        if after != "others write it":
+            await one.alter(ALICE, producer_byte_rate=4)
+        if after == "others delete it again":
+            stage.zk.delete("/config/users/alice", recursive=True)
+            notify(stage.zk, "users/alice")
+            await one.store.catch_up(soon(60))
+            expected.append((2, None, 1, {RATE: "4"}, {}))
+        kafka_writes(stage.zk, "users/bob", rate(3))
+        await one.store.catch_up(soon(60))
+        known = await one.external(entity_id=ALICE.id)
+        for _ in range(3):
+            await one.round()
+        assert await one.external(entity_id=ALICE.id) == known
+        assert len(await one.external(entity_id="user=bob")) == 1
+    await one.record()
+    assert [shown(record) for record in await one.external(entity_id=ALICE.id)] == expected
 
 
 async def test_a_recorder_that_ends_amid_its_work_is_followed_by_one_that_finds_each_change_once(
@@ -619,6 +695,22 @@ async def test_a_change_that_postgres_lost_is_recovered_by_its_marker(stage: Sta
     one.recorder._server = "the one before"
     await one.record()
     assert await one.trail() == trail
+
+
+async def test_a_user_that_came_with_a_pair_whose_creation_postgres_lost_is_ours(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    backup = Backup(stage.database.owner_dsn)
+    await one.alter(BILLING, producer_byte_rate=1)
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    await one.record()
+    assert [shown(record)[:3] for record in await one.external()] == [(0, 1, 1)]
+    backup.restore()
+    one.recorder._server = "the one before"
+    await one.record()
+    assert [(record.kind, shown(record)[:2]) for record in await one.trail()] == [
+        ("recovered", (None, 0)), ("external", (0, 1))
+    ]  # fmt: skip
 
 
 async def test_a_recursive_delete_takes_siblings_along(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +25,7 @@ from tests.audit.rows import fetch
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from app.domain.entities import Entity
@@ -120,6 +121,43 @@ class Replica:
         ops = tuple(Op(key, value) for key, value in values.items())
         caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(collection, [Edit(entity, ops) for entity in entities], caller, atomic=True)
+
+    @contextlib.asynccontextmanager
+    async def without_outcomes(self) -> AsyncIterator[None]:
+        """Changes of ours stay without an outcome meanwhile, and are settled at the end."""
+        audit = cast("Any", self.audit)
+        conclude = audit.conclude
+
+        async def unheard(_outcomes: Any) -> bool:
+            return False
+
+        audit.conclude = unheard
+        try:
+            yield
+        finally:
+            audit.conclude = conclude
+        self.reconciler._old_s = 0
+        await self.reconciler.round()
+
+    @contextlib.asynccontextmanager
+    async def held_back(self) -> AsyncIterator[None]:
+        """The mirror reads nothing meanwhile."""
+        follower = cast("Any", self.store._follower)
+        once, going_on = follower._once, asyncio.Event()
+
+        async def later(session: Any) -> None:
+            await going_on.wait()
+            await once(session)
+
+        follower._once = later
+        # A pass that is under way ends with an answer to this.
+        with contextlib.suppress(UnavailableError):
+            await self.store.catch_up(soon(1))
+        try:
+            yield
+        finally:
+            follower._once = once
+            going_on.set()
 
     async def trail(self, **filters: Any) -> list[AuditRecord]:
         """The trail, oldest first by revision."""

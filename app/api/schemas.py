@@ -666,14 +666,16 @@ class EffectiveClientConfigs(AnswerModel):
 
 
 class AuditedOp(AnswerModel):
-    """An op as it was asked for: a key set, a key removed, or all keys of the facet removed."""
+    """An op as it was asked for: a key set, a key removed, or all keys of the facet removed or moved."""
 
-    key: str | Absent = None
-    op: Literal["SET", "DELETE", "APPEND", "SUBTRACT", "REENCODE"] | Absent = Field(
+    key: str | Absent = Field(default=None, description="Absent where the op is about all keys of the facet")
+    op: Literal["SET", "DELETE", "APPEND", "SUBTRACT", "REENCODE", "MOVE", "DISCARD"] | Absent = Field(
         default=None,
         description="Of an incremental alter; set or removed otherwise. REENCODE: the same value came under a new "
-        "encoder secret",
+        "encoder secret. MOVE: the client configs went to another layout. DISCARD: client configs that nobody read "
+        "were removed from the other layout",
     )
+    to: Literal["shared", "separate"] | Absent = Field(default=None, description="Of MOVE: the layout")
     value: str | float | bool | None = Field(default=None, description="null: a secret, or none")
     secret: Literal[True] | Absent = None
     remove: Literal[True] | Absent = None

@@ -58,6 +58,7 @@ class Replica:
                 "admin_token_file": directory / "token",
             }
         )
+        self.settings = settings
         self.parts = wiring.build(settings)
         self.store = self.parts.stores["default"]
         self.audit = self.parts.audit

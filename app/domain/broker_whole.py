@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from app.domain.listeners import Listeners
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
+_FLUSH: Final = "log.flush.interval.ms"
 _THREADS: Final = (
     "background.threads",
     "log.cleaner.threads",
@@ -186,6 +187,12 @@ def _times(check: _Check) -> None:
         check.refuse("log.roll.ms must be at least 1", "log.roll.ms")
     if jitter is not None and jitter < 0:
         check.refuse("log.roll.jitter.ms must be at least 0", "log.roll.jitter.ms")
+    flush = check.after.integer(_FLUSH)
+    if _FLUSH in check.changed and flush is not None and flush < 0:
+        check.warnings.append(
+            f"{_FLUSH}: brokers take a value below 0, and then neither describe nor alter a topic without a flush.ms "
+            "of its own; remove it to leave flushing to the operating system"
+        )
 
 
 def _cleaner(check: _Check) -> None:

@@ -6,6 +6,7 @@ A difference that none of these explains is a failure. So is, in a long run, one
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,8 @@ class Altered:
     ours: int
     their_data: bytes | None
     our_data: bytes | None
+    brokers: Tree
+    """The znodes of the broker and of the default of all, before the request and the same on both sides."""
 
     @property
     def quotas(self) -> bool:
@@ -242,6 +245,24 @@ def _foreign_config(altered: Altered) -> bool:
     return any(key not in words.TOPIC_KEYS or value == "planted" for key, value in left if key not in touched)
 
 
+def _never_flushed(altered: Altered) -> bool:
+    """No broker can read what the topic's flush.ms comes to, and the ops leave that to the broker."""
+    own = ((config_of(altered.before) or {}).keys() - altered.removes) | altered.sets.keys()
+    return altered.topic and "flush.ms" not in own and flush_below_zero(altered.brokers)
+
+
+def flush_below_zero(tree: Tree) -> bool:
+    """Say whether a broker has a time between flushes that it takes and no topic can have."""
+    stored = (config_of(tree.get(path)) or {} for path in BROKERS)
+    value = next((config[_FLUSH] for config in stored if _FLUSH in config), "")
+    return re.fullmatch(r"\s*-0*[1-9][0-9]*\s*", value) is not None
+
+
+BROKERS: Final = ("brokers/0", "brokers/<default>")
+"""Where the broker's dynamic configs are, the level that counts first."""
+_FLUSH: Final = "log.flush.interval.ms"
+
+
 def _replicas(altered: Altered) -> bool:
     return altered.topic and any(
         value in {"0:0, 1:0", "*,", "0:2147483648"} for key, value in altered.given if "throttled" in key
@@ -270,6 +291,7 @@ def _secret_as_default(altered: Altered) -> bool:
 
 
 _REFUSED: Final = _codes((0, 42))
+NEVER_FLUSHED: Final = "`log.flush.interval.ms` below 0 on a broker"
 
 CODES: Final = (
     Difference("same entity twice in a request", lambda altered: altered.quotas and altered.repeated,
@@ -308,6 +330,7 @@ CODES: Final = (
     Difference("a stored value that is none of its key", lambda altered: _wrong(altered) and _bad_quota(altered),
                _codes((-1, 42))),
     Difference("foreign or bad entries stored on a topic", _foreign_config, _codes((40, 0))),
+    Difference(NEVER_FLUSHED, _never_flushed, _codes((40, 0))),
 )  # fmt: skip
 """Where the error codes differ. The state is then that of the side that refused."""
 
@@ -368,6 +391,6 @@ UNSOUND: Final = "names `.` and `..`, lone surrogates, NUL"
 ROWS: Final = frozenset(
     {difference.row for difference in CODES + STORED}
     | {EMPTIED, WITHOUT_EFFECT, OTHER_BROKERS, OTHER_RESOURCES, BAD_ON_TOPIC, UNPARSABLE, NO_NUMBER, NOT_FINITE}
-    | {INCOMPLETE, IMPOSSIBLE, UNSOUND}
+    | {INCOMPLETE, IMPOSSIBLE, UNSOUND, NEVER_FLUSHED}
 )
 """All rows that explain a difference."""

@@ -42,7 +42,11 @@ def sequence(seed: int, number: int) -> Sequence:
         quotas = _Quotas(dice)
         return Sequence(seed, number, quotas.start(planted=planted), tuple(quotas.step() for _ in range(STEPS)))
     configs = _Configs(dice, brokers=0.2 if kind == "topics" else 0.85 if kind == "brokers" else 0.5)
-    return Sequence(seed, number, configs.start(planted=planted), tuple(configs.step() for _ in range(STEPS)))
+    start = configs.start(planted=planted)
+    if planted and number // len(_KINDS) % 2:
+        # No topic can have it, so that little else of a topic is seen: not in every sequence.
+        start["brokers/0"] = _encoded({"log.flush.interval.ms": "-2"})
+    return Sequence(seed, number, start, tuple(configs.step() for _ in range(STEPS)))
 
 
 def _encoded(config: dict[str, str]) -> bytes:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.interop.differential import allowed, answers
-from tests.interop.differential.allowed import CODES, STORED, Altered, Difference, poisoned, unsound
+from tests.interop.differential.allowed import CODES, STORED, Altered, Difference, flush_below_zero, poisoned, unsound
 from tests.interop.differential.steps import Method
-from tests.interop.differential.stored import emptied, same
+from tests.interop.differential.stored import config_of, emptied, same
 
 if TYPE_CHECKING:
     from tests.interop.differential.steps import Body, Step, Tree
@@ -92,8 +92,14 @@ def _describe_code(verdict: Verdict, part: dict[str, Any], codes: tuple[int, int
         verdict.met[allowed.OTHER_RESOURCES] += 1
     elif kind == 2 and codes == (-1, 0) and b'"planted"' in (tree.get(f"topics/{name}") or b""):
         verdict.met[allowed.BAD_ON_TOPIC] += 1
+    elif kind == 2 and codes == (-1, 0) and _is_flushed_by_broker(f"topics/{name}", tree):
+        verdict.met[allowed.NEVER_FLUSHED] += 1
     else:
         verdict.unexplained.append(f"{kind} {name!r}: {theirs} | {ours}")
+
+
+def _is_flushed_by_broker(path: str, tree: Tree) -> bool:
+    return "flush.ms" not in (config_of(tree.get(path)) or {}) and flush_below_zero(tree)
 
 
 def _quotas(verdict: Verdict, step: Step, theirs: Body, ours: Body, tree: Tree) -> None:

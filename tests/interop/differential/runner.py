@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.interop.differential import answers
-from tests.interop.differential.allowed import Altered
+from tests.interop.differential.allowed import BROKERS, Altered
 from tests.interop.differential.generator import paths_of, sequence
 from tests.interop.differential.judge import Verdict, judge_alter, judge_describe, judge_notifications
 from tests.interop.differential.sides import describe_broker
@@ -163,7 +163,7 @@ class Runner:
             return Played(theirs, ours, judge_describe(step, theirs, ours, self._kafka.znodes.walk()))
         paths = paths_of(step)
         known = {path for path in paths if path is not None}
-        before = self._kafka.znodes.read(known)
+        before = self._kafka.znodes.read(known | set(BROKERS))
         theirs, ours = await self._ask(step)
         their_news, our_news = self._kafka.znodes.news(), self._confplane.znodes.news()
         their_data, our_data = self._kafka.znodes.read(known), self._confplane.znodes.read(known)
@@ -179,6 +179,7 @@ class Runner:
                 ours=our_code,
                 their_data=their_data.get(path or ""),
                 our_data=our_data.get(path or ""),
+                brokers={each: before.get(each) for each in BROKERS},
             )
             for part, path, their_code, our_code in zip(
                 answers.parts(step),

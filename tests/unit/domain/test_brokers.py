@@ -267,6 +267,12 @@ def test_contradictions_that_may_not_be_any() -> None:
         broker({"log.local.retention.ms": "6", "log.retention.ms": "5"})
 
 
+def test_a_time_between_flushes_that_no_topic_can_have() -> None:
+    (warning,) = broker({"log.flush.interval.ms": "-2"}, static={})
+    assert "neither describe nor alter a topic" in warning
+    assert broker({"log.flush.interval.ms": "0"}, static={}) == []
+
+
 def test_nothing_changed_nothing_to_say() -> None:
     broken = {"log.retention.ms": "0", "num.io.threads": "0"}
     assert broker(broken, broken, static={}) == [

@@ -1,7 +1,8 @@
 """Kafka's definitions of configs: type, default, valid values, scope; and the check of a string against them.
 
 The data are those of Kafka's own classes: ``python -m tests.catalog.generate`` writes them, and a test compares.
-Internal configs are there and marked. The sentences that describe them are ours; a config without one has a link.
+Internal configs are there and marked. The sentences that describe configs are ours; every config has a link to
+Kafka's own documentation as well.
 
 Source: clients/src/main/java/org/apache/kafka/common/config/ConfigDef.java (``parseType`` and the validators).
 """
@@ -157,7 +158,7 @@ def find(name: str) -> tuple[ConfigDef, ...]:
 
 
 def description(kind: Kind, name: str) -> str | None:
-    """Return our sentence on a config: every topic config and every dynamic broker and client config has one."""
+    """Return our sentence on a config: every topic and broker config and every dynamic client config has one."""
     return _descriptions()[kind].get(name)
 
 

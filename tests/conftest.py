@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import servers
+from tests.support import servers, zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     shared = sorted(name for name, count in Counter(item.nodeid for item in items).items() if count > 1)
     if shared:
         raise pytest.UsageError(f"Tests share an id: {', '.join(shared)}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forks() -> Iterator[None]:
+    """Confplane's services and commands are forks of one process, but for those that a test wants as shipped."""
+    with zygote.used():
+        yield
 
 
 @pytest.fixture(scope="session")

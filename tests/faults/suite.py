@@ -14,11 +14,11 @@ from tests.faults.collect import NotQuietError, collect, until_quiet
 from tests.faults.faults import LONGEST_S, Chooser, start_again
 from tests.faults.history import Recorder, Violation, save_run
 from tests.faults.report import Report
-from tests.faults.topology import SERVE, Topology, answer
+from tests.faults.topology import Topology, answer
 from tests.faults.workload import CLIENTS, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.faults.faults import Fault
@@ -39,7 +39,6 @@ class Plan:
         seed: Of all that is chosen.
         rounds: Faults that must strike.
         directory: Everything is below it; must not be there, or be empty.
-        serve: The command of a Confplane process.
         clients: How many.
         pause_s: Between two requests of a client, on average.
         gap_s: Between the begin of a fault and the choice of the next, at most.
@@ -50,7 +49,6 @@ class Plan:
     seed: int
     rounds: int
     directory: Path
-    serve: Sequence[str] = SERVE
     clients: int = CLIENTS
     pause_s: float = 1.0
     gap_s: float = 2.0
@@ -97,7 +95,7 @@ async def run(
     history = plan.directory / "history.jsonl"
     report = Report(seeds=[plan.seed])
     tell("starting", 0)
-    async with Topology(plan.directory, serve=plan.serve, disk_full=plan.disk_full) as topology:
+    async with Topology(plan.directory, disk_full=plan.disk_full) as topology:
         baseline = await _baseline(topology)
         with history.open("w", encoding="utf-8") as file:
             recorder = Recorder(file)

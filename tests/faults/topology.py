@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -43,9 +42,6 @@ TOPICS: Final = ("t0", "t1", "t2", "t3", "t4", "t5", "odd.name_with-all.3")
 EXTRA_CLIENT_CONFIGS: Final = ("batch.size", "linger.ms")
 
 _DISK_BYTES: Final = 4 * 1024**3
-
-SERVE: Final = (sys.executable, "-m", "tests.support.stepping", "serve")
-"""Confplane with the seams by which it can be stopped at a step."""
 
 CONSTANTS: Final[dict[str, float]] = {
     # Shorter waits, so that more happens within a round. None of them is one that safety rests on.
@@ -103,7 +99,6 @@ class Topology:
 
     Args:
         directory: Everything of it is below, logs too.
-        serve: The command of a Confplane process.
         constants: What is set otherwise in those processes, ``module.NAME`` -> value.
         disk_full: Postgres has a file system of its own, in memory, that can be made full. Needs root's right to mount.
     """
@@ -112,7 +107,6 @@ class Topology:
         self,
         directory: Path,
         *,
-        serve: Sequence[str] = SERVE,
         constants: dict[str, float] | None = None,
         disk_full: bool = False,
     ) -> None:
@@ -122,7 +116,6 @@ class Topology:
         self.postgres = Postgres(directory / "postgres", port=stable_ports(1)[0], durable=False)
         self.replicas: list[Replica] = []
         self.token = ""
-        self._serve = serve
         self._constants = CONSTANTS if constants is None else constants
         self._stack = AsyncExitStack()
         self._zk: KazooClient | None = None
@@ -180,7 +173,8 @@ class Topology:
                 STEP_FILE_VARIABLE: str(step),
                 "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(DEADLINE_MS),
             },
-            command=self._serve,
+            module="tests.support.stepping",  # has the seams by which it can be stopped at a step
+            shipped=number == 0,
             port=port,
         )
         return Replica(number, service, lines, to_postgres, step)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from app.cli.compact import seconds
 from app.domain.entities import Entity
-from tests.support.processes import ROOT
+from tests.support import commands
 from tests.support.stores import kafka_writes
 
 if TYPE_CHECKING:
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
 
     from app.client import ConfplaneClient
     from tests.support import servers
+    from tests.support.commands import Said
 
 EMPTY = b'{"version":1,"config":{}}'
 
@@ -38,17 +37,8 @@ def compact(module_chroot: str, module_database: servers.Database, tmp_path: Pat
         "PATH": "/usr/bin:/bin",
     }
 
-    async def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "app", "compact", "--cluster", "default", *arguments],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+    async def run(*arguments: str) -> Said:
+        return await asyncio.to_thread(commands.run, ["compact", "--cluster", "default", *arguments], environment)
 
     return run
 
@@ -80,17 +70,17 @@ async def test_what_is_empty_and_old_goes_with_its_trail(
     kafka_writes(zk, f"topics/{user}", EMPTY)
 
     shown = await compact("--older-than", "0s")
-    assert shown.returncode == 0, shown.stderr
-    assert "Nothing was removed" in shown.stdout
-    assert f"{pair.id} and user={user}: can be removed" in shown.stdout
+    assert shown.code == 0, shown.err
+    assert "Nothing was removed" in shown.out
+    assert f"{pair.id} and user={user}: can be removed" in shown.out
     assert zk.exists(f"/config/users/{user}/clients/a")
 
     young = await compact("--apply")
-    assert "0 empty znodes removed" in young.stdout, young.stdout + young.stderr
+    assert "0 empty znodes removed" in young.out, young.out + young.err
 
     version = zk.exists(f"/config/users/{user}/clients/a").version
     done = await compact("--older-than", "0s", "--apply")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert zk.exists(f"/config/users/{user}") is None
     assert zk.exists(f"/config/users/{keeper}/clients/a") is None
     assert zk.exists(f"/config/users/{keeper}/clients/b")
@@ -126,8 +116,8 @@ async def test_nothing_goes_from_a_frozen_cluster(client: ConfplaneClient, zk: K
     zk.set("/confplane/freeze", b'{"version":1,"reason":"upgrade","principal":"User:olga","since":1}')
     try:
         refused = await compact("--older-than", "0s", "--apply")
-        assert refused.returncode == 1
-        assert "frozen" in refused.stderr
+        assert refused.code == 1
+        assert "frozen" in refused.err
         assert zk.exists(f"/config/users/{user}")
     finally:
         zk.set("/confplane/freeze", data)
@@ -139,7 +129,7 @@ async def test_nothing_goes_from_a_frozen_cluster(client: ConfplaneClient, zk: K
 @pytest.mark.parametrize("age", ["", "1", "h", "-1h", "1w", "1.5h", "1h "])
 async def test_an_age_that_is_none_is_refused(compact: Any, age: str) -> None:
     assert seconds(age) is None
-    assert (await compact("--older-than", age)).returncode == 2
+    assert (await compact("--older-than", age)).code == 2
 
 
 def test_ages() -> None:

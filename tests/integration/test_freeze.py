@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
 import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,8 @@ import pytest_asyncio
 from app.client import ProblemError
 from app.devstack.process import free_port
 from app.domain.entities import Entity
-from tests.support.service import ROOT, Service
+from tests.support import commands
+from tests.support.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -48,18 +47,9 @@ async def clients(pair: tuple[Service, Service]) -> AsyncIterator[list[Confplane
 
 async def cli(service: Service, *arguments: str, **environment: str) -> tuple[int, str]:
     """Run the command on the service's own settings; return its exit code and all that it said."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "app", *arguments],
-        cwd=ROOT,
-        env=service._environment | {"LOGNAME": "olga"} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    known = service._environment | {"LOGNAME": "olga"} | environment
+    said = await asyncio.to_thread(commands.run, arguments, known)
+    return said.code, said.out + said.err
 
 
 async def freeze(service: Service, reason: str = REASON) -> int:

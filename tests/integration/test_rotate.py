@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from tests.support import commands
 from tests.support.processes import ROOT, program
 from tests.support.service import Service
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.support.commands import Said
     from tests.support.servers import Database
 
 FAST: Final = EncoderParameters(iterations=1024)
@@ -76,18 +78,9 @@ class Brokers:
         service = Service(self.directory / "settings", connect=self.chroot, dsn=self.dsn, cluster=cluster)
         return service._environment | {"LOGNAME": "olga"}
 
-    def rotate(self, *options: str) -> tuple[int, str, str]:
+    def rotate(self, *options: str) -> Said:
         """Run it; return its exit code, its output and its errors."""
-        done = subprocess.run(
-            [sys.executable, "-m", "app", "secrets", "rotate", "--cluster", "default", *options],
-            cwd=ROOT,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
+        return commands.run(["secrets", "rotate", "--cluster", "default", *options], self.environment())
 
 
 @pytest.fixture
@@ -277,14 +270,8 @@ def test_a_frozen_cluster_stops_it_and_a_thaw_lets_it_go_on(brokers: Brokers) ->
     for broker in (1, 2):
         brokers.put(broker, {KEY: OLD.encode("x")})
     for word in ("freeze", "thaw"):
-        subprocess.run(
-            [sys.executable, "-m", "app", word, "--cluster", "default", "--reason", "quiet, please"],
-            cwd=ROOT,
-            env=brokers.environment(),
-            check=True,
-            timeout=300,
-            stdout=subprocess.DEVNULL,
-        )
+        done = commands.run([word, "--cluster", "default", "--reason", "quiet, please"], brokers.environment())
+        assert done.code == 0, done.err
         code, said, errors = brokers.rotate("--all")
         if word == "freeze":
             assert code == 1

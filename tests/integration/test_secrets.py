@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -12,7 +10,7 @@ import pytest
 
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from tests.catalog.passwords.generate import read
-from tests.support.processes import ROOT
+from tests.support import commands
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -221,17 +219,9 @@ def test_a_file_that_can_t_be_used_stops_every_command_with_one_line(
     service = Service(
         tmp_path / "service", connect="127.0.0.1:1", dsn="postgresql://u:p@127.0.0.1:1/d", cluster=cluster
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "app", *command],
-        cwd=ROOT,
-        env=service._environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == [
+    said = commands.run(command, service._environment)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.splitlines() == [
         "The settings are not valid:",
         f"  clusters.default.{setting}: {file} {problem}",
     ]

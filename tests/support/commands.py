@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+import tempfile
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from tests.support.service import ROOT, Service
+from tests.support import zygote
+from tests.support.service import Service
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -27,16 +28,30 @@ class Commands:
         service = Service(directory / "settings", connect=connect, dsn=dsn, cluster=cluster)
         self.environment = service._environment | {"LOGNAME": "olga", "COLUMNS": "200"}
 
-    def run(self, *arguments: str) -> Said:
+    def run(self, *arguments: str, shipped: bool = False) -> Said:
         """Run one to its end."""
-        done = subprocess.run(
-            [sys.executable, "-m", "app", *arguments, "--cluster", "default"],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return Said(done.returncode, done.stdout, done.stderr)
+        return run([*arguments, "--cluster", "default"], self.environment, shipped=shipped)
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str], *, shipped: bool = False) -> Said:
+    """Run ``confplane`` to its end, which comes within three minutes.
+
+    Args:
+        arguments: The subcommand and its options.
+        environment: All of it.
+        shipped: Start it as a user would, and not from the process that has imported it already.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = zygote.start("app", arguments, environment=environment, stdout=out, stderr=err, shipped=shipped)
+        try:
+            code = process.wait(180)
+        finally:
+            process.kill()
+        said = Said(code, *(_text(file) for file in (out, err)))
+    assert "Traceback" not in said.err, said.err
+    return said
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()

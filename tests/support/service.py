@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,15 +16,27 @@ import httpx
 
 from app.client import ConfplaneClient
 from app.devstack.process import free_port
+from tests.support import zygote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 
 
 class Service:
-    """One ``confplane serve`` process."""
+    """One ``confplane serve`` process.
+
+    Args:
+        directory: Where its log and its token are.
+        connect: ZooKeeper's connect string.
+        dsn: Of the service's role.
+        cluster: Settings of the cluster, which is named ``default``.
+        settings: More variables of its environment.
+        module: The program, run with ``serve`` as its argument.
+        shipped: Start it as a user would, and not from the process that has imported it already.
+        port: A free one when None.
+    """
 
     def __init__(
         self,
@@ -36,7 +47,7 @@ class Service:
         cluster: dict[str, Any] | None = None,
         settings: dict[str, str] | None = None,
         module: str = "app",
-        command: Sequence[str] | None = None,
+        shipped: bool = False,
         port: int | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -56,8 +67,9 @@ class Service:
             "CONFPLANE_HTTP__DRAIN_MS": "0",
             **(settings or {}),
         }
-        self._command = [sys.executable, "-m", module, "serve"] if command is None else list(command)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._module = module
+        self._shipped = shipped
+        self._process: zygote.Process | None = None
 
     @property
     def pid(self) -> int:
@@ -72,7 +84,9 @@ class Service:
     def start(self, *, wait_ready: bool = True) -> None:
         """Start, and wait until it is ready."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
+            self._process = zygote.start(
+                self._module, ["serve"], environment=self._environment, stdout=log, stderr=log, shipped=self._shipped
+            )
         if wait_ready:
             self.wait_ready()
 

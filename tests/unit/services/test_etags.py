@@ -10,16 +10,23 @@ from app.api import patterns
 from app.domain.errors import PreconditionFailedError, WriteOutcome
 from app.services.etags import Precondition, etag_of
 
-CONTENT = st.dictionaries(
-    st.text("abc._=\n'\"", min_size=1, max_size=4), st.text(max_size=6) | st.integers() | st.floats(0, 1e9), max_size=4
-).map(lambda content: dict(sorted(content.items())))
+
+def contents(letters: str) -> st.SearchStrategy[dict[str, object]]:
+    """What an entity may hold, its keys made of these letters."""
+    values = st.text(max_size=6) | st.integers() | st.floats(0, 1e9)
+    return st.dictionaries(st.text(letters, min_size=1, max_size=4), values, max_size=4).map(
+        lambda content: dict(sorted(content.items()))
+    )
 
 
-@given(CONTENT, CONTENT)
+CONTENT = contents("abc._=\n'\"")
+PLAIN = contents("abc._'\"")
+
+
+@given(PLAIN, PLAIN)
 def test_contents_and_etags_are_equal_together(one: dict[str, str], other: dict[str, str]) -> None:
     # Numbers that are equal are shown alike, but come from one decoder, which never gives 1 and 1.0 for one thing.
     assume(repr(one) == repr(other) or one != other)
-    assume(not any("\n" in key or "=" in key for key in (*one, *other)))
     assert (etag_of(one) == etag_of(other)) is (one == other)
 
 

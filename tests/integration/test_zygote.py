@@ -1,0 +1,114 @@
+"""What the tests start by a fork is what a user starts: the same words, exit codes and signals, and no shared chance."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.support import commands, zygote
+from tests.support.processes import program, wait_gone
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from tests.support.servers import Database
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks end with their parent on Linux alone")
+
+# Each ends without a change, so that it can be run twice.
+COMMANDS = (
+    ("--version",),
+    ("migrate",),
+    ("thaw", "--cluster", "default", "--reason", "none"),
+    ("freeze", "--cluster", "elsewhere", "--reason", "none"),
+    ("compact", "--cluster", "default"),
+    ("export", "--cluster", "default", "--broker", "1"),
+    ("import", "kip5", "--cluster", "default"),
+    ("layout", "--help"),
+    ("upgrade-keys", "--cluster", "default"),
+    ("secrets", "rotate", "--cluster", "default", "--broker", "1"),
+    ("rollups", "show", "quotas", "--cluster", "default"),
+)
+# timeit is a module of Python that runs what it is given.
+ONCE = ("--number=1", "--repeat=1")
+STARTS_AND_WAITS = f"""
+import os, psutil, time
+from tests.support import zygote
+with zygote.used(), open(os.devnull, "wb") as none:
+    process = zygote.start(
+        "timeit", [*{ONCE}, "import time; time.sleep(600)"], environment=os.environ, stdout=none, stderr=none
+    )
+    print("started", *(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path, chroot: str, migrated: Database) -> Service:
+    """One that is not started."""
+    settings = {"CONFPLANE_POSTGRES__MIGRATION_DSN": migrated.owner_dsn, "COLUMNS": "200"}
+    return Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings)
+
+
+def test_every_command_says_what_it_says_as_shipped(service: Service, raw_zk: KazooClient) -> None:
+    raw_zk.ensure_path("/config/changes")
+    for arguments in COMMANDS:
+        forked, shipped = (commands.run(arguments, service._environment, shipped=each) for each in (False, True))
+        assert forked == shipped, arguments
+        assert forked.out or forked.err, arguments
+
+
+def test_a_service_ends_as_one_that_was_shipped(service: Service) -> None:
+    for shipped in (False, True):
+        service._shipped = shipped
+        service.start()
+        assert service.stop() == -signal.SIGTERM
+        service.start()
+        os.kill(service.pid, signal.SIGSTOP)
+        assert service.running
+        assert service.stop(kill=True) == -signal.SIGKILL
+
+
+def evaluated(tmp_path: Path, expression: str, **environment: str) -> str:
+    """Evaluate an expression in a fork and return its text."""
+    code = f"import os, random, secrets, sys, uuid_utils; sys.stdout.write(str({expression}) + chr(10))"
+    with (tmp_path / "out").open("w+b") as out:
+        process = zygote.start("timeit", [*ONCE, code], environment=environment, stdout=out, stderr=out)
+        assert process.wait(60) == 0
+        out.seek(0)
+        return out.read().decode().splitlines()[0]
+
+
+def test_a_fork_has_the_environment_that_it_was_given_and_no_files_of_others(tmp_path: Path, service: Service) -> None:
+    known = {name: value for name, value in os.environ.items() if name.startswith(zygote._AT_START)}
+    with service:  # whose own files are open meanwhile
+        assert evaluated(tmp_path, "sorted(os.environ)", A="b", **known) == str(sorted(["A", *known]))
+        # The last is that of the listing itself.
+        assert evaluated(tmp_path, "sorted(os.listdir('/proc/self/fd'))", **known) == str(["0", "1", "2", "3"])
+
+
+@pytest.mark.parametrize("source", ["uuid_utils.uuid7().bytes[9:]", "random.random()", "secrets.token_hex()"])
+def test_forks_share_no_chance(tmp_path: Path, source: str) -> None:
+    known = {name: value for name, value in os.environ.items() if name.startswith(zygote._AT_START)}
+    assert len({evaluated(tmp_path, source, **known) for _ in range(5)}) == 5
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "interrupted"])
+def test_nothing_outlives_whoever_started_it(*, killed: bool) -> None:
+    with program(["-c", STARTS_AND_WAITS]) as running:
+        started = [psutil.Process(int(pid)) for pid in running.read_until("started").split()[1:]]
+        assert len(started) == 2  # the zygote and its fork
+        if killed:
+            running.process.kill()
+        else:
+            os.killpg(running.process.pid, signal.SIGINT)
+        running.process.wait(60)
+        wait_gone(started)

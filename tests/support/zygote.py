@@ -1,0 +1,292 @@
+"""A process that has imported Confplane already and forks for each program of it that tests start.
+
+Starting Python and importing Confplane takes about two seconds of processor time, a fork some milliseconds. What runs
+is the same: ``python -m <module> <arguments>`` with an environment of its own. :func:`start` forks where it can; tests
+of the start itself ask for the program as shipped. Nothing outlives the process that runs the tests: the kernel ends
+the forked when the zygote ends, and the zygote ends when nobody holds the other end of its socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ROOT: Final = Path(__file__).parents[2]
+_IMPORTED: Final = (
+    "app.cli.commands",
+    "app.wiring",
+    "app.audit.migrate",
+    *(f"app.cli.{name}" for name in ("compact", "export", "freeze", "import_kip5", "layout", "migrate")),
+    *(f"app.cli.{name}" for name in ("secrets", "show_rollup", "upgrade_keys")),
+    # What uvicorn and psycopg import when they start.
+    *("httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop", "uvicorn.protocols.http.httptools_impl"),
+    "psycopg_binary",
+)
+_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
+"""Variables that begin so are read when Python starts, too early for a fork."""
+_HARMLESS: Final = {"PYTHONPATH"}
+_PR_SET_PDEATHSIG: Final = 1
+_MESSAGE_BYTES: Final = 1 << 20
+
+
+class Process(Protocol):
+    """What a started program offers: a part of :class:`subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def start(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    shipped: bool = False,
+) -> Process:
+    """Run ``python -m module arguments`` in the root of the checkout; ``shipped`` starts a Python of its own for it."""
+    zygote = None if shipped or _differs(environment) else _current
+    if zygote is None:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
+    return zygote.start([module, *arguments], environment, stdout, stderr)
+
+
+def _differs(environment: Mapping[str, str]) -> bool:
+    names = {name for name in (*environment, *os.environ) if name.startswith(_AT_START)} - _HARMLESS
+    return any(environment.get(name) != os.environ.get(name) for name in names)
+
+
+class Forked:
+    """A program that the zygote forked for; used as if it were a :class:`subprocess.Popen`."""
+
+    def __init__(self, arguments: Sequence[str], report: int) -> None:
+        self._arguments = list(arguments)
+        self._report = report
+        self._lock = threading.Lock()
+        self.returncode: int | None = None
+        self.pid = self._read()
+
+    def _read(self) -> int:
+        number = os.read(self._report, 4)
+        if not number:
+            raise RuntimeError(f"The zygote ended before {self._arguments} did")
+        return int.from_bytes(number, "little", signed=True)
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        with self._lock:
+            if self.returncode is None and select.select([self._report], [], [], 0)[0]:
+                self.returncode = self._read()
+                os.close(self._report)
+            return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It runs on.
+        """
+        while (code := self.poll()) is None:
+            with contextlib.suppress(OSError, ValueError):  # another thread's poll has closed it
+                if not select.select([self._report], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(self._arguments, timeout or 0)
+        return code
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send a signal to it, unless it ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Zygote:
+    """This process's zygote, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+    ) -> Forked:
+        """Fork for one program."""
+        reading, writing = os.pipe()
+        try:
+            message = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
+            socket.send_fds(self._connected(), [message], [stdout.fileno(), stderr.fileno(), writing])
+        finally:
+            os.close(writing)
+        return Forked(arguments, reading)
+
+    def _connected(self) -> socket.socket:
+        with self._lock:
+            if self._socket is None:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
+                with theirs:
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-m", "tests.support.zygote", str(theirs.fileno())],
+                        cwd=ROOT,
+                        stdin=subprocess.DEVNULL,
+                        pass_fds=[theirs.fileno()],
+                    )
+                self._socket = ours
+            return self._socket
+
+    def stop(self) -> None:
+        """End it, and with it all that it forked for."""
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            self._process.wait()
+
+
+_current: Zygote | None = None
+
+
+@contextlib.contextmanager
+def used() -> Iterator[None]:
+    """Fork for what is started within the block, where the system lets children end with their parent."""
+    global _current  # noqa: PLW0603 - one for the process that runs the tests
+    if sys.platform != "linux":
+        yield
+        return
+    _current = Zygote()
+    try:
+        yield
+    finally:
+        _current.stop()
+        _current = None
+
+
+class _Job:
+    """A program to be run in this process, which was forked for it."""
+
+    def __init__(self, message: bytes, stdout: int, stderr: int, parent: int) -> None:
+        self._message = json.loads(message)
+        self._outputs = (stdout, stderr)
+        self._parent = parent
+
+    def run(self) -> None:
+        """Become the program."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self._parent:
+            os._exit(1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, file in enumerate(self._outputs, 1):
+            os.dup2(file, number)
+            os.close(file)
+        os.environ.clear()
+        os.environ.update(self._message["environment"])
+        module, *arguments = self._message["arguments"]
+        sys.argv = [module, *arguments]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+class _Server:
+    """The zygote's own part: forks, and reports how each fork ended."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ)
+
+    def run(self) -> _Job | None:
+        """Serve until nobody holds the other end; returns in each fork as well, with what that one is to do."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._channel:
+                    message, files, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES, 3)
+                    if not message:
+                        return None
+                    job = self._fork(message, *files)
+                    if job is not None:
+                        return job
+                else:
+                    self._ended(key.fd, *key.data)
+
+    def _fork(self, message: bytes, stdout: int, stderr: int, report: int) -> _Job | None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            for key in list(self._selector.get_map().values()):
+                if key.fileobj is not self._channel:
+                    os.close(key.fd)
+                    os.close(key.data[1])
+            self._selector.close()
+            self._channel.close()
+            os.close(report)
+            return _Job(message, stdout, stderr, parent)
+        os.close(stdout)
+        os.close(stderr)
+        _report(report, pid)
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, report))
+        return None
+
+    def _ended(self, handle: int, pid: int, report: int) -> None:
+        self._selector.unregister(handle)
+        os.close(handle)
+        _, status = os.waitpid(pid, 0)
+        _report(report, os.waitstatus_to_exitcode(status))
+        os.close(report)
+
+
+def _report(file: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+        os.write(file, number.to_bytes(4, "little", signed=True))
+
+
+def _serve(channel: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs, and for those who run the tests
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    if threading.active_count() > 1:
+        raise RuntimeError(f"A fork would lose threads: {threading.enumerate()}")
+    gc.collect()
+    gc.freeze()
+    job = _Server(channel).run()
+    if job is not None:
+        job.run()
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))

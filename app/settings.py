@@ -222,6 +222,21 @@ class HttpSettings(_Group):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65_535)
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
+    max_head_bytes: int = Field(default=65_536, ge=4_096, le=65_536, description="Of a request's line and headers")
+    head_timeout_ms: int = Field(default=10_000, ge=100, le=60_000, description="Until a request's head is complete")
+    idle_timeout_ms: int = Field(
+        default=75_000,
+        ge=1_000,
+        le=3_600_000,
+        description="How long a connection is kept between requests. Longer than the proxies in front keep theirs:"
+        " whoever closes it must not be the one that is sent to",
+    )
+    max_connections: int = Field(
+        default=12_000,
+        ge=16,
+        le=60_000,
+        description="Open connections; above, those without a complete head are closed first",
+    )
     request_deadline_ms: int = Field(default=10_000, ge=100, le=300_000)
     drain_ms: int = Field(
         default=2_000,

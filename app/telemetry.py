@@ -58,6 +58,9 @@ METRICS: Final[dict[str, Metric]] = {
     "authentications_failed": Metric(
         _C, "Requests refused for their Authorization: missing, invalid or repeated", ("reason",)
     ),
+    "http_connections": Metric(_G, "Open connections, by what they wait for", ("state",)),
+    "http_connections_limit": Metric(_G, "The most connections that are served"),
+    "http_connections_closed": Metric(_C, "Connections that the listener closed, and why", ("reason",)),
     # changes
     "alter_results": Metric(
         _C,

@@ -17,6 +17,7 @@ from app import listener, properties
 from app.api.app import create_api, specification
 from app.api.context import Services
 from app.api.entries import Entries
+from app.api.refusals import Refusals
 from app.api.traffic import Traffic
 from app.audit import (
     Database,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
     from app.domain.entities import Entity
     from app.domain.facets import Facet
+    from app.listener import Connections
     from app.services.figures import Measured
     from app.services.redaction import Redact
 
@@ -155,11 +157,11 @@ def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
     return RotateService(parts.alter, configs, KafkaRotator(keyring, encoded=is_password))
 
 
-def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
+def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, Refusals, Readiness]:
     """Build the service. Its stores start with the application's lifespan, and need not be up by then.
 
     Returns:
-        The application, and what is to be told when it is going to stop.
+        The application, what answers where nothing became a request, and what is to be told when it is going to stop.
     """
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
@@ -192,7 +194,15 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
     describe = DescribeService(registrations)
     readiness = Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders.values()))
     traffic = Traffic()
-    measured: list[Measured] = [readiness, traffic, parts.alter, idempotency, *parts.stores.values(), *reconcilers]
+    measured: list[Measured] = [
+        readiness,
+        traffic,
+        connections,
+        parts.alter,
+        idempotency,
+        *parts.stores.values(),
+        *reconcilers,
+    ]
     measured += [*recorders.values(), parts.database, parts.audit, registrations]
     api = create_api(
         Services(
@@ -214,7 +224,7 @@ def create_app(settings: Settings) -> tuple[ASGIApp, Readiness]:
         traffic=traffic,
         lifespan=lifespan,
     )
-    return api, readiness
+    return api, Refusals(traffic), readiness
 
 
 def _named(settings: Settings, name: str) -> ClusterSettings:
@@ -305,8 +315,9 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
-    app, readiness = create_app(settings)
-    listener.serve(app, settings.http, readiness)
+    connections = listener.make_connections(settings.http)
+    app, refuse, readiness = create_app(settings, connections)
+    listener.serve(app, settings.http, connections=connections, refuse=refuse, readiness=readiness)
 
 
 def openapi_yaml() -> str:

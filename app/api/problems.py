@@ -48,6 +48,8 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.InvalidRequestError: Row(400, "invalid-request", "Invalid request"),
     errors.InvalidEntityIdError: Row(400, "invalid-entity-id", "Not the spelling of an entity id"),
     errors.BodyTooLargeError: Row(413, "too-large", "Too large"),
+    errors.HeadTooLargeError: Row(431, "head-too-large", "The request's head is too large"),
+    errors.TargetTooLongError: Row(414, "target-too-long", "The URL is too long"),
     errors.LayoutUndecidedError: Row(409, "layout-undecided", "The layout of client configs is not chosen"),
     errors.IdempotencyUnsupportedError: Row(400, "idempotency-unsupported", "Idempotency-Key is not supported"),
     errors.IdempotencyKeyReusedError: Row(422, "idempotency-key-reused", "The Idempotency-Key is of another request"),
@@ -73,6 +75,8 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.ThrottledError: Row(429, "throttled", "Too many changes"),
     errors.NotAttemptedError: Row(409, "not-attempted", "Not attempted"),
     errors.UnavailableError: Row(503, "unavailable", "A store is not available"),
+    errors.TooManyConnectionsError: Row(503, "too-many-connections", "Too many connections"),
+    errors.RequestTimeoutError: Row(408, "request-timeout", "The request did not arrive in time"),
     errors.OutcomeUnknownError: Row(504, "outcome-unknown", "The outcome is unknown"),
 }
 

@@ -6,6 +6,8 @@
     ├── InvalidRequestError            42  malformed, or a value that its definition refuses
     │   ├── InvalidEntityIdError       42  an id in a URL that is not its entity's one spelling
     │   ├── BodyTooLargeError          42  a request above the limits of size
+    │   ├── HeadTooLargeError          42  headers or trailers above the limit of size
+    │   ├── TargetTooLongError         42  a URL above the limit of a head's size
     │   ├── LayoutUndecidedError       42  client configs on a cluster with brokers and no chosen layout
     │   ├── IdempotencyUnsupportedError 42 an Idempotency-Key where it has no meaning, refused rather than ignored
     │   ├── IdempotencyKeyReusedError  42  the Idempotency-Key of another request
@@ -31,6 +33,8 @@
     ├── ThrottledError                 89  too many notifications are waiting for the brokers
     ├── NotAttemptedError              55  an entry of an atomic batch in which another failed
     ├── UnavailableError               13  ZooKeeper or Postgres is away, or not caught up
+    │   └── TooManyConnectionsError    13  all connections of the process are in use
+    ├── RequestTimeoutError             7  a request that did not arrive in time; nothing was applied
     └── OutcomeUnknownError             7  submitted, and the reply was lost
 
 The domain raises; the API renders. An error knows its Kafka code and whether a retry helps, and nothing of HTTP.
@@ -121,6 +125,14 @@ class InvalidEntityIdError(InvalidRequestError):
 
 class BodyTooLargeError(InvalidRequestError):
     """The body, or the transaction it would make, is above its limit."""
+
+
+class HeadTooLargeError(InvalidRequestError):
+    """The headers of a request, or what stands around its body's bytes, are larger than this service takes."""
+
+
+class TargetTooLongError(InvalidRequestError):
+    """The URL of a request is longer than this service takes."""
 
 
 class LayoutUndecidedError(InvalidRequestError):
@@ -297,6 +309,17 @@ class UnavailableError(ConfplaneError):
         retry_after_s: int = 2,
     ) -> None:
         super().__init__(detail, outcome=outcome, retry_after_s=retry_after_s)
+
+
+class TooManyConnectionsError(UnavailableError):
+    """All connections of the process are in use."""
+
+
+class RequestTimeoutError(ConfplaneError):
+    """A request that did not arrive in time; nothing was applied."""
+
+    code = KafkaCode.REQUEST_TIMED_OUT
+    retriable = True
 
 
 class OutcomeUnknownError(ConfplaneError):

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.listener import uvicorn_config
+from app.listener import uvicorn_options
 from app.settings import HttpSettings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def main(port: int, body: str, headers: dict[str, str]) -> None:
             Route("/v1/clusters/{cluster}/client-configs:describe", describe, methods=["POST"]),
         ]
     )
-    uvicorn.Server(uvicorn_config(app, HttpSettings(port=port))).run()
+    uvicorn.run(app, http="httptools", **uvicorn_options(HttpSettings(port=port)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.contract.api import MAX_TARGET, PROBLEM_MEMBERS
+from tests.contract.api import PROBLEM_MEMBERS
+from tests.support.metrics import scrape
 
 if TYPE_CHECKING:
     from tests.support.service import Service
@@ -372,13 +373,31 @@ def test_a_name_that_fills_the_transaction_is_too_large(service: Service) -> Non
     assert _refused(_request(service, "POST", f"{BASE}/client-quotas:alter", body=body)) == 413
 
 
-def test_what_is_no_http_is_refused(service: Service) -> None:
-    status, _, _ = _exchange(service, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
-    assert status == 400
-    status, _, _ = _exchange(service, b"GET / HTTP/1.1\r\nHost x\r\n\r\n")
-    assert status == 400
-    status, _, _ = _request(service, "GET", f"/livez?{'x' * MAX_TARGET}")
-    assert status == 400
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost x\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /livez HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_with_a_problem_and_counted(service: Service, raw: bytes) -> None:
+    def counted() -> float:
+        return scrape(service).get("http_requests_total", method="other", route="unmatched", status="400") or 0
+
+    before = counted()
+    answer = _exchange(service, raw)
+    assert _refused(answer) == 400
+    assert json.loads(answer[2])["requestId"] == answer[1]["x-request-id"]
+    assert answer[1]["connection"] == "close"
+    assert counted() == before + 1
+
+
+def test_a_target_above_the_bound_of_a_head_is_too_long(service: Service) -> None:
+    assert _refused(_request(service, "GET", f"/livez?{'x' * 65_536}")) == 414
 
 
 def test_the_service_goes_on_after_all_of_it(service: Service) -> None:

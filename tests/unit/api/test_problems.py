@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SPEC = specification()
 STATUSES: dict[KafkaCode, set[int]] = {
     KafkaCode.UNKNOWN_SERVER_ERROR: {409},
-    KafkaCode.INVALID_REQUEST: {400, 409, 413},
+    KafkaCode.INVALID_REQUEST: {400, 409, 413, 414, 431},
     KafkaCode.INVALID_TOPIC_EXCEPTION: {400},
     KafkaCode.UNSUPPORTED_VERSION: {400},
     KafkaCode.CLUSTER_AUTHORIZATION_FAILED: {401, 403},
@@ -35,7 +35,7 @@ STATUSES: dict[KafkaCode, set[int]] = {
     KafkaCode.POLICY_VIOLATION: {422},
     KafkaCode.THROTTLING_QUOTA_EXCEEDED: {429},
     KafkaCode.NETWORK_EXCEPTION: {503},
-    KafkaCode.REQUEST_TIMED_OUT: {504},
+    KafkaCode.REQUEST_TIMED_OUT: {408, 504},
 }
 """Which statuses an error of a Kafka code may be answered with."""
 

@@ -1,0 +1,43 @@
+"""Answers to what never became a request: bytes that are no HTTP, heads too large, clients too slow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from uuid_utils import uuid7
+
+from app.api.problems import MEDIA_TYPE, problem
+
+if TYPE_CHECKING:
+    from app.api.traffic import Traffic
+    from app.domain.errors import ConfplaneError
+
+_METHOD: Final = "other"
+
+
+class Refusals:
+    """Renders errors of the listener as problems, each with a request id of its own, and counts them.
+
+    Args:
+        traffic: Counts them as requests that reached no route.
+    """
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    def __call__(self, error: ConfplaneError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Return status, headers and body of the answer."""
+        request_id = str(uuid7())
+        found = problem(error, request_id=request_id)
+        status: int = found["status"]
+        self._traffic.count(_METHOD, None, status, 0.0)
+        body = orjson.dumps(found)
+        headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", request_id.encode()),
+        ]
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        return status, headers, body

@@ -82,6 +82,9 @@ METRICS: Final[dict[str, Metric]] = {
     "session_state_seconds": Metric(_G, "For how long it has been in that state", _CLUSTER),
     "session_failures": Metric(_C, "How often an error of the service ended the ZooKeeper session: a defect", _CLUSTER),
     "session_transitions": Metric(_C, "How often the ZooKeeper session came into a state", ("cluster", "state")),
+    "clock_ahead_seconds": Metric(
+        _G, "By how much this process's clock is ahead of ZooKeeper's; below 0: behind", _CLUSTER
+    ),
     "mirror_state": Metric(_G, "1 for the state that the copy of the configs is in", ("cluster", "state")),
     "mirror_revision": Metric(_G, "The revision of the copy", _CLUSTER),
     "mirror_stale_seconds": Metric(_G, "How long ago the copy could last be current; 0 while it is", _CLUSTER),

@@ -25,7 +25,8 @@ _RFC_3339 = re.compile(patterns.TIME)
 _Time = Annotated[
     str | None,
     Query(
-        description="RFC 3339; since is part of the range, until is not",
+        description="RFC 3339; since is part of the range, until is not. A change's time is that of its commit by"
+        " ZooKeeper's clock, or else that at which Postgres recorded what was intended",
         json_schema_extra={"format": "date-time"},
         examples=["2026-01-31T12:00:00Z"],
     ),

@@ -3,9 +3,10 @@
 All are append-only, by trigger (the migrations make those), except for :data:`TRANSIENT` and :data:`POSITIONS`.
 
 Every primary key of the trail holds the change id, so that range partitioning by it stays possible. Change ids are
-UUIDv7: their order is the order of time, and the first 48 bits are the time itself, in milliseconds. That is why a
-search by time is a range of ids. The one index on a time finds what was written since a moment of Postgres's own clock:
-ids are made by the clocks of many processes, some time before their row.
+UUIDv7: their order is the order of time, and the first 48 bits are a time, in milliseconds, by ZooKeeper's clock or
+that of the process that made the id. So a search by time is a range of ids, and besides it the few changes whose ids
+are far from their times because a clock was wrong: two indexes hold those alone. Another index on a time finds what was
+written since a moment of Postgres's own clock.
 
 There are no foreign keys: rows that belong together are written by one statement, and an outcome may come to stand
 without its intent (a marker found in ZooKeeper after Postgres lost data).
@@ -54,6 +55,22 @@ def _recorded_at() -> Column[object]:
     return Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now())
 
 
+FAR_S: Final = 60
+"""How many seconds lie at most between the time in a change's id and the change's time, where the id is not *far*."""
+_ID_MS: Final = "('x' || left(change_id::text, 8) || substr(change_id::text, 10, 4))::bit(48)::bigint"
+
+
+def _far(moment: str) -> str:
+    # As an equation, so that Postgres takes it for rare: of the comparison itself it believes that most rows pass.
+    off = f"{moment} - to_timestamp({_ID_MS} / 1000.0::float8)"
+    return f"CASE WHEN {off} NOT BETWEEN interval '-{FAR_S} s' AND interval '{FAR_S} s' THEN 1 END = 1"
+
+
+FAR_INTENT: Final = text(f"kind = 'change' AND {_far('recorded_at')}")
+"""An intent whose id is far from the time at which Postgres recorded it; other kinds have outcomes with times."""
+FAR_OUTCOME: Final = text(_far('"time"'))
+"""An outcome whose change's id is far from its time."""
+
 intents: Final = Table(
     "intents",
     metadata,
@@ -72,6 +89,7 @@ intents: Final = Table(
     Index(None, "cluster", "change_id"),
     Index(None, "cluster", "principal", "change_id"),
     Index(None, "cluster", "recorded_at"),
+    Index("ix_intents_far", "cluster", "recorded_at", "change_id", postgresql_where=FAR_INTENT),
     comment="One row per attempt of a change, durable before its ZooKeeper transaction is submitted",
 )
 
@@ -123,6 +141,7 @@ outcomes: Final = Table(
     CheckConstraint("NOT committed OR (revision IS NOT NULL AND time IS NOT NULL)", name="committed_is_whole"),
     Index("ix_outcomes_rejected", "cluster", "change_id", postgresql_where=text("NOT committed")),
     Index("ix_outcomes_cluster_revision", "cluster", "revision", postgresql_where=text("committed")),
+    Index("ix_outcomes_far", "cluster", "time", "change_id", postgresql_where=FAR_OUTCOME),
     comment="How a change ended; the first outcome stands",
 )
 

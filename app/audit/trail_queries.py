@@ -3,6 +3,10 @@
 A search goes in rounds. Each takes the next window of change ids from the one index that fits the filters best, then
 reads those changes and applies all filters. (One statement with all filters would be at the mercy of the planner's
 guesses: a wrong one walks a hundred million rows.) When enough ids were looked at, the page ends, full or not.
+
+The time of a change is that of its commit, by ZooKeeper, or else when Postgres recorded its intent: no clock of a
+process that made the change counts. A window for a span of time is made of the ids near it, and of the changes in it
+whose ids are far from their times, which have indexes of their own.
 """
 
 from __future__ import annotations
@@ -12,17 +16,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sqlalchemy import Select, Uuid, and_, any_, bindparam, func, literal, select
+from sqlalchemy import Select, Uuid, and_, any_, bindparam, func, literal, select, union
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit.database import storable
-from app.audit.tables import change_keys, intent_entities, intents, outcomes
+from app.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
 from app.services.ports import AuditRecord, Intent, IntentEntity, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlalchemy import ColumnElement, Row, RowMapping, Table
+    from sqlalchemy import Column, ColumnElement, FromClause, Row, RowMapping, Table, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.services.ports import AuditQuery
@@ -128,11 +132,55 @@ def _window(query: AuditQuery, before: UUID | None, size: int) -> Select[UUID]:
     conditions.append(source.c.cluster == query.cluster)
     if before is not None:
         conditions.append(source.c.change_id < before)
+    if query.since is None and query.until is None:
+        return _newest(source, conditions, size)
     if query.since is not None:
-        conditions.append(source.c.change_id >= first_id_at(query.since))
+        conditions.append(source.c.change_id >= first_id_at(_shifted(query.since, -FAR_S)))
     if query.until is not None:
-        conditions.append(source.c.change_id < first_id_at(query.until))
+        conditions.append(source.c.change_id <= first_id_at(_shifted(query.until, FAR_S)))
+    either = union(
+        *(
+            select(part.subquery().c.change_id)
+            for part in (
+                _newest(source, conditions, size),
+                _far_ones(query, before, size, intents, intents.c.recorded_at, FAR_INTENT),
+                _far_ones(query, before, size, outcomes, outcomes.c.time, FAR_OUTCOME),
+            )
+        )
+    ).subquery()
+    return select(either.c.change_id).order_by(either.c.change_id.desc()).limit(size)
+
+
+def _newest(source: FromClause, conditions: Iterable[ColumnElement[bool]], size: int) -> Select[UUID]:
     return select(source.c.change_id).where(*conditions).distinct().order_by(source.c.change_id.desc()).limit(size)
+
+
+def _far_ones(
+    query: AuditQuery, before: UUID | None, size: int, source: Table, moment: Column[Any], far: TextClause
+) -> Select[UUID]:
+    """Select the next ids of the changes in the span of time whose ids are far from it."""
+    conditions = [source.c.cluster == query.cluster, *_during(query, moment)]
+    if before is not None:
+        conditions.append(source.c.change_id < before)
+    # OFFSET 0 has them read by their own index; with the order in sight, Postgres may walk all ids.
+    found = select(source.c.change_id).where(far, *conditions).offset(0).subquery()
+    return _newest(found, [], size)
+
+
+def _during(query: AuditQuery, moment: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+    conditions = []
+    if query.since is not None:
+        conditions.append(moment >= query.since)
+    if query.until is not None:
+        conditions.append(moment < query.until)
+    return conditions
+
+
+def _shifted(moment: datetime, seconds: float) -> datetime:
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return moment
 
 
 def _latest() -> Select[Any]:
@@ -156,6 +204,7 @@ async def _records(connection: AsyncConnection, query: AuditQuery, ids: list[UUI
     statement = select(latest).where(latest.c.cluster == query.cluster)
     if query.principal is not None:
         statement = statement.where(latest.c.principal == query.principal)
+    statement = statement.where(*_during(query, func.coalesce(latest.c.time, latest.c.recorded_at)))
     if query.outcome == "open":
         statement = statement.where(latest.c.committed.is_(None))
     elif query.outcome is not None:

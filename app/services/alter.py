@@ -20,8 +20,6 @@ import time
 from collections import ChainMap, Counter
 from typing import TYPE_CHECKING, Any
 
-from uuid_utils.compat import uuid7
-
 from app.domain.entities import EntityType
 from app.domain.errors import (
     ConcurrentChangeError,
@@ -44,7 +42,6 @@ from app.services.settle import committed, settle_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from uuid import UUID
 
     from app.domain.changes import Node
     from app.services.clusters import Caller, Collection
@@ -339,7 +336,7 @@ class _Change:
         self._caller = caller
         self._planned = planned
         self._validate_only = validate_only
-        self._id: UUID = uuid7()
+        self._id = self._store.new_change_id()
         self._began = time.monotonic()
         self._attempt = 0
         self._writer: str | None = None

@@ -16,8 +16,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from uuid_utils.compat import uuid7
-
 from app.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
@@ -170,7 +168,7 @@ class _Change:
         self._tree = tree
         self._what = what
         self._caller = caller
-        self._id = uuid7()
+        self._id = self._store.new_change_id()
         self._began = time.monotonic()
         self._settled = False
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from uuid_utils.compat import uuid7
-
 from app.domain.changes import difference
 from app.domain.entities import Entity
 from app.domain.errors import (
@@ -276,7 +274,7 @@ class _Move:
         self._source = source
         self._layout = LayoutCheck(version)
         self._caller = caller
-        self._id = uuid7()
+        self._id = self._store.new_change_id()
         self._began = time.monotonic()
         self._attempt = 0
         self._writer: str | None = None

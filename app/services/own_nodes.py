@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from uuid_utils.compat import uuid7
-
 from app.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
@@ -85,7 +83,7 @@ class OwnChange(Generic[S]):
         self._node = node
         self._caller = caller
         self._reason = reason
-        self._id = uuid7()
+        self._id = self._store.new_change_id()
         self._began = time.monotonic()
         self._attempt = 0
         self._writer: str | None = None

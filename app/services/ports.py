@@ -421,6 +421,12 @@ class ClusterStore(Protocol):
             CorruptZnodeError: What stands there can't be read.
         """
 
+    def new_change_id(self) -> UUID:
+        """Return the id of a new change: a UUIDv7 by ZooKeeper's clock, above all that this process made before.
+
+        Where nothing is known of ZooKeeper's clock yet, the own one counts.
+        """
+
     def release_marker(self, change_id: UUID) -> None:
         """Let the marker of a change go, some time after its outcome became durable."""
 

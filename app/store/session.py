@@ -37,6 +37,7 @@ from app.services.notices import Notice
 from app.services.ports import SessionState
 from app.store import znodes
 from app.store.bridge import LoopHandler, Mailbox, Reply
+from app.store.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -104,7 +105,15 @@ class Session:
         ready: The writer node exists and the session was not given up.
     """
 
-    def __init__(self, mailbox: Mailbox, hosts: str, chroot: str, timeout_ms: int, access: Access) -> None:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        hosts: str,
+        chroot: str,
+        timeout_ms: int,
+        access: Access,
+        clock: Clock | None = None,
+    ) -> None:
         self.writer = secrets.token_hex(16)
         self.ready = False
         self.retired = False
@@ -113,6 +122,7 @@ class Session:
         self._mailbox = mailbox
         self._chroot = chroot
         self._access = access
+        self._clock = clock
         self._client = KazooClient(
             hosts,
             timeout=self.timeout_s,
@@ -222,7 +232,12 @@ class Session:
 
     def touch(self) -> Reply:
         """Write to the writer node: a quorum write, whose Stat tells ZooKeeper's last zxid and its time."""
-        return self._made(self._checked().set_async(self._at(znodes.writer_path(self.writer)), b""))
+        reply = self._made(self._checked().set_async(self._at(znodes.writer_path(self.writer)), b""))
+        return reply if self._clock is None else reply.then(self._note_time)
+
+    def _note_time(self, stat: Any, error: Exception | None) -> None:
+        if self._clock is not None and error is None:
+            self._clock.note(stat.mtime)
 
     def create(self, path: str, *, ephemeral: bool = False) -> Reply:
         """Create a node without data."""
@@ -307,6 +322,9 @@ class Session:
             # The reply to a first try may have been lost with the connection.
             if isinstance(result, Exception) and not isinstance(result, NodeExistsError):
                 raise result
+        if self._clock is not None:
+            self._clock.begin()
+            await self.touch()
         self.ready = True
 
     async def ensure_roots(self) -> None:
@@ -335,6 +353,7 @@ class Keeper:
         on_down: Called when the connection or the session is lost.
 
     Attributes:
+        clock: ZooKeeper's clock, as the session's own writes tell it.
         entered: How often each state was entered.
         failures: How often an error of ours or kazoo's ended a session.
     """
@@ -351,7 +370,8 @@ class Keeper:
         on_ready: Callable[[Session], None],
         on_down: Callable[[], None],
     ) -> None:
-        self._new: Callable[[], Session] = partial(Session, mailbox, hosts, chroot, timeout_ms, access)
+        self.clock = Clock(name)
+        self._new: Callable[[], Session] = partial(Session, mailbox, hosts, chroot, timeout_ms, access, self.clock)
         self._name = name
         self._timeout_ms = timeout_ms
         self._on_ready = on_ready
@@ -392,6 +412,7 @@ class Keeper:
 
     def findings(self) -> Iterator[Notice]:
         """Return what an operator should know."""
+        yield from self.clock.findings()
         if self._session is not None and self._session.too_long:
             yield Notice(self._session.refusal)
         if self._failure is not None and (ago := time.monotonic() - self._failure[0]) < _FAILURE_TOLD_SECONDS:

@@ -172,6 +172,7 @@ class ZooKeeperStore:
         yield from self.transactions.figures()
         yield from self.markers.figures()
         yield from counts.of_session(self._keeper)
+        yield from self._keeper.clock.figures()
         yield from counts.of_mirror(self._follower)
         yield Figure("leader", self.leadership.held)
         yield Figure("frozen", self._guard.freeze is not None)
@@ -435,6 +436,7 @@ class ZooKeeperStore:
             if error is None:
                 verdict = transactions.judge(made, writes, results)
                 if isinstance(verdict, transactions.Applied):
+                    self._keeper.clock.note(verdict.time_ms)
                     nodes = [(write.tree, node) for write, node in zip(writes, verdict.nodes, strict=True)]
                     nodes += transactions.parent_nodes(made, verdict)
                     follower.committed(session, verdict.revision, verdict.sequences, nodes)
@@ -500,6 +502,10 @@ class ZooKeeperStore:
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
         """Decide a change by its marker; see the port."""
         return await self.markers.settle(change_id, deadline)
+
+    def new_change_id(self) -> UUID:
+        """Return the id of a new change; see the port."""
+        return self._keeper.clock.new_id()
 
     def release_marker(self, change_id: UUID) -> None:
         """Let a marker go, at least a minute from now; see the port."""

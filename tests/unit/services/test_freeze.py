@@ -79,6 +79,9 @@ class Stage:
     async def wait_for(self, revision: int, _deadline: float) -> None:
         self.happened.append(("waited for", revision))
 
+    def new_change_id(self) -> UUID:
+        return uuid4()
+
     def release_marker(self, change_id: object) -> None:
         self.happened.append(("released", change_id))
 

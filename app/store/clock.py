@@ -1,0 +1,96 @@
+"""ZooKeeper's clock, as this process knows it, and the ids of changes that are made by it.
+
+Ids order the trail, so the processes of a cluster make them by one clock: ZooKeeper's, which the Stats of a session's
+own writes tell. Between two such Stats this process's monotonic clock counts, which no correction of the wall clock
+moves.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from app.services.figures import Figure
+from app.services.notices import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
+
+TOLERATED_S: Final = 60.0
+"""How far the own clock may be from ZooKeeper's before somebody is warned."""
+_SAMPLES: Final = 16
+"""Replies remembered. The quickest of them counts, and where ZooKeeper's clock is set back it follows after so many."""
+_RANDOM_BITS: Final = 74
+_LOW_BITS: Final = 62
+_STEP_BITS: Final = 32
+
+
+class Clock:
+    """What one process knows of a cluster's ZooKeeper clock. Until :meth:`note` was called the own clock counts.
+
+    Args:
+        name: The cluster's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ahead: deque[float] = deque(maxlen=_SAMPLES)
+        """How many seconds ZooKeeper's clock was ahead of the monotonic one, at least, at each of the last replies."""
+        self._off = False
+        self._milliseconds = 0
+        self._random = 0
+
+    def begin(self) -> None:
+        """Forget what was known: another session begins, maybe after this machine was suspended."""
+        self._ahead.clear()
+
+    def note(self, mtime_ms: int) -> None:
+        """Take note of the time of a write of this session's own, when its reply has come."""
+        self._ahead.append(mtime_ms / 1000 - time.monotonic())
+        off = self.off_s
+        if (abs(off) > TOLERATED_S) is not self._off:
+            self._off = not self._off
+            if self._off:
+                logger.warning("Cluster %s: %s", self._name, self._warning())
+            else:
+                logger.info("Cluster %s: this process's clock agrees with ZooKeeper's again", self._name)
+
+    @property
+    def off_s(self) -> float:
+        """How many seconds the own clock is ahead of ZooKeeper's; 0 while that is not known."""
+        return time.time() - time.monotonic() - max(self._ahead) if self._ahead else 0.0
+
+    def findings(self) -> Iterator[Notice]:
+        """Return what an operator should know."""
+        if abs(self.off_s) > TOLERATED_S:
+            yield Notice(self._warning())
+
+    def _warning(self) -> str:
+        off = self.off_s
+        side = "ahead of" if off > 0 else "behind"
+        return (
+            f"This process's clock is {abs(off):.0f} s {side} ZooKeeper's. Set this machine's clock, or that of"
+            " ZooKeeper's leader: times in the trail are ZooKeeper's"
+        )
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        yield Figure("clock_ahead_seconds", self.off_s)
+
+    def new_id(self) -> UUID:
+        """Return a UUIDv7 of ZooKeeper's time, above all that were made before."""
+        now = int((time.monotonic() + max(self._ahead) if self._ahead else time.time()) * 1000)
+        if now > self._milliseconds:
+            self._milliseconds, self._random = now, secrets.randbits(_RANDOM_BITS - 1)
+        else:
+            self._random += 1 + secrets.randbits(_STEP_BITS)
+            if self._random >> _RANDOM_BITS:
+                self._milliseconds, self._random = self._milliseconds + 1, secrets.randbits(_RANDOM_BITS - 1)
+        high, low = self._random >> _LOW_BITS, self._random & ((1 << _LOW_BITS) - 1)
+        return UUID(int=self._milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)

@@ -32,7 +32,7 @@ PROVIDERS: Final = "config.providers"
 class ConfigSource(StrEnum):
     """Where a value comes from, under Kafka's names; :attr:`number` is that of the RPC."""
 
-    TOPIC_CONFIG = "TOPIC_CONFIG"
+    DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
     DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
     DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
     STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"

@@ -260,7 +260,7 @@ def _effective(name: str, config: Mapping[str, str], levels: Levels, defaults: _
     default = _Default(None, assumed=False)
     if own is not None:
         # A topic's own value leads in the form of its type, where a broker's is as it was given.
-        synonyms = (SynonymValue(name, None if sensitive else own, ConfigSource.TOPIC_CONFIG),)
+        synonyms = (SynonymValue(name, None if sensitive else own, ConfigSource.DYNAMIC_TOPIC_CONFIG),)
     if definition is not None:
         default = defaults.of(definition)
         if definition.synonyms:

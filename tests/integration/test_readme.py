@@ -88,7 +88,7 @@ def test_topics_and_brokers(stack: tuple[Path, int], tmp_path: Path) -> None:
     _, altered, described, put = run(blocks, stack, tmp_path)
     assert json.loads(altered)["failed"] == 0
     (config,) = json.loads(described)["results"][0]["configs"]
-    assert (config["value"], config["configSource"]) == ("86400000", "TOPIC_CONFIG")
+    assert (config["value"], config["configSource"]) == ("86400000", "DYNAMIC_TOPIC_CONFIG")
     assert [item["value"] for item in config["synonyms"]] == ["86400000", "604800000", "168"]
     assert json.loads(put) == {"id": "broker=0", "configs": {"background.threads": "12"}}
 

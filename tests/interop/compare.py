@@ -107,17 +107,15 @@ async def their_configs(admin: Admin, kind: str, name: str) -> dict[str, Any]:
 
 
 def _shown(item: Mapping[str, Any]) -> dict[str, Any]:
-    # The admin client has a name of its own for the first of the sources.
-    sources = {"TOPIC_CONFIG": "DYNAMIC_TOPIC_CONFIG"}
     assert item["assumed"] is False, f"{item['name']} is assumed although the broker's file is known"
     return {
         "value": item["value"],
-        "source": sources.get(item["configSource"], item["configSource"]),
+        "source": item["configSource"],
         "type": item["configType"],
         "readOnly": item["readOnly"],
         "sensitive": item["isSensitive"],
         "synonyms": [
-            [synonym["name"], synonym["value"], sources.get(synonym["source"], synonym["source"])]
+            [synonym["name"], synonym["value"], synonym["source"]]
             for synonym in item["synonyms"]
         ],
     }

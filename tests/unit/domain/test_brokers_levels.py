@@ -42,7 +42,7 @@ def short(name: str, levels: Levels) -> tuple[str | None, int, list[tuple[str, i
 
 def test_source_numbers() -> None:
     assert [(source.name, source.number) for source in ConfigSource] == [
-        ("TOPIC_CONFIG", 1), ("DYNAMIC_BROKER_CONFIG", 2), ("DYNAMIC_DEFAULT_BROKER_CONFIG", 3),
+        ("DYNAMIC_TOPIC_CONFIG", 1), ("DYNAMIC_BROKER_CONFIG", 2), ("DYNAMIC_DEFAULT_BROKER_CONFIG", 3),
         ("STATIC_BROKER_CONFIG", 4), ("DEFAULT_CONFIG", 5),
     ]  # fmt: skip
 

@@ -255,10 +255,10 @@ def test_what_brokers_give(name: str, static: dict[str, str], value: str) -> Non
 def test_describe() -> None:
     found = {item.name: item for item in describe_topic({"segment.bytes": " 77 ", "foreign": "planted"}, KNOWN)}
     assert list(found) == sorted([*topic_configs(), "foreign"])
-    assert (found["segment.bytes"].value, found["segment.bytes"].source) == ("77", ConfigSource.TOPIC_CONFIG)
+    assert (found["segment.bytes"].value, found["segment.bytes"].source) == ("77", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     foreign = found["foreign"]
     assert (foreign.sensitive, foreign.value, foreign.type, foreign.source) == (
-        True, None, None, ConfigSource.TOPIC_CONFIG,
+        True, None, None, ConfigSource.DYNAMIC_TOPIC_CONFIG,
     )  # fmt: skip
     assert "planted" not in repr(found)
     assert not any(item.read_only for item in found.values())

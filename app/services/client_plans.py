@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from app.domain.changes import Node, Op, apply_ops, encode_ops
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
+from app.domain.texts import clipped
 from app.services.edits import Edit, Mode, Plan, already_exists, check_node, stored
 from app.services.ports import full_path
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.domain.facets import ClientFacet
+    from app.domain.incremental import ConfigOp
     from app.services.clusters import Collection
 
 
@@ -27,8 +29,18 @@ class ClientPlanner:
         """Return key -> the string to store, None to remove it; see ``Planner``."""
         del collection
         self._facet.check_entity(edit.entity, pointer=edit.pointer)
-        ops = [op for op in edit.ops if isinstance(op, Op)]
+        ops = [self._op(op) for op in edit.ops]
         return encode_ops(self._facet, edit.entity, ops, exact=edit.mode is not Mode.ALTER)
+
+    def _op(self, op: Op | ConfigOp) -> Op:
+        """Return an op that this facet can have: an edit with any other op is refused whole, never done in part."""
+        if isinstance(op, Op):
+            return op
+        raise InvalidRequestError(
+            f"{op.type.name} of {clipped(op.key)}: {self._facet.name} take keys that are set or removed, and no ops of "
+            "topic and broker configs",
+            pointer=op.pointer,
+        )
 
     async def plan(
         self,

@@ -1,0 +1,42 @@
+"""What the planner of client quotas and client configs makes of an edit before anything stored is looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from app.domain.changes import Op
+from app.domain.client_configs import ClientConfigs
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError
+from app.domain.incremental import ConfigOp, OpType
+from app.domain.quotas import ClientQuotas
+from app.services.client_plans import ClientPlanner
+from app.services.edits import Edit
+
+if TYPE_CHECKING:
+    from app.domain.facets import ClientFacet
+
+ALICE = Entity.of(user="alice")
+SET = Op("acks", "all")
+
+
+def encoded(facet: ClientFacet, *ops: Op | ConfigOp) -> dict[str, str | None]:
+    collection = cast("Any", None)  # what an edit is on its own says nothing of a cluster
+    return ClientPlanner(facet).encode(collection, Edit(ALICE, ops))
+
+
+@pytest.mark.parametrize("kind", OpType)
+@pytest.mark.parametrize("facet", [ClientQuotas(), ClientConfigs()], ids=lambda facet: facet.name)
+def test_an_op_of_another_facet_is_refused_and_not_passed_over(facet: ClientFacet, kind: OpType) -> None:
+    foreign = ConfigOp("acks", kind, "1", "/configs/1")
+    with pytest.raises(InvalidRequestError, match=f"{kind.name} of acks: {facet.name} take keys") as caught:
+        encoded(facet, foreign)
+    assert caught.value.pointer == "/configs/1"
+
+
+def test_beside_a_sound_op_it_is_refused_too() -> None:
+    assert encoded(ClientConfigs(), SET) == {"acks": "all"}
+    with pytest.raises(InvalidRequestError, match="DELETE of session"):
+        encoded(ClientConfigs(), SET, ConfigOp("session.timeout.ms", OpType.DELETE))

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 import app as package
 from app.cli import settings_errors
-from app.cli.options import ClusterName, SettingsFile
+from app.cli.options import Apply, ClusterName, SettingsFile
 from app.cli.rollup_commands import rollups
 from app.domain.facets import Tree
 from app.settings import ClientConfigsLayout, UnusableSettingsError
@@ -257,7 +257,7 @@ def rotate(
 
 imports = typer.Typer(
     name="import",
-    help="Configs of other times, brought to where brokers read them.",
+    help="Import configs from an older store into the znodes that brokers read.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -269,24 +269,26 @@ cli.add_typer(imports)
     epilog="Examples:\n\n"
     "    confplane import kip5 --cluster payments\n\n"
     "    confplane import kip5 --cluster payments --apply\n\n"
-    "Exit codes: 0 done, or shown; 1 something is refused, or a store is away; 2 there is no such znode or cluster, or"
-    " the settings are not valid; 3 the reply was lost and it may be done or not.",
+    "Exit codes: 0 imported, or listed; 1 an entry was refused, or ZooKeeper or Postgres did not answer; 2 no such"
+    " znode or cluster, or invalid settings; 3 ZooKeeper's reply was lost, so the import may be done or not.",
 )
 def import_kip5(
     cluster: ClusterName,
     *,
-    path: Annotated[str, typer.Option(metavar="ZNODE", help="Below the chroot of the cluster.")] = "/brokers/config",
-    apply: Annotated[bool, typer.Option("--apply", help="Write; without it nothing is written.")] = False,
+    path: Annotated[
+        str, typer.Option(metavar="ZNODE", help="Path of the legacy znode, below the cluster's chroot.")
+    ] = "/brokers/config",
+    apply: Apply = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also what is set to another value as the default of all brokers.")
+        bool, typer.Option("--overwrite", help="Replace other values that the default of all brokers has.")
     ] = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Make a legacy znode of KIP-5 the default of all brokers.
+    """Import a legacy znode of KIP-5 as the default configs of all brokers.
 
-    Shows what becomes of each of its entries: which go to the cluster default, which must stay in each broker's
-    server.properties, which no broker knows, and which are refused, with the reason. With `--apply` the first kind is
-    written as one change, in the trail as an import. The legacy znode is left as it is.
+    The command lists every entry with its fate: written to the default of all brokers, kept for each broker's
+    server.properties, unknown to every broker, or refused with the reason. `--apply` writes the entries of the first
+    kind as one change, and the trail records the change as an import. The legacy znode stays unchanged.
     """
     if not _ZNODE.fullmatch(path):
         raise typer.BadParameter("not the absolute path of a znode, such as /brokers/config", param_hint="--path")
@@ -335,7 +337,7 @@ def export(
 def upgrade_keys(
     cluster: ClusterName,
     *,
-    apply: Annotated[bool, typer.Option("--apply", help="Write; without it nothing is written.")] = False,
+    apply: Apply = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Write configs that Kafka renamed under their new names, with the values of the old ones.
@@ -380,7 +382,7 @@ def compact(
 
 layout = typer.Typer(
     name="layout",
-    help="Where a cluster's client configs are stored.",
+    help="Show or change the layout of a cluster's client configs: the tree of znodes that stores them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -392,37 +394,39 @@ cli.add_typer(layout)
     epilog="Examples:\n\n"
     "    confplane layout move --cluster payments --to separate\n\n"
     "    confplane layout move --cluster payments --to separate --apply\n\n"
-    "Exit codes: 0 done, or shown; 1 not all could be; 2 the options or the settings are not valid; 3 a reply was lost,"
-    " run it again.",
+    "Exit codes: 0 moved, or listed; 1 some client configs could not be moved; 2 invalid options or settings; 3"
+    " ZooKeeper's reply was lost, run the command again.",
 )
 def move_layout(
     cluster: ClusterName,
     to: Annotated[
         ClientConfigsLayout,
-        typer.Option(help="shared: beside the quotas, as KIP-649 has it. separate: apart from them."),
+        typer.Option(help="shared: in the znodes of the quotas, as in KIP-649. separate: in a tree of their own."),
     ],
     *,
-    apply: Annotated[bool, typer.Option("--apply", help="Write; without it nothing is written.")] = False,
+    apply: Apply = False,
     discard: Annotated[
         bool,
         typer.Option(
-            "--discard", help="Remove what the other layout has that nobody reads; goes with the layout that counts."
+            "--discard",
+            help="Remove client configs that nobody reads from the other layout; --to names the current layout.",
         ),
     ] = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Move a cluster's client configs to the other layout, while the service runs.
+    """Move a cluster's client configs to the other layout while the service runs.
 
-    Stock brokers and Kafka's own tools refuse to alter a user that has client configs beside its quotas: `separate`
-    keeps these apart. See docs/kafka-compatibility.md.
+    Stock brokers and Kafka's own tools refuse to alter a user whose znode holds client configs beside quotas. The
+    layout `separate` keeps client configs in a tree of their own. See docs/kafka-compatibility.md.
 
-    Each entity is one change, in the trail. Reads go on all the while, and find each entity's client configs wherever
-    they are. Writes of client configs are refused with 409 until all are moved, by every process; writes of quotas go
-    on. It may be stopped, and run again, at any time: it does only what is left. With the other `--to` it goes back.
+    Each entity is moved by one change, which the trail records. Reads continue and find every entity's client configs.
+    Writes of client configs are answered 409 by every process until the move ends; writes of quotas continue. An
+    interrupted move leaves each entity in one layout or the other: run the command again to move the rest, or give
+    the other `--to` to move everything back.
 
-    All processes take the new layout at once, whatever their settings say: `client_configs_layout` counts only until
-    a cluster has client configs. Change it all the same, so that the two agree. It works on ZooKeeper and Postgres
-    directly, by the service's own settings.
+    All processes use the new layout at once, whatever their settings say: the setting `client_configs_layout` counts
+    only until a cluster has client configs. Update the setting all the same, so that settings and cluster agree. The
+    command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
     """
     from app.cli import layout as command  # noqa: PLC0415 - see the module's docstring
 

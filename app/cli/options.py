@@ -16,6 +16,7 @@ SettingsFile = Annotated[
         show_default=False,
     ),
 ]
+Apply = Annotated[bool, typer.Option("--apply", help="Write the changes; without this option nothing is written.")]
 ClusterName = Annotated[
     str, typer.Option("--cluster", metavar="NAME", help="The cluster, by its name in the settings.")
 ]

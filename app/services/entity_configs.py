@@ -278,9 +278,10 @@ def _facet(cluster: Cluster, entity: Entity, keys: Sequence[tuple[str, str]], po
     for key, at in keys:
         of.setdefault(_facet_of_user(collections, entity, key, at), key)
     if len(of) > 1:
-        listed = " and ".join(f"{clipped(key)} to {name}" for name, key in of.items())
+        listed = " and ".join(f"{clipped(key)} belongs to {name}" for name, key in of.items())
         raise InvalidRequestError(
-            f"{entity.id}: {listed} belong, which are written apart; send them in two requests", pointer=pointer
+            f"{entity.id}: {listed}. One request can change one of the two for an entity; send two requests",
+            pointer=pointer,
         )
     return next(iter(of), FacetName.CLIENT_QUOTAS)
 

@@ -181,8 +181,8 @@ async def test_invalid_configs(client: ConfplaneClient, asked: dict[str, Any], p
         (entity("topic", "t", "retention.ms", "retention.ms"), "/deletedConfigs/1", "named twice"),
         (entity("topic", "t", retention__ms=1), "/addedConfigs/0/configValue", "JSON string in quotes"),
         (entity("topic", "t", retention__ms=None), "/addedConfigs/0/configValue", "deletedConfigs"),
-        (entity("user", "u", acks="all", producer_byte_rate="1"), "", "send them in two requests"),
-        (entity("user", "u", "acks", producer_byte_rate="1"), "", "send them in two requests"),
+        (entity("user", "u", acks="all", producer_byte_rate="1"), "", "send two requests"),
+        (entity("user", "u", "acks", producer_byte_rate="1"), "", "send two requests"),
     ],
 )
 async def test_malformed_changes(client: ConfplaneClient, asked: dict[str, Any], pointer: str, text: str) -> None:

@@ -114,10 +114,7 @@ def _shown(item: Mapping[str, Any]) -> dict[str, Any]:
         "type": item["configType"],
         "readOnly": item["readOnly"],
         "sensitive": item["isSensitive"],
-        "synonyms": [
-            [synonym["name"], synonym["value"], synonym["source"]]
-            for synonym in item["synonyms"]
-        ],
+        "synonyms": [[synonym["name"], synonym["value"], synonym["source"]] for synonym in item["synonyms"]],
     }
 
 

@@ -158,33 +158,6 @@ def report(
     raise typer.Exit(command.run(settings, cluster, output))
 
 
-@rollups.command(
-    "sample-data",
-    epilog="Example:\n\n    confplane rollups sample-data --entities 10000 --events 1000000 --output sample\n\n"
-    "Exit codes: 0 written; 1 it could not be.",
-)
-def sample_data(
-    *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="A new or empty directory.", show_default=False)
-    ],
-    entities: Annotated[int, typer.Option(min=0, metavar="N", help="How many entities there are.")] = 10_000,
-    events: Annotated[
-        int, typer.Option(min=0, metavar="M", help="Changes in the trail; of registrations there are half as many.")
-    ] = 100_000,
-    seed: Annotated[int, typer.Option(metavar="S", help="The same seed makes the same data.")] = 1,
-) -> None:
-    """Make up a cluster of any size, as a snapshot in Parquet: months of changes, registrations, and the znodes.
-
-    Reads and writes nothing else. Needs the extra `spark`, and no Java.
-    """
-    try:
-        from app.cli import sample_data as command  # noqa: PLC0415 - Arrow comes with the extra only
-    except ModuleNotFoundError as error:
-        _missing("sample-data", error)
-    raise typer.Exit(command.run(output, entities=entities, events=events, seed=seed))
-
-
 def _known(name: str, *names: str) -> None:
     if name not in names:
         raise typer.BadParameter(f"{name!r} is none; there are: {', '.join(names)}", param_hint="NAME")

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import duckdb
 
-from app.rollups.sample.files import write
-from app.rollups.sample.trail import Plan
 from tests.bench.rounds import Figure, alternate, column, progress
+from tests.bench.sample.files import write
+from tests.bench.sample.trail import Plan
 from tests.bench.turns import own_output, serve, worker
 
 if TYPE_CHECKING:

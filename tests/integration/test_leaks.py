@@ -135,7 +135,7 @@ COMMANDS: Final = [
     ["rollups", "show", "--json", "drift"],
     ["rollups", "report", "--output", "/dev/stdout"],
 ]
-WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi", "rollups sample-data"}
+WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}
 """The service's own log is searched; of configs these know nothing."""
 
 

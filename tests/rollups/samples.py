@@ -14,7 +14,7 @@ from pyspark.sql.types import TimestampType
 from app.rollups import schemas
 from app.rollups.jobs import JOBS
 from app.rollups.registered import current
-from app.rollups.sample.files import write_frame
+from tests.bench.sample.files import write_frame
 from tests.rollups import in_force
 
 if TYPE_CHECKING:

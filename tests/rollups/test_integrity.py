@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from app.rollups import schemas
-from app.rollups.sample.files import write_frame
-from app.rollups.sample.trail import Plan, Trail
 from app.services.own_nodes import ENTITY as FREEZE
+from tests.bench.sample.files import write_frame
+from tests.bench.sample.trail import Plan, Trail
 from tests.rollups import samples
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from app.rollups.jobs import JOBS
-from app.rollups.sample.files import write
-from app.rollups.sample.trail import Plan
+from tests.bench.sample.files import write
+from tests.bench.sample.trail import Plan
 from tests.rollups import samples
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from uuid import UUID
 
 from app.domain.entities import Entity
 from app.rollups import schemas
-from app.rollups.sample import clients
-from app.rollups.sample.population import ODD_NAMES
-from app.rollups.sample.trail import Plan, Trail
 from app.services.own_nodes import ENTITY as FREEZE
+from tests.bench.sample import clients
+from tests.bench.sample.population import ODD_NAMES
+from tests.bench.sample.trail import Plan, Trail
 
 PLAN = Plan(entities=2_000, events=20_000, seed=5)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from app.cli import sample_data
 from app.rollups.jobs import JOBS
 from app.rollups.snapshots import read_snapshot
+from tests.bench.sample import __main__ as sample_data
 
 if TYPE_CHECKING:
     from pathlib import Path

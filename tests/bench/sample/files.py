@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import types
 
 from app.rollups import schemas
-from app.rollups.sample import clients
-from app.rollups.sample.trail import Trail
+from tests.bench.sample import clients
+from tests.bench.sample.trail import Trail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from app.rollups.sample.trail import Plan, Row
+    from tests.bench.sample.trail import Plan, Row
 
 CLUSTER: Final = "sample"
 """What a made-up cluster is called."""

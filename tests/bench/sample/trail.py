@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from app.rollups.sample.population import CONFIGS, QUOTAS, Member, members
 from app.rollups.schemas import COMMITTED, OPEN, REJECTED
 from app.services.freeze import KEY as FREEZE_KEY
 from app.services.freeze import PATH as FREEZE_PATH
 from app.services.own_nodes import ENTITY as FREEZE
 from app.services.recorded import EXTERNAL, PRINCIPAL, SOURCE
 from app.services.recorded import FACET as WHOLE_NODE
+from tests.bench.sample.population import CONFIGS, QUOTAS, Member, members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.rollups.sample.population import Key
+    from tests.bench.sample.population import Key
 
 Row = tuple[Any, ...]
 """A row of a frame, in the order of its schema; times are microseconds since 1970."""

@@ -1,21 +1,38 @@
-"""``confplane rollups sample-data``: a made-up cluster as a snapshot, for trying the rollups out and for benches."""
+"""``python -m tests.bench.sample``: write a made-up cluster as a snapshot, for trying the rollups out and for benches.
+
+It reads and writes nothing else, and needs the extra `spark` but no Java.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations of commands
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.rollups.sample.files import write
-from app.rollups.sample.trail import Plan
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.bench.sample.files import write
+from tests.bench.sample.trail import Plan
 
 _DONE: Final = 0
 _FAILED: Final = 1
+
+program = typer.Typer(pretty_exceptions_enable=False)
+
+
+@program.command()
+def main(
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new or empty directory.")],
+    entities: Annotated[int, typer.Option(min=0, metavar="N", help="Number of entities.")] = 10_000,
+    events: Annotated[
+        int, typer.Option(min=0, metavar="M", help="Number of changes in the trail; half as many registrations.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option(metavar="S", help="The same seed makes the same data.")] = 1,
+) -> None:
+    """Make up a cluster of any size, as a snapshot in Parquet: months of changes, registrations, and the znodes."""
+    raise typer.Exit(run(output, entities=entities, events=events, seed=seed))
 
 
 def run(directory: Path, *, entities: int, events: int, seed: int) -> int:
@@ -50,3 +67,7 @@ def run(directory: Path, *, entities: int, events: int, seed: int) -> int:
     written = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in rows.items())
     typer.echo(f"{written} in {directory}")
     return _DONE
+
+
+if __name__ == "__main__":
+    program()

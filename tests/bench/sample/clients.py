@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from app.rollups.sample.population import client_entities
-from app.rollups.sample.trail import DAYS
+from tests.bench.sample.population import client_entities
+from tests.bench.sample.trail import DAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.rollups.sample.population import Member
-    from app.rollups.sample.trail import Plan, Row
+    from tests.bench.sample.population import Member
+    from tests.bench.sample.trail import Plan, Row
 
 _SOFTWARE: Final = (
     ("apache-kafka-java", ("3.5.1", "3.6.2", "3.7.1", "3.8.0", "3.9.1")),

@@ -7,11 +7,16 @@ FAULTS_ARGS ?=
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-# Each process has its own servers; much of a test is waiting for these. The files are in an order that ends with small ones.
-PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Each process has its own servers; much of a test is waiting for these. tests/conftest.py hands out the files.
+PARALLEL := --numprocesses logical --maxprocesses 4
+# For the inner loop: neither services that are killed nor Spark, Kafka, Helm, or made-up requests.
+CHECKED := tests/unit tests/store tests/audit tests/contract --ignore tests/contract/test_fuzzing.py
+
+LINT := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy && \
+	$(PYTHON) -c "import importlinter.cli as c; c.lint_imports_command()"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench faults lint format lock openapi clean
+.PHONY: help install run check test test-long bench faults lint format lock openapi clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,8 +32,14 @@ install: ## Check the machine, make .venv and install into it what the lock name
 run: ## Start everything on this machine and serve on http://127.0.0.1:8080
 	@sh .ci/install.sh --port '$(PORT)' && exec $(PYTHON) -m app dev --port '$(PORT)' --data-dir '$(DATA_DIR)'
 
-test: lint ## Run the linters, the type checker and all tests but the long ones
-	@$(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS)
+check: lint ## Run the linters, the type checker and the tests of one part each: for the inner loop
+	@$(PYTEST) -m "not long" $(PARALLEL) $(CHECKED) $(PYTEST_ARGS)
+
+test: install ## Run the linters, the type checker and all tests but the long ones
+	@mkdir -p .tools; $(PYTHON) -m tests.support.tools >.tools/fetch.log 2>&1 & \
+	fetching=$$!; \
+	trap 'kill "$$fetching" 2>/dev/null; wait "$$fetching"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	{ $(LINT); } && $(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: install ## Run the tests of full size, minutes each
 	@$(PYTEST) -m long $(PYTEST_ARGS)
@@ -40,10 +51,7 @@ faults: install ## Kill, pause and cut off whatever writes are made of, and chec
 	@$(PYTHON) -m tests.faults $(FAULTS_ARGS)
 
 lint: install ## Run the linters and the type checker
-	@$(PYTHON) -m ruff check .
-	@$(PYTHON) -m ruff format --check .
-	@$(PYTHON) -m mypy
-	@$(PYTHON) -c "import importlinter.cli as c; c.lint_imports_command()"
+	@$(LINT)
 
 format: install ## Format the code
 	@$(PYTHON) -m ruff format .

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests.support import servers, zygote
 
@@ -27,8 +28,45 @@ settings.load_profile("tests")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
+# In parallel a file is one process's work, and a folder where all its tests share what takes long to start: a Spark
+# session, a Kafka broker.
+ONE_PROCESS: Final = ("tests/rollups/", "tests/interop/")
+# What takes minutes begins first, so that no process is left with it at the end. Maven and Go fetch meanwhile what the
+# folder interop and the chart's tests need.
+FIRST: Final = (
+    "tests/faults/test_faults.py",
+    "tests/rollups/",
+    "tests/integration/test_settling.py",
+    "tests/integration/test_rotate.py",
+    "tests/integration/test_idempotency_faults.py",
+    "tests/integration/test_leaks.py",
+    "tests/integration/test_session_states.py",
+    "tests/faults/",
+    "tests/interop/",
+    "tests/devstack/",
+    "tests/integration/",
+)
+
+
+class Files(LoadScopeScheduling):
+    """Hands out whole files, or whole folders, in the order in which they were collected."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in ONE_PROCESS if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
+    """Give parallel processes their work."""
+    return Files(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse tests that share an id: in parallel only one of them would be run."""
+    """Put long tests first, and refuse tests that share an id: in parallel only one of them would be run."""
+    items.sort(key=lambda item: next((at for at, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST)))
     shared = sorted(name for name, count in Counter(item.nodeid for item in items).items() if count > 1)
     if shared:
         raise pytest.UsageError(f"Tests share an id: {', '.join(shared)}")

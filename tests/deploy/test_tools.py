@@ -40,18 +40,23 @@ def test_without_maven_a_test_of_kafka_is_skipped(empty_path: Path) -> None:
     with pytest.raises(pytest.skip.Exception, match="Maven, which fetches Kafka, is not on PATH"):
         tools.obtain(tools.kafka_class_path)
     script(empty_path / "mvn", "echo '[ERROR] Unknown host'; exit 1")
-    with pytest.raises(pytest.skip.Exception, match=r"`mvn dependency:build-classpath` failed.*Unknown host"):
+    with pytest.raises(pytest.skip.Exception, match=r"`mvn dependency:copy-dependencies` failed.*Unknown host"):
         tools.obtain(tools.kafka_class_path)
 
 
 def test_a_class_path_whose_jars_are_gone_is_made_anew(empty_path: Path, tmp_path: Path) -> None:
-    jar = tmp_path / "kafka.jar"
-    script(empty_path / "mvn", f"echo {jar} > ${{2#*=}}")
+    code = (
+        "import pathlib, sys; given = dict(option.split('=', 1) for option in sys.argv[1:] if '=' in option);"
+        "jars = pathlib.Path(given['-DoutputDirectory']); jars.mkdir(); (jars / 'kafka.jar').touch();"
+        "out = pathlib.Path(given['-Dmdep.outputFile']); out.write_text(given['-Dmdep.prefix'] + '/kafka.jar')"
+    )
+    script(empty_path / "mvn", f'{sys.executable} -c "{code}" "$@"')
     for _ in range(2):
-        jar.touch()
         kept = tools.obtain(tools.kafka_class_path)
+        jar = tmp_path / "tools" / f"kafka-{tools.KAFKA_VERSION}" / "kafka.jar"
         assert kept.read_text() == str(jar)
-        kept.write_text(str(tmp_path / "gone.jar"))
+        assert jar.is_file()
+        jar.unlink()
 
 
 def test_where_nothing_may_be_skipped_it_fails(empty_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

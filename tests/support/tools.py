@@ -1,7 +1,10 @@
 """Tools of other worlds that some tests need: found where they are installed, else built with Go or fetched with Maven.
 
-What is built lies in ``.tools/`` of the checkout, named by its version, and is kept. A test gets a tool through
-:func:`obtain`, which skips it where there is none, or fails it when ``CONFPLANE_REQUIRE_INTEROP=1``.
+What is built or fetched lies in ``.tools/`` of the checkout, named by its version, and is kept. A test gets a tool
+through :func:`obtain`, which skips it where there is none, or fails it when ``CONFPLANE_REQUIRE_INTEROP=1``.
+
+``python -m tests.support.tools`` gets all of them, and says of each where it is or what is missing; ``make test`` runs
+this beside the linters. A test that comes to a tool meanwhile waits for it.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -110,27 +115,33 @@ def manifestcheck() -> Path:
 def kafka_class_path() -> Path:
     """Have Maven fetch a Kafka broker and its tools; return the file that holds the class path.
 
-    The jars are in Maven's own repository, below the user's home.
-
     Raises:
         ToolMissingError: No Maven, or no repository that it can reach.
     """
-    name = f"kafka-{KAFKA_VERSION}-{hashlib.sha256(_KAFKA_POM.encode()).hexdigest()[:12]}.classpath"
+    name = f"kafka-{KAFKA_VERSION}-{hashlib.sha256(_KAFKA_POM.encode()).hexdigest()[:12]}.jars"
     kept = TOOLS_DIR / name
     if kept.is_file() and not all(Path(jar).is_file() for jar in kept.read_text().split(os.pathsep)):
-        kept.unlink(missing_ok=True)  # Maven's repository was tidied
-    return _built(name, _resolve_kafka)
+        kept.unlink(missing_ok=True)  # the checkout was moved, or somebody tidied up
+    return _built(name, _fetch_kafka)
 
 
-def _resolve_kafka(directory: Path) -> Path:
+def _fetch_kafka(directory: Path) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise ToolMissingError("Maven, which fetches Kafka, is not on PATH")
-    pom, class_path = directory / "pom.xml", directory / "class-path"
+    pom, jars, class_path = directory / "pom.xml", directory / "jars", directory / "class-path"
+    kept = TOOLS_DIR / f"kafka-{KAFKA_VERSION}"
     pom.write_text(_KAFKA_POM)
-    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={class_path}"]
-    _run([maven, *goal, "--quiet", "--batch-mode", f"--file={pom}"], timeout_s=_MAVEN_S, cwd=directory)
-    class_path.write_text(class_path.read_text().strip())
+    goals = ["dependency:copy-dependencies", "dependency:build-classpath"]
+    options = [f"-DoutputDirectory={jars}", f"-Dmdep.outputFile={class_path}", f"-Dmdep.prefix={kept}"]
+    _run([maven, *goals, *options, "--quiet", "--batch-mode", f"--file={pom}"], timeout_s=_MAVEN_S, cwd=directory)
+    text = class_path.read_text().strip()
+    missing = [jar for jar in text.split(os.pathsep) if not (jars / Path(jar).name).is_file()]
+    if missing:
+        raise AssertionError(f"Maven did not copy {missing}")
+    shutil.rmtree(kept, ignore_errors=True)
+    jars.rename(kept)
+    class_path.write_text(text)
     return class_path
 
 
@@ -211,3 +222,19 @@ def _run(command: Sequence[str], *, timeout_s: float, cwd: Path, environment: Ma
         # Go says what is wrong on one, Maven on the other.
         last = "\n".join((done.stderr + done.stdout).strip().splitlines()[-10:])
         raise ToolMissingError(f"{what} failed, which it does without network: {last}")
+
+
+def main() -> None:
+    """Get all tools; those that can't be had are said so, and are no error."""
+    # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for tool in (kafka_class_path, helm, manifestcheck):
+        try:
+            sys.stdout.write(f"{tool()}\n")
+        except ToolMissingError as error:
+            sys.stdout.write(f"{error}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from app.api import problems, views
 from app.api.responses import json_response
-from app.domain.errors import NotAttemptedError
+from app.domain.errors import BodyTooLargeError, NotAttemptedError
+from app.services.pace import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -19,11 +22,29 @@ if TYPE_CHECKING:
     from app.services.edits import EditResult
 
 
-def altered(
+MAX_ANSWER: Final = 128 * 1024 * 1024
+"""Bytes of a describe of named entities: each may be described at its largest, and as often as it is named."""
+
+
+def grown(size: int, rendered: bytes) -> int:
+    """Return the size of an answer with one more result.
+
+    Raises:
+        BodyTooLargeError: It is above the bound.
+    """
+    size += len(rendered)
+    if size > MAX_ANSWER:
+        raise BodyTooLargeError(
+            f"The answer would be larger than {MAX_ANSWER} bytes; ask for fewer of them, or for fewer of their keys"
+        )
+    return size
+
+
+async def altered(
     request: Request,
     collection: Collection,
     results: Sequence[EditResult],
-    named: Sequence[Mapping[str, Any]],
+    named: Iterable[Mapping[str, Any]],
     *,
     member: str,
 ) -> Response:
@@ -38,10 +59,14 @@ def altered(
         member: Of the answer, which holds the results.
     """
     errors = [result.error for result in results]
+    # Rendered one by one, because together they may be megabytes.
+    rendered = await in_slices(
+        lambda pair: orjson.Fragment(orjson.dumps(views.altered(collection, *pair))), zip(results, named, strict=True)
+    )
     body = {
         "throttleTimeMs": 0,
         "failed": sum(error is not None for error in errors),
-        member: [views.altered(collection, result, names) for result, names in zip(results, named, strict=True)],
+        member: rendered,
     }
     revision = max((result.revision or 0 for result in results), default=0)
     changes = {result.change_id for result in results if result.change_id is not None}

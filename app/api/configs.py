@@ -24,6 +24,7 @@ from app.domain.incremental import ConfigOp, op_type
 from app.domain.topics import check_topic_name
 from app.services.clusters import Cluster
 from app.services.edits import Edit, EditResult
+from app.services.pace import in_slices
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["configs"], route_class=StrictRoute)
 
@@ -58,10 +59,13 @@ async def describe_configs(
     ]
     results: list[orjson.Fragment] = []
     errors: list[ConfplaneError | None] = []
+    size = 0
     for index, (kind, item) in enumerate(zip(kinds, body.resources, strict=True)):
         result, error = await _described(cluster, kind, item, body, pointer=f"/resources/{index}")
         # Rendered one by one, because together they may be tens of megabytes.
-        results.append(orjson.Fragment(orjson.dumps(result)))
+        rendered = orjson.dumps(result)
+        size = batches.grown(size, rendered)
+        results.append(orjson.Fragment(rendered))
         errors.append(error)
         await asyncio.sleep(0)
     return batches.answered(request, {"throttleTimeMs": 0, "results": results}, errors)
@@ -119,12 +123,12 @@ async def incremental_alter_configs(
     collection = cluster.collections[FacetName.CONFIGS]
     results = await services.alter.alter(
         collection,
-        [_edit(index, item) for index, item in enumerate(body.resources)],
+        await in_slices(lambda item: _edit(*item), enumerate(body.resources)),
         common.caller,
         validate_only=common.validate_only or body.validate_only,
         atomic=body.atomic,
     )
-    return batches.altered(request, collection, results, [_echo(item) for item in body.resources], member="responses")
+    return await batches.altered(request, collection, results, map(_echo, body.resources), member="responses")
 
 
 def _edit(index: int, item: schemas.AlteredConfigResource) -> Edit | EditResult:

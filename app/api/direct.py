@@ -10,18 +10,17 @@ other request passes on and finds the same handler through the router.
 from __future__ import annotations
 
 import inspect
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 from urllib.parse import unquote
 
 from fastapi.routing import APIRoute
-from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from app.api import problems
 from app.api.context import Common, caller_of, cluster_of, make_fresh, services_of
 from app.api.edge import HEADERS, OPEN_PATHS
-from app.api.routes import MediaTypeError, parse_json, read_body, read_json
+from app.api.routes import InvalidBodyError, MediaTypeError, model_of, parse_json, parsed, read_body, read_model
 from app.api.schemas import DescribeRequest
 from app.domain.errors import ConfplaneError
 from app.domain.facets import FacetName
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from fastapi import APIRouter, FastAPI
+    from pydantic import BaseModel
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
@@ -122,11 +122,15 @@ class _Bodies:
         self._model = model
         self._kept = lru_cache(maxsize=_BODIES)(self._parse)
 
-    def __call__(self, raw: bytes) -> DescribeRequest:
-        return self._kept(raw) if len(raw) <= _SHORT else self._parse(raw)
+    async def __call__(self, request: Request) -> BaseModel:
+        raw = await read_body(request)
+        if len(raw) <= _SHORT:
+            return self._kept(raw)
+        value, _ = await parsed(request, raw)
+        return model_of(self._model, value)
 
-    def _parse(self, raw: bytes) -> DescribeRequest:
-        return self._model.model_validate(parse_json(raw))
+    def _parse(self, raw: bytes) -> BaseModel:
+        return model_of(self._model, parse_json(raw))
 
 
 def _handler(route: APIRoute) -> Handler:
@@ -150,21 +154,12 @@ def _handler(route: APIRoute) -> Handler:
         if fresh and min_revision is not None:
             await make_fresh(request, consistency="mirror", min_revision=min_revision.decode("latin-1"))
         if model is not None:
-            sent: Any = None
-            raw = b""
             try:
-                if bodies is None:
-                    sent = await read_json(request)
-                    arguments["body"] = model.model_validate(sent)
-                else:
-                    raw = await read_body(request)
-                    arguments["body"] = bodies(raw)
+                arguments["body"] = await (bodies or partial(read_model, model=model))(request)
             except MediaTypeError as error:
                 return problems.not_json(request, error)
-            except ValidationError as error:
-                sent = sent if bodies is None else parse_json(raw)
-                found = [{**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False)]
-                return problems.validation_problem(request, found, sent)
+            except InvalidBodyError as error:
+                return problems.validation_problem(request, error.found, error.sent)
         response: Response = await endpoint(**arguments)
         return response
 

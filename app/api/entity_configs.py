@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
+import orjson
 from fastapi import APIRouter, Body
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from app.api.routes import StrictRoute
 from app.domain.errors import ConfplaneError, OutcomeUnknownError
 from app.services import entity_configs
 from app.services.entity_configs import EntityChange, EntityResult, InvalidEntityError
+from app.services.pace import Pace, in_slices
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["entity-configs"], route_class=StrictRoute)
 
@@ -42,7 +44,8 @@ async def describe_entity_configs(
 ) -> Response:
     """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
     errors: list[ConfplaneError | None] = []
-    entities: list[dict[str, Any]] = []
+    entities: list[orjson.Fragment] = []
+    size, pace = 0, Pace()
     for index, item in enumerate(body.entities):
         error, found = None, {}
         try:
@@ -51,7 +54,11 @@ async def describe_entity_configs(
             error = refused
         errors.append(error)
         entries = [{"configKey": key, "configValue": value} for key, value in found.items()]
-        entities.append({**_named(item, error), "configEntries": entries})
+        rendered = orjson.dumps({**_named(item, error), "configEntries": entries})
+        size = batches.grown(size, rendered)
+        entities.append(orjson.Fragment(rendered))
+        if pace.due:
+            await pace.rest()
     return _answered(request, entities, errors)
 
 
@@ -78,16 +85,7 @@ async def alter_entity_configs(
 
     Topics and brokers are levels of the same configs: each is checked against what the entities before it left.
     """
-    changes = [
-        EntityChange(
-            item.entity_type,
-            item.entity_name,
-            tuple((added.config_key, added.config_value) for added in item.added_configs),
-            tuple(item.deleted_configs),
-            f"/entities/{index}",
-        )
-        for index, item in enumerate(body.entities)
-    ]
+    changes = await in_slices(lambda item: _change(*item), enumerate(body.entities))
     results = await entity_configs.alter(
         services.alter,
         cluster,
@@ -95,7 +93,7 @@ async def alter_entity_configs(
         common.caller,
         validate_only=common.validate_only or body.validate_only,
     )
-    entities = [_altered(item, result) for item, result in zip(body.entities, results, strict=True)]
+    entities = await in_slices(lambda pair: _altered(*pair), zip(body.entities, results, strict=True))
     done = [result.result for result in results if result.result is not None]
     return _answered(
         request,
@@ -106,9 +104,19 @@ async def alter_entity_configs(
     )
 
 
+def _change(index: int, item: schemas.AlteredEntity) -> EntityChange:
+    return EntityChange(
+        item.entity_type,
+        item.entity_name,
+        tuple((added.config_key, added.config_value) for added in item.added_configs),
+        tuple(item.deleted_configs),
+        f"/entities/{index}",
+    )
+
+
 def _answered(
     request: Request,
-    entities: list[dict[str, Any]],
+    entities: Sequence[Any],
     errors: Sequence[ConfplaneError | None],
     *,
     changes: set[str] | frozenset[str] = frozenset(),

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SHOWN: Final = 50
+"""Findings of pydantic that a problem has at most."""
 MEDIA_TYPE: Final = "application/problem+json"
 
 
@@ -216,7 +218,7 @@ def validation_problem(request: Request, found: Sequence[Any], sent: Any) -> Res
         sent: The body as it was parsed.
     """
     rules: dict[str, list[str]] = {}
-    for item in found[:50]:
+    for item in found[:SHOWN]:
         # Where one of several types may stand, each of them has found something.
         rules.setdefault(_pointer(item["loc"], sent, missing=item["type"] == "missing"), []).append(_rule(item))
     rows = [{"pointer": pointer, "detail": "; or: ".join(dict.fromkeys(texts))} for pointer, texts in rules.items()]

@@ -23,6 +23,7 @@ from app.domain.filters import EntityFilter, FilterComponent, MatchType
 from app.services.clusters import Collection
 from app.services.describe import RegistrationRequest
 from app.services.edits import Edit, EditResult
+from app.services.pace import in_slices
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", route_class=StrictRoute)
 
@@ -171,7 +172,7 @@ def _described(request: Request, entries: list[bytes], skipped: list[str]) -> Re
 async def _alter(
     request: Request, collection: Collection, services: ServicesDep, common: Common, body: Any
 ) -> Response:
-    edits = [_edit(index, entry) for index, entry in enumerate(body.entries)]
+    edits = await in_slices(lambda item: _edit(*item), enumerate(body.entries))
     results = await services.alter.alter(
         collection,
         edits,
@@ -179,7 +180,7 @@ async def _alter(
         validate_only=common.validate_only or body.validate_only,
         atomic=body.atomic,
     )
-    return batches.altered(request, collection, results, [_echo(entry) for entry in body.entries], member="entries")
+    return await batches.altered(request, collection, results, map(_echo, body.entries), member="entries")
 
 
 def _edit(index: int, entry: Any) -> Edit | EditResult:

@@ -2,19 +2,34 @@
 
 Refused are duplicate keys, NaN and Infinity, numbers beyond any use, invalid UTF-8, NUL characters, lone surrogates,
 and nesting deeper than 32 levels (RFC 8259 leaves all of these to the reader).
+
+Parsing costs by the item rather than by the byte: 8 MB of empty lists would take seconds. So a large body's items are
+counted in its bytes first, and its lists are parsed in slices that let others go on in between.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from app.domain.errors import InvalidRequestError
-from app.domain.texts import step
+from app.domain.errors import BodyTooLargeError, InvalidRequestError
+from app.domain.texts import clipped, step
+from app.services.pace import in_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_DEPTH: Final = 32
+MAX_ITEMS: Final = 400_000
+"""Most items of a body: its brackets, braces, commas and colons, in strings too. An alter of 10,000 entities with five
+ops each has 350,000."""
+MAX_PART_ITEMS: Final = 20_000
+"""Most items of one entry of a large body, or of a member that is no list. An entry with 500 ops has 4,000."""
+LARGE: Final = 64 * 1024
+"""Bytes from which on a body is counted, and parsed in slices."""
 _SUSPECT: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 _MAX_DIGITS: Final = 400
 """Longer number literals say nothing that a double can hold."""
 
@@ -25,22 +40,141 @@ def loads(body: bytes) -> Any:
     Raises:
         InvalidRequestError: With the reason; ``pointer`` is set where the place is known.
     """
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequestError(f"The body is not UTF-8: invalid byte at offset {error.start}") from None
+    text = _decoded(body)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise InvalidRequestError(
-            f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
+        raise _not_json(error) from None
     except RecursionError:
-        raise InvalidRequestError(f"The body is nested deeper than {MAX_DEPTH} levels") from None
+        raise _too_deep() from None
     # Walking costs more than parsing; most bodies can be seen to need none of it.
     if text.count("{") + text.count("[") > MAX_DEPTH or "\0" in text or _SUSPECT.search(text):
         _check(value, "", 0)
     return value
+
+
+async def loads_large(body: bytes) -> Any:
+    """Parse a request body of any size, in slices.
+
+    Raises:
+        BodyTooLargeError: It has more items than are taken.
+        InvalidRequestError: As :func:`loads`; it also has to be an object, as the body of every request is.
+    """
+    _count_items("The body", body, MAX_ITEMS)
+    text = _decoded(body)
+    try:
+        return await _large_object(text)
+    except json.JSONDecodeError as error:
+        raise _not_json(error) from None
+    except RecursionError:
+        raise _too_deep() from None
+
+
+async def _large_object(text: str) -> dict[str, Any]:
+    """Parse an object, and each list that is a member of it element by element."""
+    place = _behind_space(text, 0)
+    if text[place : place + 1] != "{":
+        raise InvalidRequestError("The body is not a JSON object")
+    pairs: list[tuple[str, Any]] = []
+    place = _behind_space(text, place + 1)
+    more = text[place : place + 1] != "}"
+    while more:
+        if text[place : place + 1] != '"':
+            raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, place)
+        name, place = _DECODER.raw_decode(text, place)
+        _check_text(name, "")
+        place = _behind_space(text, place)
+        if text[place : place + 1] != ":":
+            raise json.JSONDecodeError("Expecting ':' delimiter", text, place)
+        place = _behind_space(text, place + 1)
+        value: Any
+        if text[place : place + 1] == "[":
+            elements = _Elements(text, place, step(name))
+            value = await in_slices(lambda element: element, elements)
+            place = elements.place
+        else:
+            value, place = _part(text, place, step(name), 1)
+        pairs.append((name, value))
+        more, place = _more(text, place, "}")
+    end = _behind_space(text, place + 1)
+    if end != len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
+    return _object(pairs)
+
+
+class _Elements:
+    """The elements of a list, each parsed and checked once it is asked for.
+
+    Attributes:
+        place: Where the text was read to; at the end, behind the list.
+    """
+
+    def __init__(self, text: str, place: int, pointer: str) -> None:
+        self.place = place
+        self._text = text
+        self._pointer = pointer
+
+    def __iter__(self) -> Iterator[Any]:
+        text, index = self._text, 0
+        place = _behind_space(text, self.place + 1)
+        more = text[place : place + 1] != "]"
+        while more:
+            value, place = _part(text, place, f"{self._pointer}/{index}", 2)
+            yield value
+            index += 1
+            more, place = _more(text, place, "]")
+        self.place = place + 1
+
+
+def _part(text: str, place: int, pointer: str, depth: int) -> tuple[Any, int]:
+    """Parse and check one part of a large body at once; return it and where it ends."""
+    value, end = _DECODER.raw_decode(text, place)
+    if end - place > MAX_PART_ITEMS:
+        _count_items(
+            f"The part {clipped(pointer)} of the body", text[place:end].encode(errors="replace"), MAX_PART_ITEMS
+        )
+    _check(value, pointer, depth)
+    return value, end
+
+
+def _count_items(what: str, body: bytes, most: int) -> None:
+    items = sum(body.count(mark) for mark in (b"[", b"{", b",", b":"))
+    if items > most:
+        raise BodyTooLargeError(
+            f"{what} has {items} items, counted as its brackets, braces, commas and colons; at most {most} are taken,"
+            " send fewer in a request"
+        )
+
+
+def _more(text: str, place: int, end: str) -> tuple[bool, int]:
+    """Say whether another member or element follows, and where it begins; if not, where the end is."""
+    place = _behind_space(text, place)
+    mark = text[place : place + 1]
+    if mark == end:
+        return False, place
+    if mark != ",":
+        raise json.JSONDecodeError("Expecting ',' delimiter", text, place)
+    return True, _behind_space(text, place + 1)
+
+
+def _behind_space(text: str, place: int) -> int:
+    found = _SPACE.match(text, place)
+    return place if found is None else found.end()
+
+
+def _decoded(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"The body is not UTF-8: invalid byte at offset {error.start}") from None
+
+
+def _not_json(error: json.JSONDecodeError) -> InvalidRequestError:
+    return InvalidRequestError(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
+
+
+def _too_deep() -> InvalidRequestError:
+    return InvalidRequestError(f"The body is nested deeper than {MAX_DEPTH} levels")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

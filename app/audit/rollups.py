@@ -8,6 +8,7 @@ import orjson
 from sqlalchemy import text
 
 from app.audit.database import storable
+from app.services.ports import PAGE_BYTES
 from app.services.rollups import JobRuns, Place, RollupRun, RunState
 
 if TYPE_CHECKING:
@@ -60,8 +61,22 @@ SELECT part, ordinal, item FROM rollup_rows
 WHERE run_id = :run_id AND (part, ordinal) > (:part, :ordinal) {entity}
 ORDER BY part, ordinal LIMIT :count
 """
+# Items from where a page has its bytes are left out, and their rows told: there are more.
+_PAGE: Final = """
+SELECT part, ordinal, CASE WHEN before < :bytes THEN item END AS item
+FROM (
+  SELECT part, ordinal, item,
+    coalesce(sum(octet_length(item::text)) OVER (
+      ORDER BY part, ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), 0) AS before
+  FROM ({rows}) AS rows
+) AS sized
+ORDER BY part, ordinal
+"""
 _BY_PLACE: Final = text(_ROWS.format(entity=""))
 _OF_ENTITY: Final = text(_ROWS.format(entity="AND entity_id = :entity_id"))
+_PAGE_BY_PLACE: Final = text(_PAGE.format(rows=_BY_PLACE.text))
+_PAGE_OF_ENTITY: Final = text(_PAGE.format(rows=_OF_ENTITY.text))
 # The window first, and the filter over it: the other way around a filter that little fits would walk the whole run.
 _SEARCH: Final = """
 WITH seen AS MATERIALIZED ({rows}), found AS (
@@ -127,10 +142,10 @@ class PostgresRollups:
         return await self._database.read(work)
 
     async def _page(self, connection: AsyncConnection, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None]:
-        statement = _BY_PLACE if query.entity_id is None else _OF_ENTITY
-        given = _given(query, query.after) | {"count": query.page_size + 1}
+        statement = _PAGE_BY_PLACE if query.entity_id is None else _PAGE_OF_ENTITY
+        given = _given(query, query.after) | {"count": query.page_size + 1, "bytes": PAGE_BYTES}
         found = (await connection.execute(statement, given)).all()
-        page = found[: query.page_size]
+        page = [row for row in found[: query.page_size] if row.item is not None]
         return [row.item for row in page], (page[-1].part, page[-1].ordinal) if len(found) > len(page) else None
 
     async def _search(self, connection: AsyncConnection, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None]:

@@ -16,15 +16,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sqlalchemy import Select, Uuid, and_, any_, bindparam, func, literal, select, union
+from sqlalchemy import Select, Text, Uuid, and_, any_, bindparam, cast, func, literal, select, union
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit.database import storable
 from app.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
-from app.services.ports import AuditRecord, Intent, IntentEntity, Outcome
+from app.services.ports import PAGE_BYTES, AuditRecord, Intent, IntentEntity, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import Column, ColumnElement, FromClause, Row, RowMapping, Table, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -36,6 +36,17 @@ _MAX_EXAMINED: Final = 20_000
 """Change ids that one page may look at in rounds."""
 _OPEN_WINDOW: Final = 100_000
 """Change ids that a search for open changes may look at, each a probe of an index."""
+
+_LARGE: Final = tuple(intent_entities.c["entity_id", "path", "ops", "before", "after"])
+"""Columns of any size."""
+_ROW_BYTES: Final = 500
+"""Bytes of all else that is told of a change, or of an entity in one."""
+_COMPRESSED: Final = 2_000
+"""Bytes of a row from which Postgres compresses it."""
+_COMPRESSION: Final = 20
+"""How much larger a compressed row is taken to be; a hundred times is the most that there can be."""
+_BATCH_BYTES: Final = 1024 * 1024
+"""Bytes that changes read by one statement are expected to take."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -51,12 +62,18 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
     before = query.before
     window = query.page_size + 1
     examined = 0
+    room = PAGE_BYTES
     while True:
         ids, floor = await _candidates(connection, query, before, window)
         if ids:
-            found += await _records(connection, query, ids, limit=query.page_size + 1 - len(found))
-        if len(found) > query.page_size:
-            return found[: query.page_size], found[query.page_size - 1].intent.change_id
+            fitting = await _fitting(connection, query, ids, limit=query.page_size + 1 - len(found))
+            more = await _read_until(
+                connection, query.cluster, fitting[: query.page_size - len(found)], room, first=not found
+            )
+            found += [record for record, _ in more]
+            room -= sum(size for _, size in more)
+            if len(more) < len(fitting):
+                return found, found[-1].intent.change_id
         examined += window
         if floor is None or examined >= _MAX_EXAMINED or query.outcome == "open":
             return found, floor
@@ -66,10 +83,8 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
 
 async def get(connection: AsyncConnection, cluster: str, change_id: UUID) -> AuditRecord | None:
     """Return one change."""
-    latest = _latest().subquery("latest")
-    statement = select(latest).where(latest.c.cluster == cluster)
-    records = await _read(connection, statement, [change_id])
-    return records[0] if records else None
+    records = await _read(connection, cluster, [change_id])
+    return records[0][0] if records else None
 
 
 def created_at(change_id: UUID) -> datetime:
@@ -199,9 +214,19 @@ def _latest() -> Select[Any]:
     )
 
 
-async def _records(connection: AsyncConnection, query: AuditQuery, ids: list[UUID], *, limit: int) -> list[AuditRecord]:
+async def _fitting(
+    connection: AsyncConnection, query: AuditQuery, ids: list[UUID], *, limit: int
+) -> list[tuple[UUID, int]]:
+    """Return which of some changes a query is for, newest first, each with the bytes that it takes on Postgres' disk.
+
+    Telling these costs Postgres nothing. What is large is compressed there.
+    """
     latest = _latest().subquery("latest")
-    statement = select(latest).where(latest.c.cluster == query.cluster)
+    stored = func.sum(sum((func.pg_column_size(column) for column in _LARGE), start=literal(0)))
+    of_latest = and_(intent_entities.c.change_id == latest.c.change_id, intent_entities.c.attempt == latest.c.attempt)
+    size = select(func.coalesce(stored, 0)).where(of_latest).scalar_subquery()
+    versions = func.coalesce(func.pg_column_size(latest.c.versions), 0)
+    statement = select(latest.c.change_id, (size + versions).label("stored")).where(latest.c.cluster == query.cluster)
     if query.principal is not None:
         statement = statement.where(latest.c.principal == query.principal)
     statement = statement.where(*_during(query, func.coalesce(latest.c.time, latest.c.recorded_at)))
@@ -220,24 +245,61 @@ async def _records(connection: AsyncConnection, query: AuditQuery, ids: list[UUI
             intent_entities.c.attempt == latest.c.attempt,
         )
         statement = statement.where(select(intent_entities.c.position).where(of_this, *entity_conditions).exists())
-    return await _read(connection, statement.order_by(latest.c.change_id.desc()).limit(limit), ids)
+    rows = await connection.execute(statement.order_by(latest.c.change_id.desc()).limit(limit), {"ids": ids})
+    return [(row.change_id, int(row.stored)) for row in rows]
 
 
-async def _read(connection: AsyncConnection, statement: Select[Any], ids: list[UUID]) -> list[AuditRecord]:
+async def _read_until(
+    connection: AsyncConnection, cluster: str, fitting: Sequence[tuple[UUID, int]], room: int, *, first: bool
+) -> list[tuple[AuditRecord, int]]:
+    """Read changes, a few at a time, until they take as many bytes as there is room for.
+
+    The one with which they take more is left out, unless it is the first.
+    """
+    read: list[tuple[AuditRecord, int]] = []
+    place = 0
+    while place < len(fitting):
+        batch, expected = [fitting[place][0]], _expected(fitting[place][1])
+        for change_id, stored in fitting[place + 1 :]:
+            expected += _expected(stored)
+            if expected > _BATCH_BYTES:
+                break
+            batch.append(change_id)
+        for record, size in await _read(connection, cluster, batch):
+            room -= size
+            if room < 0 and (read or not first):
+                return read
+            read.append((record, size))
+        place += len(batch)
+    return read
+
+
+def _expected(stored: int) -> int:
+    """Return how many bytes a change is expected to take, by those that it takes on disk."""
+    return stored if stored < _COMPRESSED else stored * _COMPRESSION
+
+
+async def _read(connection: AsyncConnection, cluster: str, ids: list[UUID]) -> list[tuple[AuditRecord, int]]:
+    """Return changes, newest first, each with its bytes as text."""
+    latest = _latest().subquery("latest")
+    statement = select(latest).where(latest.c.cluster == cluster).order_by(latest.c.change_id.desc())
     rows = (await connection.execute(statement, {"ids": ids})).all()
     if not rows:
         return []
     attempts = {row.change_id: row.attempt for row in rows}
+    texts = sum((func.octet_length(cast(column, Text)) for column in _LARGE), start=literal(_ROW_BYTES))
     of_these = (
-        select(intent_entities)
+        select(intent_entities, texts.label("size"))
         .where(intent_entities.c.change_id == any_(bindparam("ids", type_=ARRAY(Uuid))))
         .order_by(*intent_entities.c["change_id", "attempt", "position"])
     )
     entities: dict[UUID, list[IntentEntity]] = {change_id: [] for change_id in attempts}
+    sizes: dict[UUID, int] = dict.fromkeys(attempts, _ROW_BYTES)
     for entity in (await connection.execute(of_these, {"ids": list(attempts)})).mappings():
         if entity["attempt"] == attempts[entity["change_id"]]:
             entities[entity["change_id"]].append(_entity(entity))
-    return [_record(row, entities[row.change_id]) for row in rows]
+            sizes[entity["change_id"]] += entity["size"]
+    return [(_record(row, entities[row.change_id]), sizes[row.change_id]) for row in rows]
 
 
 def _entity(row: RowMapping) -> IntentEntity:

@@ -36,6 +36,7 @@ from app.services.edits import NOTHING_PLANNED, Edit, EditResult, Plan
 from app.services.figures import Figure
 from app.services.order import chains
 from app.services.outcomes import conclude_rejected, conclude_written, is_remade
+from app.services.pace import Pace, in_slices
 from app.services.policies import PolicyRequest
 from app.services.ports import Committed, Conflict, Intent, SessionEnded, Transaction, full_path
 from app.services.settle import committed, settle_own
@@ -197,7 +198,7 @@ class AlterService:
         atomic: bool,
     ) -> list[EditResult]:
         repeated = _repeated(edits) if len(edits) > 1 else frozenset()
-        prepared = [self._prepare(collection, edit, repeated) for edit in edits]
+        prepared = await in_slices(lambda edit: self._prepare(collection, edit, repeated), edits)
         if atomic:
             return await self._atomic(collection, prepared, caller, validate_only=validate_only)
         if len(prepared) == 1 and not isinstance(prepared[0], EditResult):
@@ -238,7 +239,14 @@ class AlterService:
                 made[stage.rank] |= {result.edit.entity.id: result.after for result in ended if result.error is None}
 
         of_entities = ((position, edit.entity) for position, (edit, _) in to_run.items())
-        await asyncio.gather(*(one_after_another(stages) for stages in chains(collection.facet, of_entities)))
+        waiting = iter(chains(collection.facet, of_entities))
+
+        async def run_some() -> None:
+            # Not a task for each chain: the first step of 10,000 tasks would be one of the loop's.
+            for stages in waiting:
+                await one_after_another(stages)
+
+        await asyncio.gather(*(run_some() for _ in range(min(_CONCURRENCY, len(to_run)))))
         return [results[position] for position in range(len(prepared))]
 
     def _prepare(
@@ -304,6 +312,13 @@ class AlterService:
     ) -> list[EditResult]:
         cluster = collection.store.name
         try:
+            if time.monotonic() >= caller.deadline:
+                raise UnavailableError(
+                    "The request's deadline passed before this entry was begun; nothing of it was applied. Send it"
+                    " again, in a request of fewer entries",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                    retry_after_s=1,
+                )
             collection = collection.placed()
             keys = [f"{cluster}{full_path(collection.tree, edit.entity)}" for edit, _ in items]
             collection.store.writer()  # without a session nobody queues for an entity
@@ -447,7 +462,10 @@ class _Change:
     async def _plan(self, nodes: Sequence[Node | None]) -> tuple[list[Plan], tuple[int, ConfplaneError] | None]:
         plans: list[Plan] = []
         planned = dict(self._planned)
+        pace = Pace()
         for index, ((edit, encoded), node) in enumerate(zip(self._items, nodes, strict=True)):
+            if pace.due:
+                await pace.rest()
             try:
                 item = await self._collection.planner.plan(self._collection, edit, encoded, node, planned=planned)
                 if item.diff and self._collection.policies:

@@ -33,6 +33,7 @@ from app.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
 from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
 from app.domain.texts import clipped, shown
 from app.services.edits import Edit, stored
+from app.services.pace import Pace
 from app.services.ports import full_path
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ async def alter(
     """
     results: list[EntityResult | None] = [None] * len(changes)
     batches: dict[FacetName, list[tuple[int, Edit]]] = {}
-    for index, made in enumerate(_edits(cluster, changes)):
+    for index, made in enumerate(await _edits(cluster, changes)):
         if isinstance(made, ConfplaneError):
             results[index] = EntityResult(made)
         else:
@@ -170,10 +171,13 @@ async def alter(
             for facet, batch in batches.items()
         )
     )
+    pace = Pace()
     for (name, batch), answered in zip(batches.items(), answers, strict=True):
         collection = cluster.collections[name]
         planned = {result.edit.entity.id: result.after for result in answered if result.error is None}
         for (index, _), result in zip(batch, answered, strict=True):
+            if pace.due:
+                await pace.rest()
             results[index] = _result(cluster, collection, changes[index], result, planned)
     return [result for result in results if result is not None]
 
@@ -191,12 +195,15 @@ def _result(
     return EntityResult(None, result, fallbacks, (*result.warnings, *assumed))
 
 
-def _edits(cluster: Cluster, changes: Sequence[EntityChange]) -> list[tuple[FacetName, Edit] | ConfplaneError]:
+async def _edits(cluster: Cluster, changes: Sequence[EntityChange]) -> list[tuple[FacetName, Edit] | ConfplaneError]:
     """Make an edit of each change, or the error that it is."""
     made: list[tuple[FacetName, Edit] | ConfplaneError] = []
     # Counted before all else, so that one that is named twice is refused in both places whatever else is wrong in one.
     named: Counter[str] = Counter()
+    pace = Pace()
     for change in changes:
+        if pace.due:
+            await pace.rest()
         try:
             entity = _checked(cluster, change.entity_type, change.entity_name, change.pointer)
             named[entity.id] += 1

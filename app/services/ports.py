@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -196,6 +196,10 @@ class Place:
     """Of the layout's znode; -1 as long as it was not read."""
     defect: str | None = None
     """Why that can't be read; it is as it was before then."""
+
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of rows after which a page of any list ends, full or not; it always has a row."""
 
 
 class SessionState(StrEnum):

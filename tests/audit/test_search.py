@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 
 from app.audit import trail_queries
-from app.services.ports import AuditQuery
+from app.services.ports import PAGE_BYTES, AuditQuery
 from tests.audit.rows import change_id, committed, entity, intent, rejected
 
 if TYPE_CHECKING:
@@ -199,6 +200,27 @@ async def test_the_work_of_a_page_is_bounded_and_its_cursor_goes_on(
     assert cursor is not None
     found = await all_pages(log, {"cluster": "payments", "outcome": outcome}, 5)
     assert [record.intent for record in found] == intents[2::-1]
+
+
+async def test_a_page_ends_where_its_rows_are_large_and_its_cursor_goes_on(log: PostgresAuditLog) -> None:
+    text = {"compressed": "x" * 800_000, "as it is": secrets.token_hex(400_000), "small": "1"}
+    made = []
+    for number in range(24):
+        after = {"retention.ms": list(text.values())[number % 3]}
+        made.append(intent(change_id(START_MS + number, number), entity(after=after), cluster="large"))
+    whole = entity("user=alone", before={"a": text["as it is"] * 6}, after={"a": "1"})
+    made.append(intent(change_id(START_MS + 24, 24), whole, cluster="large"))
+    await log.intend(made)
+    pages: list[list[AuditRecord]] = []
+    before: UUID | None = None
+    while not pages or before is not None:
+        page, before = await log.search(AuditQuery(cluster="large", page_size=100, before=before))
+        pages.append(page)
+    assert [record.intent.change_id for page in pages for record in page] == [each.change_id for each in made[::-1]]
+    assert len(pages[0]) == 1, "larger than a page, and there must be one"
+    for page in pages[1:]:
+        assert sum(len(str(record.intent.entities)) for record in page) < 1.2 * PAGE_BYTES
+    assert 4 <= len(pages) <= 7, [len(page) for page in pages]
 
 
 @pytest.mark.parametrize("name", ["entity_id", "key", "principal"])

@@ -12,8 +12,10 @@ import time
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
 
-from tests.support.honest import honest
+from app.api.strict_json import MAX_ITEMS
+from tests.support.honest import BASE, honest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 CONNECTIONS = 64
+MAX_BODY = 8 * 1024 * 1024
 ATTACK_S = 2.0
 
 
@@ -73,3 +76,63 @@ def test_what_is_open_to_all_starves_nobody(service: Service) -> None:
     bare = min(bare, flooded(service, "/livez"))
     # Each answer costs the loop some few times the bare minimum; what is rendered for each took 15 to 100 times that.
     assert all(answers > bare / 8 for answers in found.values()), (bare, found)
+
+
+def bodies() -> dict[str, bytes]:
+    """Bodies of the largest size that are made of the smallest items."""
+
+    def filled(head: bytes, item: bytes, tail: bytes) -> bytes:
+        return head + item * ((MAX_BODY - len(head) - len(tail)) // len(item) - 1) + item.rstrip(b",") + tail
+
+    return {
+        "lists": filled(b'{"entries":[', b"[],", b"]}"),
+        "objects": filled(b'{"entries":[', b"{},", b"]}"),
+        "numbers": filled(b'{"entries":[', b"0,", b"]}"),
+        "members": filled(b'{"entries":[{"entity":[],"ops":[', b'{"key":0},', b"]}]}"),
+        "one-level-up": filled(b"[", b"[],", b"]"),
+        "status": filled(b'{"quotas":{"producer_byte_rate":1},"status":{"a":[', b"[],", b"]}}"),
+    }
+
+
+@pytest.mark.parametrize(("name", "body"), bodies().items(), ids=bodies())
+def test_a_body_of_many_small_items_holds_nobody_up(service: Service, name: str, body: bytes) -> None:
+    path = f"{BASE}/client-quotas/user=many" if name == "status" else f"{BASE}/client-quotas:alter"
+    headers = {"Authorization": f"Bearer {service.token}", "Content-Type": "application/json"}
+    with honest(service) as seen:
+        for _ in range(3):
+            answer = httpx.request(
+                "PUT" if name == "status" else "POST",
+                f"{service.url}{path}",
+                content=body,
+                headers=headers,
+                trust_env=False,
+                timeout=120,
+            )
+            assert answer.status_code == 413, answer.text[:500]
+            assert f"at most {MAX_ITEMS}" in answer.json()["detail"]
+    assert seen.longest_read < 2, str(seen)
+    assert seen.grown < 100_000_000, str(seen)
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_ten_thousand_entries_are_taken_beside_others(service: Service, *, validate_only: bool) -> None:
+    ops = [{"key": key, "value": 5} for key in ("producer_byte_rate", "consumer_byte_rate", "request_percentage")]
+    entries = [{"entity": [{"entityType": "user", "entityName": f"many{n}"}], "ops": ops} for n in range(10_000)]
+    with honest(service) as seen:
+        began = time.monotonic()
+        answer = httpx.post(
+            f"{service.url}{BASE}/client-quotas:alter",
+            json={"entries": entries, "validateOnly": validate_only},
+            headers={"Authorization": f"Bearer {service.token}"},
+            trust_env=False,
+            timeout=120,
+        )
+        took = time.monotonic() - began
+    # What the deadline left no time for was not begun, and its caller is told so.
+    assert answer.status_code in {200, 207, 503}, answer.text[:500]
+    found = answer.json()["entries"]
+    assert len(found) == 10_000
+    left = [each for each in found if each["errorCode"]]
+    assert all(each["retriable"] and each["outcome"] in {"not_applied", "unknown"} for each in left), left[:1]
+    assert seen.longest_read < 2, str(seen)
+    assert took < 60, took

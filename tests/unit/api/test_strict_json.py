@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 from typing import Any
 
@@ -7,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import strict_json
-from app.domain.errors import InvalidRequestError
+from app.api import schemas, strict_json
+from app.api.routes import InvalidBodyError, validated
+from app.domain.errors import BodyTooLargeError, InvalidRequestError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 VALUES = st.recursive(
@@ -105,3 +108,93 @@ def test_the_place_of_a_bad_text_is_named() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         strict_json.loads(b'{"a/b":[1,{"c~":"x\\u0000"}]}')
     assert refused.value.pointer == "/a~1b/1/c~0"
+
+
+LARGE = {
+    "entries": [
+        {
+            "entity": [{"entityType": "user", "entityName": f"user {number}"}],
+            "ops": [{"key": "producer_byte_rate", "value": number}],
+        }
+        for number in range(5_000)
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(LARGE),
+        json.dumps(LARGE, indent=1),
+        '{"a": [], "b": {"c": [1, 2]}, "d": "x", "e": [[[]], {"f": null}]}',
+        '{"a": [1, 1, {"b": 1, "b": 2}]}',
+        '{"a": [1], "a": [2]}',
+        '{"a": [1,]}',
+        '{"a": [1 2]}',
+        '{"a": [1',
+        '{"a": [}',
+        '{"a": [1]',
+        '{"a": [1]} x',
+        '{"a" [1]}',
+        "{a: 1}",
+        '{"a": [NaN]}',
+        '{"a": ["\\ud800"]}',
+        '{"a": ["\\u0000"]}',
+        '{"\\u0000": []}',
+        f'{{"a": [{"[" * 40}{"]" * 40}]}}',
+        '{"a": [' + "1" * 500 + "]}",
+    ],
+    ids=lambda text: text[:40],
+)
+async def test_a_large_body_is_read_as_any_other(text: str) -> None:
+    found: list[Any] = []
+    for read in (lambda: strict_json.loads(text.encode()), lambda: strict_json.loads_large(text.encode())):
+        try:
+            value = read()
+            found.append(await value if inspect.isawaitable(value) else value)
+        except InvalidRequestError as error:
+            found.append((error.detail, error.pointer))
+    assert found[0] == found[1]
+
+
+async def test_a_large_body_is_parsed_and_validated_in_slices() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    value = await strict_json.loads_large(json.dumps(LARGE).encode())
+    parsed, turns = turns, 0
+    body = await validated(schemas.AlterClientQuotas, value)
+    other.cancel()
+    assert body == schemas.AlterClientQuotas.model_validate(LARGE)
+    assert min(parsed, turns) > 2, (parsed, turns)
+
+
+async def test_what_is_wrong_in_a_large_body_is_told_with_its_place() -> None:
+    entries: list[Any] = [*LARGE["entries"], {"entity": 1}, *({} for _ in range(100))]
+    with pytest.raises(InvalidBodyError) as caught:
+        await validated(schemas.AlterClientQuotas, {"entries": entries, "more": 1})
+    places = [item["loc"] for item in caught.value.found]
+    assert places[:2] == [("body", "entries", 5_000, "entity"), ("body", "entries", 5_000, "ops")]
+    assert ("body", "more") in places
+    assert len(places) < 60
+
+
+@pytest.mark.parametrize("filler", [b"[],", b"{},", b"0,", b'{"":0},', b'"\\",",'])
+async def test_a_body_of_more_items_than_are_taken_is_refused_before_it_is_parsed(filler: bytes) -> None:
+    body = b'{"entries":[' + filler * 400_001
+    with pytest.raises(BodyTooLargeError, match=rf"at most {strict_json.MAX_ITEMS} are taken"):
+        await strict_json.loads_large(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"entries":[[' + b"[]," * 20_000 + b"0]]}", b'{"a":{"b":[' + b"0," * 30_000 + b"0]}}"]
+)
+async def test_one_entry_of_a_large_body_is_bounded_by_itself(body: bytes) -> None:
+    with pytest.raises(BodyTooLargeError, match=rf"^The part /.* at most {strict_json.MAX_PART_ITEMS} are taken"):
+        await strict_json.loads_large(body)

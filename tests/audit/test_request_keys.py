@@ -14,6 +14,8 @@ from app.domain.errors import IdempotencyKeyBusyError
 from app.services.idempotency import Answer, RequestKey
 from app.services.ports import Claim
 from tests.audit.rows import committed, count, intent, rejected, run
+from tests.support.stalls import stalled
+from tests.support.stores import until
 
 if TYPE_CHECKING:
     from app.services.idempotency import KeyRow
@@ -125,6 +127,24 @@ async def test_an_intent_and_a_taking_over_at_once_are_one_after_the_other(
         # What the taker has not seen was refused.
         assert seen == (1 if isinstance(written, IdempotencyKeyBusyError) else 2), written
         assert len(await keys.changes(row.id)) == seen
+
+
+async def test_a_key_is_not_taken_over_amid_an_intent_of_its_holder(
+    keys: PostgresRequestKeys, log: PostgresAuditLog, migrated: servers.Database
+) -> None:
+    """Whoever takes it over looks for the changes made under it once, so none may come after that."""
+    mine, late = claim(), intent()
+    await log.intend([intent()], mine)
+    row = await row_of(keys, mine)
+    with stalled(migrated.owner_dsn, "INSERT ON intents", f"NEW.change_id = '{late.change_id}'") as stall:
+        writing = asyncio.create_task(log.intend([late], mine))
+        await until(lambda: stall.reached)
+        taking = asyncio.create_task(keys.take_over(row, uuid.uuid4(), writer="w-2", seconds=60))
+        await until(lambda: stall.in_the_way or taking.done())
+        assert not taking.done()
+    await writing
+    assert await taking
+    assert len(await keys.changes(row.id)) == 2
 
 
 async def test_one_that_was_forgotten_is_not_made_again_by_who_took_it_over(

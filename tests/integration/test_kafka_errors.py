@@ -165,6 +165,29 @@ async def test_an_atomic_batch_is_all_or_nothing(client: ConfplaneClient, zk: Ka
     assert [entity["id"] for entity in trail[0]["entities"]] == [one.id, two.id]
 
 
+@pytest.mark.parametrize("asked", [{"json": {"validateOnly": True}}, {"params": {"validateOnly": "true"}}], ids=list)
+async def test_an_atomic_batch_that_is_only_validated_writes_nothing(
+    client: ConfplaneClient, zk: KazooClient, asked: dict[str, Any]
+) -> None:
+    names = ("validated-1", "validated-2")
+    users = [[{"entityType": "user", "entityName": name}] for name in names]
+    retention = {"name": "retention.ms", "configOperation": "SET", "value": "3600000"}
+    topics = [{"resourceType": "TOPIC", "resourceName": name, "configs": [retention]} for name in names]
+    for method, member, answered, entries in (
+        ("client-quotas:alter", "entries", "entries", [entry(user, RATE) for user in users]),
+        ("client-configs:alter", "entries", "entries", [entry(user, put("acks", "all")) for user in users]),
+        ("configs:incrementalAlter", "resources", "responses", topics),
+    ):
+        body = {member: entries, "atomic": True, **asked.get("json", {})}
+        answer = await client.request("POST", method, json=body, params=asked.get("params"))
+        told = answer.body[answered]
+        assert [(each["errorCode"], each["changeId"], len(each["diff"])) for each in told] == [(0, None, 1)] * 2
+    for kind, path in (("user", "users"), ("topic", "topics")):
+        for name in names:
+            assert zk.exists(f"/config/{path}/{name}") is None
+            assert [item async for item in client.items("audit", entity=f"{kind}={name}")] == []
+
+
 async def test_an_atomic_batch_above_the_packet_limit_is_refused_whole(client: ConfplaneClient) -> None:
     entries = [(Entity.of(user=f"{index}-{'x' * 900}"), {"producer_byte_rate": 1}) for index in range(500)]
     with pytest.raises(ProblemError) as caught:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kazoo.exceptions import NoNodeError
 
 from app.devstack.zookeeper import ZooKeeper
 from app.domain.entities import Entity
@@ -15,7 +16,7 @@ from app.domain.facets import Tree
 from app.services.ports import MirrorState, SessionState, Unknown
 from app.store import loader
 from tests.support.proxy import Proxy, proxy
-from tests.support.stores import ALICE, commit, committed, kafka_writes, soon, transaction, until, write
+from tests.support.stores import ALICE, commit, committed, kafka_writes, notify, soon, transaction, until, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -238,6 +239,47 @@ async def test_the_old_copy_is_whole_and_stale_while_another_is_loaded(
     assert distant.get(Tree.CONFIG, ALICE.id) is None
     assert distant.get(Tree.CONFIG, "user=bob") is not None
     assert distant.get(Tree.CONFIG, "user=carol") is not None
+
+
+async def test_what_a_replaced_session_brings_late_is_not_applied(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    """Replies of two sessions come in no order: what the earlier one saw may be undone by then, or done."""
+    earlier, follower = store._keeper.current, store._follower
+    late: list[Callable[[], None]] = []
+
+    def keep(path: str) -> None:
+        def taken(value: Any, error: Exception | None) -> None:
+            assert error is None or isinstance(error, NoNodeError)
+            late.append(lambda: follower.take(earlier, Tree.CONFIG, path, value))
+
+        earlier.get(f"/config/{path}").then(taken)
+
+    kafka_writes(raw_zk, "users/bob", ONE)
+    await store.wait_for(raw_zk.exists("/config/users/bob").mzxid, soon())
+    made = await committed(store, write(Entity.of(user="carol"), {"acks": "1"}))
+    keep("users/alice")
+    keep("users/bob")
+    await until(lambda: len(late) == 2)
+    store._keeper.replace(earlier)
+    await until(lambda: healthy(store) and store._keeper.current is not earlier)
+    kafka_writes(raw_zk, "users/alice", ONE)
+    for name in ("bob", "carol"):
+        raw_zk.delete(f"/config/users/{name}")
+        last = notify(raw_zk, f"users/{name}")
+    await store.wait_for(raw_zk.exists(last).czxid, soon())
+    revision, following = follower.revision, follower.next
+    # Alice was not there when the earlier session looked, bob and carol were, and carol is one that it made itself.
+    for deliver in late:
+        deliver()
+    follower.committed(earlier, revision + 1_000_000, (following,), [(Tree.CONFIG, made.nodes[0])])
+    assert store.get(Tree.CONFIG, ALICE.id) is not None
+    assert store.get(Tree.CONFIG, "user=bob") is None
+    assert store.get(Tree.CONFIG, "user=carol") is None
+    assert follower.revision < revision + 1_000_000
+    # The number is still the next to be read.
+    notify(raw_zk, "users/bob")
+    await until(lambda: follower.next == following + 1)
+    await store.catch_up(soon())
+    assert follower.revision < revision + 1_000_000
 
 
 async def test_expired_session_is_replaced(store: ZooKeeperStore, raw_zk: KazooClient) -> None:

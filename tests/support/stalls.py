@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from tests.support.processes import Program
 
 _LOCK: Final = 52_339_071
-_WAITING: Final = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
+_WAITING: Final = """
+SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE datname = current_database() AND NOT granted AND locktype = %s AND (locktype <> 'advisory' OR objid = %s)
+"""
 
 
 class Stall:
@@ -23,10 +26,24 @@ class Stall:
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
 
+    @property
+    def reached(self) -> bool:
+        """Whether it was sent, and waits."""
+        return self._waiting("advisory")
+
+    @property
+    def in_the_way(self) -> bool:
+        """Whether another statement waits for the end of a transaction, such as the one that is stalled."""
+        return self._waiting("transactionid")
+
+    def _waiting(self, kind: str) -> bool:
+        row = self._connection.execute(_WAITING, [kind, _LOCK]).fetchone()
+        return row is not None and row[0] > 0
+
     def wait_for(self, sender: Program, seconds: float) -> None:
         """Wait until a program that is to send it does."""
         deadline = time.monotonic() + seconds
-        while not self._connection.execute(_WAITING, [_LOCK]).fetchone()[0]:  # type: ignore[index]
+        while not self.reached:
             assert sender.process.poll() is None, sender.output
             assert time.monotonic() < deadline, "the statement never came"
             time.sleep(0.02)

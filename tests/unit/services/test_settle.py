@@ -14,7 +14,9 @@ from app.domain.errors import CorruptZnodeError, OutcomeUnknownError, Unavailabl
 from app.domain.facets import Tree
 from app.services import settle as settling
 from app.services.ports import EntityWrite, Marker, Outcome
+from app.services.reconcile import SWEEP_AGE_S
 from app.services.settle import committed, settle, settle_own
+from app.store.markers import RELEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +107,12 @@ async def test_what_was_open_a_while_ago_is_looked_up_before_a_tombstone_is_made
         still_open = Stage(APPLIED, record=record)
         assert await still_open.run(age_s=settling._FRESH_S + 1) == OUTCOME
         assert still_open.happened[:2] == [("get", "c", ID), ("settle", ID)]
+
+
+def test_a_look_at_the_trail_counts_for_less_time_than_markers_stay() -> None:
+    """A tombstone that was asked for at the last moment may wait in the client for as long as a session lasts."""
+    longest_session_s = 45
+    assert settling._FRESH_S + longest_session_s <= min(SWEEP_AGE_S, RELEASE_SECONDS)
 
 
 async def test_a_marker_that_was_dropped_meanwhile_means_that_the_trail_knows() -> None:

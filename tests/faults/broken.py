@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.faults.checks import answers, keys, outside, reads, trail
-from tests.faults.history import Kind, Mode, PartResult
-from tests.faults.world import BOB, KEY, World, part
+from app.services.recorded import PRINCIPAL
+from tests.faults import kinds
+from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
+from tests.faults.history import Kind, Mode, PartResult, Strike
+from tests.faults.world import ADMIN, BOB, KEY, World, ops_of, part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.faults.history import Part
 
 NODE = "/config/users/alice"
 
@@ -71,7 +75,8 @@ def unclaimed_session(world: World) -> None:
 
 def two_of_one_revision(world: World) -> None:
     world.write(part(value=20))
-    intent = replace(world.intents[-1], change_id="twin", request_id="nobody")
+    cut_off = world.call(part(value=20))
+    intent = replace(world.intents[-1], change_id="twin", request_id=cut_off.request_id)
     world.intents.append(intent)
     world.outcomes.append(replace(world.outcomes[-1], change_id="twin"))
 
@@ -149,14 +154,23 @@ def revision_too_low(world: World) -> None:
     world.write(part(value=20)).revision = 101
 
 
+def asks(world: World, *parts: Part) -> None:
+    """Have the last call ask for something else, in the trail too."""
+    world.calls[-1].parts = parts
+    rows = zip(world.intents[-1].entities, parts, strict=True)
+    last(world.intents, entities=tuple(replace(row, ops=ops_of(each)) for row, each in rows))
+
+
 def other_effect(world: World) -> None:
-    world.write(part(value=20)).parts = (part(value=19),)
+    world.write(part(value=20))
+    asks(world, part(value=19))
 
 
 def key_of_another_kept(world: World) -> None:
     world.write(part(set={"consumer_byte_rate": 1, KEY: 20}))
     asked = part(mode=Mode.ALTER, remove=("consumer_byte_rate",))
-    world.write(asked, answered=False).parts = (replace(asked, remove=(KEY,)),)
+    world.write(asked, answered=False)
+    asks(world, replace(asked, remove=(KEY,)))
 
 
 def nothing_to_do(world: World) -> None:
@@ -173,8 +187,8 @@ def nothing_to_do_any_more(world: World) -> None:
 
 def not_applied_but_was(world: World) -> None:
     call = world.write(part(value=20))
-    call.status, call.outcome, call.change_id = 503, "not_applied", None
-    call.content = call.etag = None
+    world.refuse(call, 503, 13)
+    call.change_id = call.content = call.etag = None
 
 
 def entry_not_applied_but_was(world: World) -> None:
@@ -221,10 +235,10 @@ def atomic_without_one(world: World) -> None:
 
 
 def atomic_half_failed(world: World) -> None:
-    call = world.write(part(value=20), part("user=carol", 21), atomic=True)
-    # The other failed, and it is told that this one did not.
-    call.parts = (call.parts[0], part("user=dave", 21))
-    call.results = (call.results[0], PartResult(error_code=42, error_name="INVALID_REQUEST"))
+    call = world.write(part(value=20), part(BOB, 4), atomic=True)
+    call.status = 207
+    not_attempted = PartResult(error_code=55, error_name="OPERATION_NOT_ATTEMPTED", outcome="not_applied")
+    call.results = (call.results[0], not_attempted)
 
 
 def lost_update(world: World) -> None:
@@ -264,7 +278,7 @@ def read_of_nothing(world: World) -> None:
 def read_of_an_absence(world: World) -> None:
     """Bob's node is there since before the revision that it tells."""
     call = world.read(BOB)
-    call.status, call.content, call.etag = 404, {}, None
+    call.status, call.error_code, call.content, call.etag = 404, 91, {}, None
 
 
 def read_of_the_future(world: World) -> None:
@@ -301,10 +315,9 @@ def outside_twice(world: World) -> None:
 
 def outside_that_was_ours(world: World) -> None:
     world.write(part(value=20))
-    entity = replace(world.intents[-1].entities[0], facet="node")
-    world.intents.append(
-        replace(world.intents[-1], change_id="external", kind="external", request_id="", entities=(entity,))
-    )
+    entity = replace(world.intents[-1].entities[0], facet="node", ops=())
+    who: dict[str, Any] = {"principal": PRINCIPAL, "request_id": "", "writes": 1}
+    world.intents.append(replace(world.intents[-1], change_id="external", kind="external", entities=(entity,), **who))
     world.outcomes.append(replace(world.outcomes[-1], change_id="external"))
 
 
@@ -316,6 +329,152 @@ def outside_that_never_was(world: World) -> None:
 def outside_told_otherwise(world: World) -> None:
     world.outside("user=carol", 20)
     last(world.intents, entities=(replace(world.intents[-1].entities[0], after={KEY: "21"}),))
+
+
+def outside_counted_otherwise(world: World) -> None:
+    world.outside(value=20)
+    last(world.intents, writes=2)
+
+
+def outside_by_us(world: World) -> None:
+    world.outside(value=20)
+    last(world.intents, principal=ADMIN)
+
+
+def outside_asked_for(world: World) -> None:
+    world.outside(value=20)
+    last(world.intents, entities=(replace(world.intents[-1].entities[0], ops=({"key": KEY, "value": 20},)),))
+
+
+def by_nobody(world: World) -> None:
+    world.write(part(value=20), applied=False, answered=False)
+    last(world.intents, request_id="call-999")
+
+
+def by_another(world: World) -> None:
+    world.write(part(value=20))
+    last(world.intents, principal="User:mallory")
+
+
+def for_another_reason(world: World) -> None:
+    world.write(part(value=20))
+    last(world.intents, reason=None)
+
+
+def for_another_ticket(world: World) -> None:
+    world.write(part(value=20))
+    last(world.intents, ticket="T-2")
+
+
+def asked_otherwise(world: World) -> None:
+    world.write(part(value=20))
+    last(world.intents, entities=(replace(world.intents[-1].entities[0], ops=ops_of(part(value=21))),))
+
+
+def asked_of_another_facet(world: World) -> None:
+    world.write(part(value=20))
+    last(world.intents, entities=(replace(world.intents[-1].entities[0], facet="client-configs"),))
+
+
+def keys_left_out(world: World) -> None:
+    world.write(part(value=20))
+    last(world.intents, entities=(replace(world.intents[-1].entities[0], keys=()),))
+
+
+def keys_of_others_left_out(world: World) -> None:
+    world.outside(value=20)
+    last(world.intents, entities=(replace(world.intents[-1].entities[0], keys=("consumer_byte_rate",)),))
+
+
+def validated_and_begun(world: World) -> None:
+    world.write(part(value=20), applied=False, answered=False, validate_only=True)
+
+
+def refused_as_a_bug(world: World) -> None:
+    world.refuse(world.write(part(value=20), applied=False), 500, -1)
+
+
+def refused_as_another_thing(world: World) -> None:
+    """As a precondition that failed, with the code of a store that is away."""
+    world.refuse(world.write(part(value=20), applied=False), 412, 13)
+
+
+def refused_without_saying_what_became_of_it(world: World) -> None:
+    world.write(part(value=20), applied=False).outcome = None
+
+
+def entry_refused_as_a_bug(world: World) -> None:
+    call = world.write(part(value=20), part(BOB, 4))
+    call.status = 207
+    call.results = (
+        call.results[0],
+        PartResult(error_code=-1, error_name="UNKNOWN_SERVER_ERROR", outcome="not_applied"),
+    )
+
+
+def some_entries_failed_and_none_did(world: World) -> None:
+    world.write(part(value=20), part("user=carol", 21)).status = 207
+
+
+def read_refused(world: World, status: int, code: int) -> None:
+    call = world.read()
+    call.status, call.error_code, call.content, call.etag = status, code, None, None
+
+
+def read_refused_as_a_bug(world: World) -> None:
+    read_refused(world, 500, -1)
+
+
+def read_refused_that_asked_for_nothing(world: World) -> None:
+    """By a process that has a copy, since it tells a revision."""
+    read_refused(world, 503, 13)
+
+
+def precondition_failed_of_none(world: World) -> None:
+    world.refuse(world.write(part(value=20), applied=False), 412, 95)
+
+
+def precondition_failed_that_held(world: World) -> None:
+    read = world.read()
+    world.refuse(world.write(part(value=20, if_match=read.etag), applied=False), 412, 95)
+
+
+def already_there_and_was_not(world: World) -> None:
+    world.refuse(world.write(part("user=carol", 20, mode=Mode.CREATE), applied=False), 409, 92)
+
+
+def changed_by_others_that_there_were_not(world: World) -> None:
+    world.refuse(world.write(part("user=carol", 20), applied=False), 409, 95)
+
+
+def controller_that_did_not_move(world: World) -> None:
+    world.refuse(world.write(part(value=20), applied=False), 409, 11)
+    world.faults.append(Strike(kinds.CONTROLLER_MOVED, ("controller",), world.wait(1), world.wait(1)))
+
+
+def revision_not_told(world: World) -> None:
+    world.read().revision = None
+
+
+def behind_and_not_marked(world: World) -> None:
+    """It shows what was overwritten a while ago; a copy that was confirmed since would show that."""
+    call = world.read()
+    world.write(part(value=20))
+    world.wait(20)
+    late = world.read()
+    late.content, late.etag, late.revision = call.content, call.etag, call.revision
+
+
+def cut_off_and_not_marked(world: World) -> None:
+    struck = world.wait(1)
+    world.wait(4)
+    world.read()
+    world.faults.append(Strike(kinds.line_cut("ZooKeeper"), ("line 0 ZooKeeper",), struck, world.wait(1)))
+
+
+def cut_off_for_longer_than_it_says(world: World) -> None:
+    cut_off_and_not_marked(world)
+    world.calls[-1].stale_ms = 1_000
 
 
 def accounted_otherwise(world: World) -> None:
@@ -361,16 +520,44 @@ BROKEN: list[tuple[Callable[[World], None], str]] = [
     (posted_over, answers.LOST_UPDATE),
     (matched_nothing, answers.LOST_UPDATE),
     (one_tag_two_contents, answers.TWO_CONTENTS),
+    (validated_and_begun, answers.VALIDATED),
     (outside_lost, answers.OUTSIDE_LOST),
+    (refused_as_a_bug, refusals.UNEXPECTED),
+    (refused_as_another_thing, refusals.UNEXPECTED),
+    (refused_without_saying_what_became_of_it, refusals.UNEXPECTED),
+    (entry_refused_as_a_bug, refusals.UNEXPECTED),
+    (some_entries_failed_and_none_did, refusals.UNEXPECTED),
+    (read_refused_as_a_bug, refusals.UNEXPECTED),
+    (read_refused_that_asked_for_nothing, refusals.CAUSELESS),
+    (precondition_failed_of_none, refusals.CAUSELESS),
+    (precondition_failed_that_held, refusals.CAUSELESS),
+    (already_there_and_was_not, refusals.CAUSELESS),
+    (changed_by_others_that_there_were_not, refusals.CAUSELESS),
+    (controller_that_did_not_move, refusals.CAUSELESS),
+    (revision_not_told, refusals.UNTOLD),
+    (by_nobody, requests.NOBODYS),
+    (by_another, requests.OTHER_CALLER),
+    (outside_by_us, requests.OTHER_CALLER),
+    (for_another_reason, requests.OTHER_REASON),
+    (for_another_ticket, requests.OTHER_REASON),
+    (asked_otherwise, requests.OTHER_REQUEST),
+    (asked_of_another_facet, requests.OTHER_REQUEST),
+    (outside_asked_for, requests.OTHER_REQUEST),
+    (keys_left_out, requests.OTHER_KEYS),
+    (keys_of_others_left_out, requests.OTHER_KEYS),
     (read_of_nothing, reads.NEVER_WAS),
     (read_of_an_absence, reads.OLDER_THAN_TOLD),
     (read_of_the_future, reads.NEVER_WAS),
     (read_of_less_than_asked, reads.OLDER_THAN_ASKED),
     (read_of_less_than_strong, reads.STALE),
+    (behind_and_not_marked, reads.UNMARKED),
+    (cut_off_and_not_marked, reads.UNMARKED),
+    (cut_off_for_longer_than_it_says, reads.UNMARKED),
     (outside_untrailed, outside.NO_TRAIL),
     (outside_twice, outside.TWICE),
     (outside_that_was_ours, outside.OURS),
     (outside_that_never_was, outside.NEVER_WAS),
     (outside_told_otherwise, outside.OTHER_CONTENT),
+    (outside_counted_otherwise, outside.OTHER_COUNT),
     (accounted_otherwise, outside.OTHER_STATE),
 ]

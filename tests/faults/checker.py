@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.faults.checks import answers, keys, outside, reads, trail
+from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
 from tests.faults.checks.facts import Facts
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ def check(run: Run) -> list[Violation]:
         for warning in mirror.warnings:
             if any(text in warning for text in _ALARMS):
                 facts.add(ALARM, f"process {mirror.process}: {warning}")
+    tags = answers.Tags(facts)
     trail.check(facts)
-    answers.check(facts)
+    requests.check(facts)
+    answers.check(facts, tags)
+    refusals.check(facts, tags)
     keys.check(facts)
     reads.check(facts)
     outside.check(facts)

@@ -17,10 +17,12 @@ from tests.faults.topology import CLUSTER
 from tests.faults.txnlog import read_events
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kazoo.client import KazooClient
 
+    from tests.faults.history import Strike
     from tests.faults.topology import Replica, Topology
 
 _FACETS: Final = {"client-quotas": "quotas", "client-configs": "configs", "configs": "configs"}
@@ -28,7 +30,15 @@ _WALKED: Final = ("/config", "/confplane")
 _PAGE: Final = 1_000
 
 
-async def collect(topology: Topology, history: Path, *, seed: int, quiet_s: float | None, baseline_zxid: int) -> Run:
+async def collect(
+    topology: Topology,
+    history: Path,
+    *,
+    seed: int,
+    quiet_s: float | None,
+    baseline_zxid: int,
+    faults: Sequence[Strike],
+) -> Run:
     """Collect it."""
     trail = await asyncio.to_thread(read_trail, topology.service_dsn)
     return Run(
@@ -40,6 +50,7 @@ async def collect(topology: Topology, history: Path, *, seed: int, quiet_s: floa
         znodes=await asyncio.to_thread(walk, topology.zk),
         mirrors=list(await asyncio.gather(*(_mirror(replica) for replica in topology.replicas))),
         baseline_zxid=baseline_zxid,
+        faults=tuple(sorted(faults, key=lambda strike: strike.struck)),
     )
 
 
@@ -92,6 +103,7 @@ def read_trail(dsn: str) -> dict[str, Any]:
                 principal=row["principal"],
                 request_id=row["request_id"],
                 reason=row["reason"],
+                ticket=row["ticket"],
                 recorded_at=row["recorded_at"].isoformat(),
                 entities=tuple(entities.get((str(row["change_id"]), row["attempt"]), ())),
             )

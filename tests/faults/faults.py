@@ -18,12 +18,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
 from app.devstack.errors import DevStackError
-from tests.faults.topology import SESSION_TIMEOUT_MS, answer, stop_processes
+from tests.faults import kinds
+from tests.faults.topology import DEADLINE_MS, SESSION_TIMEOUT_MS, answer, stop_processes
 from tests.support.stepping import STEPS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from app.devstack.process import Server
     from tests.faults.topology import Replica, Topology
@@ -34,7 +35,10 @@ LONGEST_S: Final = SESSION_TIMEOUT_MS / 1000 + 3
 _KAZOO_S: Final = 5.0
 _STRIKE_S: Final = 8.0
 """How long to wait until a process comes to a step."""
-_SWEPT_S: Final = 75.0
+_SWEPT_S: Final = 80.0
+"""From the begin of a run until there are markers that a leader sweeps: those of a minute ago."""
+_NOTICED_S: Final = 5.0
+"""A process that hears nothing for so long says that its copy is behind, for a second and more."""
 
 
 class Fault(Protocol):
@@ -109,7 +113,7 @@ class KillReplica:
     """SIGKILL a Confplane, or ask it to end by SIGTERM, then start it again."""
 
     def __init__(self, replica: Replica, seconds: float, *, politely: bool = False) -> None:
-        self.kind = "confplane terminated" if politely else "confplane killed"
+        self.kind = kinds.CONFPLANE_TERMINATED if politely else kinds.CONFPLANE_KILLED
         self.targets, self.seconds = frozenset({_name(replica)}), seconds
         self._replica = replica
         self._politely = politely
@@ -125,7 +129,7 @@ class KillReplica:
 class PauseReplica:
     """SIGSTOP a Confplane, then SIGCONT."""
 
-    kind = "confplane paused"
+    kind = kinds.CONFPLANE_PAUSED
 
     def __init__(self, replica: Replica, seconds: float) -> None:
         self.targets, self.seconds = frozenset({_name(replica)}), seconds
@@ -143,49 +147,90 @@ class AtStep:
     """A Confplane is killed or paused when it comes to a step of the protocol."""
 
     def __init__(self, replica: Replica, step: str, seconds: float, *, pause: bool) -> None:
-        self.kind = f"confplane {'paused' if pause else 'killed'} at step {step}"
+        self.kind = kinds.at_step(step, pause=pause)
         self.targets, self.seconds = frozenset({_name(replica)}), seconds
-        self._replica = replica
-        self._step = step
-        self._pause = pause
+        self._trap = _Trap([replica], step, pause=pause)
 
     async def begin(self) -> bool:
-        self._replica.arm(self._step, signal.SIGSTOP if self._pause else signal.SIGKILL)
-        deadline = time.monotonic() + _STRIKE_S
-        while self._replica.armed and time.monotonic() < deadline:  # noqa: ASYNC110 - a process of its own does it
-            await asyncio.sleep(0.02)
-        return not self._replica.disarm()
+        return await self._trap.spring(_STRIKE_S)
 
     async def end(self) -> None:
-        if self._pause:
-            stop_processes(self._replica.service.pid, resume=True)
-        else:
-            await self._replica.kill()  # waits for what has ended already
-            self._replica.start()
+        await self._trap.release()
 
 
-class KilledSettler:
-    """A Confplane dies between intent and transaction, and the leader at the tombstone that it settles this with."""
+class _Trap:
+    """Some Confplanes, of which the first to come to a step is killed or paused."""
 
-    def __init__(self, writer: Replica, leader: Replica, seconds: float, *, pause: bool) -> None:
-        self.kind = f"writer killed at step intent, then settler {'paused' if pause else 'killed'} at step tombstone"
-        self.targets, self.seconds = frozenset({_name(writer), _name(leader)}), seconds
-        self._first = AtStep(writer, "intent", seconds, pause=False)
-        self._second = AtStep(leader, "tombstone", seconds, pause=pause)
-        self._struck = False
+    def __init__(self, replicas: Sequence[Replica], step: str, *, pause: bool) -> None:
+        self._replicas = replicas
+        self._step = step
+        self._pause = pause
+        self._caught: list[Replica] = []
+
+    async def spring(self, seconds: float) -> bool:
+        """Wait until one comes; return whether one did."""
+        for replica in self._replicas:
+            replica.arm(self._step, signal.SIGSTOP if self._pause else signal.SIGKILL)
+        deadline = time.monotonic() + seconds
+        while all(replica.armed for replica in self._replicas) and time.monotonic() < deadline:  # noqa: ASYNC110 - processes of their own do it
+            await asyncio.sleep(0.02)
+        # Two may have come at once.
+        self._caught = [replica for replica in self._replicas if not replica.disarm()]
+        return bool(self._caught)
+
+    async def release(self) -> None:
+        """Let what was caught go on, or start it again."""
+        for replica in self._caught:
+            if self._pause:
+                stop_processes(replica.service.pid, resume=True)
+            else:
+                await replica.kill()  # waits for what has ended already
+                replica.start()
+
+
+class Chain:
+    """A Confplane ends, and then another is killed or paused at the step to which that leads it.
+
+    Args:
+        kind: What it is counted as.
+        first: The end of the first.
+        second: What waits for the other.
+        others: The names of those that may be it.
+        seconds: Between begin and end.
+        after_s: Between the first and the second.
+        within_s: How long to wait for the second.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        first: Fault,
+        second: _Trap,
+        others: Iterable[str],
+        seconds: float,
+        *,
+        after_s: float = 0.0,
+        within_s: float = _STRIKE_S,
+    ) -> None:
+        self.kind = kind
+        self.targets, self.seconds = first.targets | frozenset(others), seconds
+        self._first = first
+        self._second = second
+        self._after_s = after_s
+        self._within_s = within_s
 
     async def begin(self) -> bool:
         if not await self._first.begin():
             return False
-        # Its session has to end before anybody settles.
-        await asyncio.sleep(SESSION_TIMEOUT_MS / 1000 - 1)
-        self._struck = await self._second.begin()
+        await asyncio.sleep(self._after_s)
+        if not await self._second.spring(self._within_s):
+            await self._first.end()
+            return False
         return True
 
     async def end(self) -> None:
         await self._first.end()
-        if self._struck:
-            await self._second.end()
+        await self._second.release()
 
 
 # ---------------------------------------------------------------- lines
@@ -195,7 +240,7 @@ class CutLine:
     """A Confplane's line to ZooKeeper or Postgres breaks, and nothing connects for a while."""
 
     def __init__(self, to: str, name: str, line: Sequence[Proxy], seconds: float) -> None:
-        self.kind, self.targets, self.seconds = f"line to {to} cut", frozenset({name}), seconds
+        self.kind, self.targets, self.seconds = kinds.line_cut(to), frozenset({name}), seconds
         self._line = line
 
     async def begin(self) -> bool:
@@ -213,7 +258,7 @@ class SlowLine:
     """All that goes over a line takes longer."""
 
     def __init__(self, to: str, name: str, line: Sequence[Proxy], seconds: float, delay_s: float) -> None:
-        self.kind, self.targets, self.seconds = f"line to {to} slowed", frozenset({name}), seconds
+        self.kind, self.targets, self.seconds = kinds.line_slowed(to), frozenset({name}), seconds
         self._line = line
         self._delay_s = delay_s
 
@@ -231,7 +276,7 @@ class LostOnLine:
     """What is sent over a line in one direction is lost, and then the line breaks."""
 
     def __init__(self, to: str, name: str, line: Sequence[Proxy], seconds: float, *, replies: bool) -> None:
-        self.kind = f"{'replies' if replies else 'requests'} on the line to {to} lost"
+        self.kind = kinds.lost_on_line(to, replies=replies)
         self.targets, self.seconds = frozenset({name}), seconds
         self._line = line
         self._replies = replies
@@ -258,7 +303,7 @@ class LostOnLine:
 class ExpireSession:
     """A Confplane's ZooKeeper session is ended by somebody else who has its id and password."""
 
-    kind = "session expired"
+    kind = kinds.SESSION_EXPIRED
 
     def __init__(self, topology: Topology, chooser: random.Random) -> None:
         self.targets, self.seconds = frozenset[str](), 0.0
@@ -308,7 +353,7 @@ def session_password(session: int) -> bytes:
 class DiskFull:
     """The file system of Postgres's data has no room left, for a while."""
 
-    kind = "Postgres's disk full"
+    kind = kinds.DISK_FULL
 
     def __init__(self, topology: Topology, seconds: float) -> None:
         self.targets, self.seconds = frozenset({"postgres"}), seconds
@@ -329,7 +374,7 @@ class DiskFull:
 class MoveController:
     """The brokers elect another controller: /controller goes and comes, and its epoch is raised."""
 
-    kind = "controller moved"
+    kind = kinds.CONTROLLER_MOVED
 
     def __init__(self, topology: Topology, seconds: float) -> None:
         self.targets, self.seconds = frozenset({"controller"}), seconds
@@ -362,7 +407,7 @@ class MoveController:
 class DeleteMirrorGap:
     """Somebody deletes the newest notifications before all have read them: a gap for whoever is behind."""
 
-    kind = "notifications deleted"
+    kind = kinds.NOTIFICATIONS_DELETED
 
     def __init__(self, topology: Topology) -> None:
         self.targets, self.seconds = frozenset[str](), 0.0
@@ -386,10 +431,28 @@ class DeleteMirrorGap:
 # ---------------------------------------------------------------- the choice
 
 
+LONG_ROUNDS: Final = 50
+"""From so many rounds on a run is long."""
+_SHORTEST_ROUNDS: Final = 10
+"""Of fewer nothing is demanded."""
+_TRIES: Final = 8
+
+
 @dataclass(frozen=True, slots=True)
 class _Choice:
     weight: int
     make: Callable[[], Fault | None]
+
+
+@dataclass(slots=True)
+class _Owed:
+    """A fault that a run must have, whatever its seed chooses."""
+
+    what: str
+    make: Callable[[], Fault | None]
+    after_s: float = 0.0
+    """When it can strike at the earliest, from the begin of the run."""
+    tries: int = 0
 
 
 def _name(replica: Replica) -> str:
@@ -397,33 +460,78 @@ def _name(replica: Replica) -> str:
 
 
 class Chooser:
-    """Chooses faults at random.
+    """Chooses faults at random, and sees to it that what every run must have is among them.
 
     Args:
         topology: What is struck.
         random: The source of all choices.
+        rounds: Of the run. From ten on it has Postgres killed and a line to ZooKeeper cut for long enough to be
+            noticed; from :data:`LONG_ROUNDS` on also an Idempotency-Key taken over and markers swept, with whoever does
+            so struck as it does.
         longest_s: Of a fault.
+
+    Attributes:
+        unmet: What the run must have and could not be made to strike, however often it was tried.
     """
 
-    def __init__(self, topology: Topology, random: random.Random, *, longest_s: float = LONGEST_S) -> None:
+    def __init__(self, topology: Topology, random: random.Random, *, rounds: int, longest_s: float = LONGEST_S) -> None:
+        self.unmet: list[str] = []
         self._longest_s = longest_s
         self._topology = topology
         self._random = random
         self._ensemble_leader: int | None = None
         self._leader: int | None = None
         self._began = time.monotonic()
+        self._owed: list[_Owed] = []
+        self._tried: dict[int, _Owed] = {}
+        if rounds >= _SHORTEST_ROUNDS:
+            self._owed += [_Owed("Postgres killed", self._postgres_killed), _Owed("a line cut", self._long_cut)]
+        if rounds >= LONG_ROUNDS:
+            self._owed += [
+                _Owed("an Idempotency-Key taken over", self._successor),
+                _Owed("markers swept", self._sweeper, after_s=_SWEPT_S),
+            ]
 
-    async def choose(self, busy: frozenset[str]) -> Fault:
-        """Return the next fault, none of whose targets is busy."""
+    async def choose(self, busy: frozenset[str], left: int) -> Fault | None:
+        """Return the next fault, none of whose targets is busy; None: none can strike now.
+
+        Args:
+            busy: The targets of those that are under way.
+            left: How many are still to be chosen.
+        """
         # Asked in a thread: a paused server answers nobody.
         self._ensemble_leader = await asyncio.to_thread(self._topology.ensemble.leader)
         self._leader = await self._topology.leader()
-        while True:
+        scarce = left <= len(self._owed)
+        if scarce or self._random.random() < 0.3:
+            owed = next((each for each in self._owed if self._elapsed_s >= each.after_s), None)
+            fault = None if owed is None else owed.make()
+            if owed is not None and fault is not None and not fault.targets & busy:
+                self._owed.remove(owed)
+                self._tried[id(fault)] = owed
+                return fault
+        while not scarce:
             choices = self._choices()
             [choice] = self._random.choices(choices, [each.weight for each in choices])
             fault = choice.make()
             if fault is not None and not fault.targets & busy:
                 return fault
+        return None
+
+    def struck(self, fault: Fault, *, hit: bool) -> None:
+        """Take note of whether a fault that was chosen met anything; what a run must have is tried again."""
+        owed = self._tried.pop(id(fault), None)
+        if owed is None or hit:
+            return
+        owed.tries += 1
+        if owed.tries < _TRIES:
+            self._owed.append(owed)
+        else:
+            self.unmet.append(owed.what)
+
+    @property
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began
 
     def _choices(self) -> list[_Choice]:
         topology, chance = self._topology, self._random
@@ -441,6 +549,8 @@ class Chooser:
             _Choice(2, lambda: DeleteMirrorGap(topology)),
             _Choice(18, self._step),
             _Choice(4, self._settler),
+            _Choice(2, self._successor),
+            _Choice(2, self._sweeper),
         ]
 
     def _down(self) -> float:
@@ -458,20 +568,25 @@ class Chooser:
         members = self._topology.ensemble.members
         others = [index for index in range(len(members)) if index != self._ensemble_leader]
         index = self._ensemble_leader if leader else self._random.choice(others)
-        what = f"ZooKeeper {'leader' if leader else 'follower'}"
-        if self._random.random() < 0.5:
-            return KillServer(f"{what} killed", f"zookeeper {index}", members[index], self._down())
-        return PauseServer(f"{what} paused", f"zookeeper {index}", members[index], self._span())
+        pause = self._random.random() < 0.5
+        kind, name = kinds.zookeeper(leader=leader, pause=pause), f"zookeeper {index}"
+        if pause:
+            return PauseServer(kind, name, members[index], self._span())
+        return KillServer(kind, name, members[index], self._down())
 
     def _postgres(self) -> Fault:
         server, drawn = self._topology.postgres, self._random.random()
         if self._topology.disk_full and drawn > 0.8:
             return DiskFull(self._topology, self._random.uniform(0.5, 4))
         if drawn < 0.4:
-            return KillServer("Postgres killed", "postgres", server, self._random.uniform(0, 2))
+            return self._postgres_killed()
         if drawn < 0.7:
-            return KillServer("Postgres restarted", "postgres", server, self._random.uniform(0, 2), politely=True)
-        return PauseServer("Postgres paused", "postgres", server, self._random.uniform(0.2, 5))
+            down = self._random.uniform(0, 2)
+            return KillServer(kinds.POSTGRES_RESTARTED, "postgres", server, down, politely=True)
+        return PauseServer(kinds.POSTGRES_PAUSED, "postgres", server, self._random.uniform(0.2, 5))
+
+    def _postgres_killed(self) -> Fault:
+        return KillServer(kinds.POSTGRES_KILLED, "postgres", self._topology.postgres, self._random.uniform(0, 2))
 
     def _line(self, to: str) -> Fault:
         replica, drawn = self._random.choice(self._topology.replicas), self._random.random()
@@ -483,9 +598,14 @@ class Chooser:
             return SlowLine(to, name, line, self._random.uniform(0.5, 4), self._random.uniform(0.02, 0.6))
         return LostOnLine(to, name, line, self._span(), replies=drawn < 0.8)
 
+    def _long_cut(self) -> Fault:
+        replica = self._random.choice(self._topology.replicas)
+        seconds = self._random.uniform(_NOTICED_S, self._longest_s)
+        return CutLine("ZooKeeper", f"line {replica.number} ZooKeeper", replica.zookeeper, seconds)
+
     def _step(self) -> Fault | None:
-        # Markers are swept once they are a minute old; the tombstone has a fault of its own.
-        early = {"tombstone"} if time.monotonic() - self._began > _SWEPT_S else {"tombstone", "sweep"}
+        # Markers are swept once they are a minute old.
+        early = {kinds.TOMBSTONE} if self._elapsed_s > _SWEPT_S else {kinds.TOMBSTONE, "sweep"}
         step = self._random.choice([step for step in STEPS if step not in early])
         replica = self._random.choice(self._topology.replicas)
         if step in {"record", "recorded"}:
@@ -495,8 +615,47 @@ class Chooser:
         return AtStep(replica, step, self._span(), pause=self._random.random() < 0.5)
 
     def _settler(self) -> Fault | None:
+        """A Confplane dies between intent and transaction, and the leader is struck as it settles what that leaves."""
         if self._leader is None:
             return None
-        replicas = self._topology.replicas
-        writer = self._random.choice([each for each in replicas if each.number != self._leader])
-        return KilledSettler(writer, replicas[self._leader], self._span(), pause=self._random.random() < 0.5)
+        leader = self._topology.replicas[self._leader]
+        writer, pause = self._random.choice(self._others(leader)), self._random.random() < 0.5
+        return Chain(
+            kinds.settler(pause=pause),
+            AtStep(writer, "intent", 0.0, pause=False),
+            _Trap([leader], kinds.TOMBSTONE, pause=pause),
+            [_name(leader)],
+            self._span(),
+            after_s=SESSION_TIMEOUT_MS / 1000 - 1,  # its session has to end before anybody settles
+        )
+
+    def _successor(self) -> Fault | None:
+        """A Confplane dies amid a request with an Idempotency-Key, and who takes the key over is struck as it does."""
+        holder, pause = self._random.choice(self._topology.replicas), self._random.random() < 0.5
+        others = self._others(holder)
+        return Chain(
+            kinds.successor(pause=pause),
+            AtStep(holder, "claim", 0.0, pause=False),
+            _Trap(others, "take-over", pause=pause),
+            map(_name, others),
+            self._span(),
+            within_s=2 * DEADLINE_MS / 1000,  # the key is the holder's until its request's deadline
+        )
+
+    def _sweeper(self) -> Fault | None:
+        """The leader dies, and the next is struck as it sweeps the markers, with which it begins."""
+        if self._leader is None or self._elapsed_s < _SWEPT_S:
+            return None
+        leader, pause = self._topology.replicas[self._leader], self._random.random() < 0.5
+        others = self._others(leader)
+        return Chain(
+            kinds.sweeper(pause=pause),
+            KillReplica(leader, 0.0),
+            _Trap(others, "sweep", pause=pause),
+            map(_name, others),
+            self._span(),
+            within_s=3 * SESSION_TIMEOUT_MS / 1000,  # nobody leads before its session has ended
+        )
+
+    def _others(self, replica: Replica) -> list[Replica]:
+        return [each for each in self._topology.replicas if each is not replica]

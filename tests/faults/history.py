@@ -10,11 +10,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+
+UNNOTIFIED: Final = "ended before its notification"
+"""The ``failure`` of an outside write whose notification was left out on purpose."""
 
 
 class Kind(StrEnum):
@@ -105,6 +109,12 @@ class Call:
     """``Confplane-Min-Revision`` as asked for."""
     strong: bool = False
     """``consistency=strong``."""
+    principal: str | None = None
+    """Who sent it, as the trail has to name them; None of outside writes, and in runs kept before this was noted."""
+    reason: str | None = None
+    ticket: str | None = None
+    validate_only: bool = False
+    """It is to change nothing."""
 
     end: float | None = None
     """None: never answered."""
@@ -155,7 +165,7 @@ class Call:
 
 _SENT = (
     *("id", "client", "process", "kind", "method", "path", "start", "parts", "atomic", "key", "resend_of"),
-    *("min_revision", "strong"),
+    *("min_revision", "strong", "principal", "reason", "ticket", "validate_only"),
 )
 
 
@@ -248,6 +258,7 @@ class TrailIntent:
     reason: str | None
     recorded_at: str
     entities: tuple[TrailEntity, ...]
+    ticket: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +331,18 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that struck. Times are those of the calls' clock."""
+
+    kind: str
+    targets: tuple[str, ...]
+    struck: float
+    """From then on it was in force, for all of its targets."""
+    healed: float
+    """Until then at least."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """All that is known of a run once it is quiet."""
 
@@ -341,6 +364,8 @@ class Run:
     mirrors: list[Mirror]
     baseline_zxid: int
     """The workload began after this zxid. What is older was there at the recorder's first contact, and has no row."""
+    faults: tuple[Strike, ...] = ()
+    """Ordered by ``struck``; empty of a scene, and of runs kept before this was noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +394,9 @@ def load_run(path: Path) -> Run:
     given["outcomes"] = _rows(TrailOutcome, given["outcomes"])
     given["states"] = _rows(EntityState, given["states"])
     given["events"] = _rows(NodeEvent, given["events"])
+    given["faults"] = tuple(
+        Strike(**strike | {"targets": tuple(strike["targets"])}) for strike in given.get("faults", ())
+    )
     given["znodes"] = {name: Znode(**members) for name, members in given["znodes"].items()}
     given["mirrors"] = [Mirror(**members | {"warnings": tuple(members["warnings"])}) for members in given["mirrors"]]
     return Run(**given)

@@ -10,8 +10,8 @@ a thread of its own. This stands for whatever keeps a loop from running: a long 
 
 from __future__ import annotations
 
+import math
 import os
-import runpy
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +20,11 @@ from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
 
 from app.audit import PostgresAuditLog
+from app.cli.commands import main
+from app.services import settle
 from app.services.ports import Marker, Outcome, full_path
 from app.store import ZooKeeperStore, markers, transactions, znodes
+from tests.support import stepping
 from tests.support.stepping import REASON
 
 if TYPE_CHECKING:
@@ -89,7 +92,7 @@ def without_marker() -> None:
 def settled_by_reading() -> None:
     """A settler looks whether there is a marker, and takes its absence for the end."""
 
-    async def settle(_self: markers.Markers, session: Session, change_id: UUID) -> Marker | None:
+    async def settle_by_reading(_self: markers.Markers, session: Session, change_id: UUID) -> Marker | None:
         await session.touch()
         try:
             data, stat = await session.get(znodes.marker_path(change_id))
@@ -97,7 +100,7 @@ def settled_by_reading() -> None:
             return Marker(change_id, committed=False)
         return markers.decode(change_id, data, stat.czxid, stat.ctime)
 
-    _replace(markers.Markers, "_settle", settle)
+    _replace(markers.Markers, "_settle", settle_by_reading)
 
 
 def without_writer_node() -> None:
@@ -111,12 +114,28 @@ def without_writer_node() -> None:
     _replace(transactions, "plan", plan)
 
 
+def fresh_for_ever() -> None:
+    """A settler never looks again whether there is an outcome, however long ago it saw none."""
+    _replace(settle, "_FRESH_S", math.inf)
+
+
+def mirror_decides() -> None:
+    """An end without a change is not confirmed by ZooKeeper."""
+
+    async def confirm(store: ZooKeeperStore, *_args: Any, **_named: Any) -> int:
+        return store._follower.revision
+
+    _replace(ZooKeeperStore, "confirm", confirm)
+
+
 MUTANTS: Final[dict[str, Callable[[], None]]] = {
     "no-version-check": without_version_check,
     "outcome-before-commit": outcome_before_commit,
     "no-marker": without_marker,
     "settled-by-reading": settled_by_reading,
     "no-writer-node": without_writer_node,
+    "fresh-for-ever": fresh_for_ever,
+    "mirror-decides": mirror_decides,
 }
 
 
@@ -167,8 +186,10 @@ def stalled(until: Path) -> Path:
 
 
 if __name__ == "__main__":
+    # First, since it sets constants of which a mutant may be one.
+    stepping.put_on()
     if VARIABLE in os.environ:
         MUTANTS[os.environ[VARIABLE]]()
     if STALL_VARIABLE in os.environ:
         stall(Path(os.environ[STALL_VARIABLE]))
-    runpy.run_module("tests.support.stepping", run_name="__main__")
+    main()

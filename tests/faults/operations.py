@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 from app.domain.entities import Entity
 from tests.faults.history import Mode, Part, PartResult
@@ -75,6 +76,9 @@ class Operation:
     body: dict[str, Any] | None = None
     headers: dict[str, str] = field(default_factory=dict)
     atomic: bool = False
+    reason: str | None = None
+    ticket: str | None = None
+    validate_only: bool = False
 
 
 class Operations:
@@ -95,7 +99,27 @@ class Operations:
             (14, self._alter_configs),
         ]
         [make] = chooser.choices([kind for _, kind in kinds], [weight for weight, _ in kinds])
-        return make(chooser)
+        return self._asked(make(chooser), chooser)
+
+    def _asked(self, operation: Operation, chooser: random.Random) -> Operation:
+        """Return a request as it is sent: mostly plain, as users send theirs, and now and then with more that it asks.
+
+        Plain ones go a way of their own through the service (app/api/direct.py).
+        """
+        drawn, number = chooser.random(), next(self._values)
+        reason, ticket = f"for {number}", f"T-{number}"
+        if drawn < 0.10:
+            query = urlencode({"reason": reason, "ticket": ticket})
+            return replace(operation, path=f"{operation.path}?{query}", reason=reason, ticket=ticket)
+        if drawn < 0.15:
+            return replace(operation, headers=operation.headers | {"Confplane-Reason": reason}, reason=reason)
+        alters = operation.body is not None and ":" in operation.path.rpartition("/")[2]
+        if drawn < 0.22 and operation.method != "DELETE" and not alters:
+            return replace(operation, path=f"{operation.path}?view=full")
+        if drawn < 0.20 and alters:
+            body = (operation.body or {}) | {"validateOnly": True}
+            return replace(operation, body=body, validate_only=True)
+        return operation
 
     def _entity(self, chooser: random.Random) -> tuple[str, Entity]:
         facet = chooser.choices(("client-quotas", "client-configs", "configs"), (5, 3, 3))[0]
@@ -130,7 +154,7 @@ class Operations:
         values = self.values(facet, entity, chooser)
         headers, condition = self._condition(facet, entity, chooser)
         part = Part(facet, entity.id, f"/config/{entity.path}", Mode.REPLACE, values, **condition)
-        path = f"{BASE}/{facet}/{entity.id}?view=full"
+        path = f"{BASE}/{facet}/{entity.id}"
         return Operation("PUT", path, (part,), {_MEMBERS[facet]: values}, headers)
 
     def _delete(self, chooser: random.Random) -> Operation:
@@ -144,7 +168,7 @@ class Operations:
         values = self.values(facet, entity, chooser)
         part = Part(facet, entity.id, f"/config/{entity.path}", Mode.CREATE, values)
         body = {"id": entity.id, _MEMBERS[facet]: values}
-        return Operation("POST", f"{BASE}/{facet}?view=full", (part,), body)
+        return Operation("POST", f"{BASE}/{facet}", (part,), body)
 
     def _altered(self, facet: str, entity: Entity, chooser: random.Random) -> Part:
         values = self.values(facet, entity, chooser)
@@ -208,7 +232,7 @@ class Operations:
         call.replayed = headers.get("idempotency-replayed") == "true"
         call.etag = headers.get("etag")
         told: dict[str, Any] = json.loads(body) if body else {}
-        name = call.path.rpartition("/")[2]
+        name = call.path.partition("?")[0].rpartition("/")[2]
         if name in _LISTS and _LISTS[name] in told:
             call.results = tuple(_result(item) for item in told[_LISTS[name]])
         if status >= 300:

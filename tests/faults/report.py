@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from tests.faults.history import UNNOTIFIED, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from tests.faults.history import Run
+    from tests.faults.history import Call, Run
+
+_HABITS: Final[dict[str, Callable[[Call], bool]]] = {
+    "clients hung up": lambda call: call.failure == "TimeoutError",
+    "requests sent again": lambda call: call.resend_of is not None,
+    "answers given again": lambda call: call.replayed,
+    "requests only to be validated": lambda call: call.validate_only and call.acknowledged,
+    "writes of others without a notification": lambda call: call.failure == UNNOTIFIED,
+    "deletions by others": lambda call: call.kind is Kind.OUTSIDE and call.method == "DELETE" and call.acknowledged,
+    "reads that said they may be behind": lambda call: call.kind is Kind.READ and call.stale_ms is not None,
+}
 
 
 @dataclass
@@ -24,7 +36,11 @@ class Report:
     missed: int = 0
     """Faults that found nothing to strike; no rounds."""
     faults: dict[str, int] = field(default_factory=dict)
-    """Rounds by kind of fault."""
+    """Rounds by kind of fault; 0 of those that never struck."""
+    steps: dict[str, int] = field(default_factory=dict)
+    """Of the replicas, how many came to each step of the protocol."""
+    habits: dict[str, int] = field(default_factory=dict)
+    """How often clients and others did what is hard on the service."""
     calls: int = 0
     """Requests and outside writes."""
     writes: int = 0
@@ -47,6 +63,15 @@ class Report:
     """For each seed, from the end of the last fault until nothing was left to be done."""
     violations: list[str] = field(default_factory=list)
 
+    @property
+    def never(self) -> list[str]:
+        """What the run never met: faults, steps of the protocol, habits of clients and others."""
+        return [
+            *(kind for kind, count in self.faults.items() if not count),
+            *(f"the step {step}" for step, count in self.steps.items() if not count),
+            *(habit for habit, count in self.habits.items() if not count),
+        ]
+
     def count_run(self, run: Run) -> None:
         """Count what a run left in the trail."""
         kinds = {intent.change_id: intent.kind for intent in run.intents}
@@ -58,12 +83,13 @@ class Report:
         self.changes, self.external = ended["changes"], ended["external"]
         self.rejected = sum(not outcome.committed for outcome in run.outcomes)
         self.settled = sum((outcome.error or "").startswith("Settled as aborted") for outcome in run.outcomes)
+        self.habits = {habit: sum(map(has, run.calls)) for habit, has in _HABITS.items()}
         if run.quiet_s is not None:
             self.quiet_s = [round(run.quiet_s, 1)]
 
     def save(self, path: Path) -> None:
         """Write it."""
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(asdict(self) | {"never": self.never}, indent=2) + "\n", encoding="utf-8")
 
     def __str__(self) -> str:
         """Return it as lines for a person."""
@@ -74,7 +100,10 @@ class Report:
             f"{self.changes} changes, {self.external} of others, {self.rejected} rejected",
             f"{self.settled} of the rejected were settled by a tombstone",
             f"quiet after {', '.join(f'{seconds:g} s' for seconds in self.quiet_s) or 'never'}",
-            *(f"  {count:4} {kind}" for kind, count in sorted(self.faults.items())),
+            *(f"  {count:4} {kind}" for kind, count in sorted(self.faults.items()) if count),
+            f"steps: {', '.join(step for step, count in self.steps.items() if count)}",
+            f"besides: {', '.join(f'{count} {habit}' for habit, count in self.habits.items() if count)}",
+            f"never met: {', '.join(self.never) or 'nothing'}",
             f"{len(self.violations)} violations",
             *(f"  {violation}" for violation in self.violations[:50]),
         ]
@@ -83,7 +112,9 @@ class Report:
 
 def load_report(path: Path) -> Report:
     """Read a report."""
-    return Report(**json.loads(path.read_text(encoding="utf-8")))
+    members = json.loads(path.read_text(encoding="utf-8"))
+    members.pop("never", None)
+    return Report(**members)
 
 
 def merged(reports: Iterable[Report]) -> Report:
@@ -93,12 +124,16 @@ def merged(reports: Iterable[Report]) -> Report:
         ValueError: A seed is in two of them.
     """
     whole = Report(seeds=[])
-    faults: Counter[str] = Counter()
+    counted = ("faults", "steps", "habits")
     for report in reports:
         if set(report.seeds) & set(whole.seeds):
             raise ValueError(f"seed {', '.join(map(str, report.seeds))} is in two reports")
-        faults.update(report.faults)
-        for name in (item.name for item in fields(Report) if item.name != "faults"):
-            setattr(whole, name, getattr(whole, name) + getattr(report, name))
-    whole.faults = dict(sorted(faults.items()))
+        for name in (item.name for item in fields(Report)):
+            before, more = getattr(whole, name), getattr(report, name)
+            setattr(whole, name, tally({**before, **more}, before, more) if name in counted else before + more)
     return whole
+
+
+def tally(names: Iterable[str], *counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the sum of some counts, 0 of what was not counted."""
+    return {name: sum(count.get(name, 0) for count in counts) for name in names}

@@ -36,13 +36,15 @@ PATIENT_MS = 300_000
 """A deadline that no request comes near."""
 LONG_SESSION_MS = 60_000
 """The longest that the server grants: no pause of a scene ends it."""
+_FRESH = {"app.services.settle._FRESH_S": 0.5}
+"""Below the age at which markers go, as it is in the service."""
 _QUICK = {
     "app.services.reconcile.INTERVAL_S": 0.2,
     "app.services.reconcile.SWEEP_AGE_S": 1.0,
     "app.services.reconcile._SLACK_S": 1.0,
+    **_FRESH,
 }
-
-_NEVER = {"app.services.reconcile.INTERVAL_S": 3600.0}
+_NEVER = {"app.services.reconcile.INTERVAL_S": 3600.0, **_FRESH}
 
 
 class Scene:
@@ -102,12 +104,15 @@ class Scene:
         step: bool = False,
         key: str | None = None,
         resend_of: Call | None = None,
+        if_match: str | None = None,
     ) -> Call:
         """Set a user's rate; ``step`` is the write at which the services stop where they are told to."""
-        path = f"{QUOTAS}/user={user}?view=full" + (f"&reason={REASON}" if step else "")
-        part = _part(user, Mode.REPLACE, value)
-        call = self._begin(0, Kind.WRITE, "PUT", path, part, key=key, resend_of=resend_of and resend_of.id)
+        path = f"{QUOTAS}/user={user}" + (f"?reason={REASON}" if step else "")
+        part = replace(_part(user, Mode.REPLACE, value), if_match=if_match)
+        asked = {"key": key, "principal": "User:admin", "reason": REASON if step else None}
+        call = self._begin(0, Kind.WRITE, "PUT", path, part, resend_of=resend_of and resend_of.id, **asked)
         headers = {} if key is None else {"Idempotency-Key": key}
+        headers |= {} if if_match is None else {"If-Match": if_match}
         return await self._send(service, call, headers, {"quotas": part.set})
 
     async def get(

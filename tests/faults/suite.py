@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from tests.faults import kinds
 from tests.faults.collect import NotQuietError, collect, until_quiet
 from tests.faults.faults import LONGEST_S, Chooser, start_again
-from tests.faults.history import Recorder, Violation, save_run
-from tests.faults.report import Report
+from tests.faults.history import Recorder, Strike, Violation, save_run
+from tests.faults.report import Report, tally
 from tests.faults.topology import Topology, answer
 from tests.faults.workload import CLIENTS, Workload
+from tests.support.stepping import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +64,7 @@ class _Rounds:
 
     log: Path
     """A line for each begin, strike and end of a fault."""
+    strikes: list[Strike] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
     missed: int = 0
     running: dict[asyncio.Task[None], Fault] = field(default_factory=dict)
@@ -105,7 +108,7 @@ async def run(
             rounds = _Rounds(plan.directory / "faults.log")
             try:
                 await asyncio.sleep(_WARM_UP_S)
-                await _strike(plan, topology, rounds, tell, workload)
+                unmet = await _strike(plan, topology, rounds, tell, workload)
             finally:
                 await asyncio.gather(*rounds.running, return_exceptions=True)
                 report.seconds = round(time.monotonic() - began, 1)
@@ -114,11 +117,12 @@ async def run(
                 await workload.stop()
             if rounds.failures:
                 raise rounds.failures[0]
-        report.rounds, report.missed, report.faults = rounds.count, rounds.missed, dict(sorted(rounds.struck.items()))
+        report.rounds, report.missed, report.faults = rounds.count, rounds.missed, tally(kinds.ALL, rounds.struck)
+        report.steps = tally(STEPS, Counter(step for replica in topology.replicas for step in replica.steps_met()))
         report.calls, report.writes = recorder.calls, recorder.writes
         report.acknowledged, report.unknown = recorder.acknowledged, recorder.unknown
         tell("waiting for quiet", rounds.count)
-        violations = await _mend(topology)
+        violations = [Violation("the schedule", f"in no try: {what}") for what in unmet] + await _mend(topology)
         quiet_s: float | None = None
         try:
             await until_quiet(topology, QUIET_S)
@@ -126,7 +130,9 @@ async def run(
         except NotQuietError as error:
             violations.append(Violation("quiet", str(error)))
         tell("collecting", rounds.count)
-        found = await collect(topology, history, seed=plan.seed, quiet_s=quiet_s, baseline_zxid=baseline)
+        found = await collect(
+            topology, history, seed=plan.seed, quiet_s=quiet_s, baseline_zxid=baseline, faults=rounds.strikes
+        )
     save_run(found, plan.directory / "run.json")
     report.count_run(found)
     tell("checking", rounds.count)
@@ -148,39 +154,49 @@ async def _baseline(topology: Topology) -> int:
 
 async def _strike(
     plan: Plan, topology: Topology, rounds: _Rounds, tell: Callable[[str, int], None], workload: Workload
-) -> None:
+) -> list[str]:
+    """Have all faults strike, and return what the run must have and never met."""
     chooser = random.Random(f"{plan.seed} faults")  # noqa: S311 - a seed gives the same run again
-    faults = Chooser(topology, chooser, longest_s=plan.longest_s)
+    faults = Chooser(topology, chooser, rounds=plan.rounds, longest_s=plan.longest_s)
     while rounds.count + len(rounds.running) < plan.rounds or rounds.running:
         if workload.failures or rounds.failures:
-            return
+            break
         if len(rounds.running) >= _AT_ONCE or rounds.count + len(rounds.running) >= plan.rounds:
             await asyncio.wait(rounds.running, return_when=asyncio.FIRST_COMPLETED)
             continue
         busy = frozenset().union(*(fault.targets for fault in rounds.running.values()))
-        fault = await faults.choose(busy)
+        fault = await faults.choose(busy, plan.rounds - rounds.count - len(rounds.running))
+        if fault is None:
+            await asyncio.sleep(0.5)
+            continue
         tell(fault.kind, rounds.count)
-        task = asyncio.create_task(_one(fault, rounds))
+        task = asyncio.create_task(_one(fault, rounds, faults))
         rounds.running[task] = fault
         task.add_done_callback(lambda task: _ended(task, rounds))
         if chooser.random() < 0.4:
             await asyncio.wait({task})
         await asyncio.sleep(chooser.uniform(0.1, plan.gap_s))
+    return faults.unmet
 
 
-async def _one(fault: Fault, rounds: _Rounds) -> None:
+async def _one(fault: Fault, rounds: _Rounds, faults: Chooser) -> None:
     """See one fault through."""
+    if fault.kind not in kinds.ALL:
+        raise ValueError(f"{fault.kind} is not among the kinds of faults")
     rounds.note(fault, "begin")
     try:
         struck = await fault.begin()
     except BaseException:
         await fault.end()
         raise
+    began = time.monotonic()
     rounds.note(fault, "struck" if struck else "missed")
+    faults.struck(fault, hit=struck)
     if struck:
         try:
             await asyncio.sleep(fault.seconds)
         finally:
+            rounds.strikes.append(Strike(fault.kind, tuple(sorted(fault.targets)), began, time.monotonic()))
             await fault.end()
             rounds.note(fault, "end")
         rounds.struck[fault.kind] += 1

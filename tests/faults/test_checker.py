@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults import checker
+from tests.faults import checker, kinds
 from tests.faults.broken import BROKEN, NODE, last, some
 from tests.faults.checker import check
-from tests.faults.checks import answers, keys, outside, reads, trail
-from tests.faults.history import Mode, NodeEvent, Znode
+from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
+from tests.faults.history import Mode, NodeEvent, Strike, Znode
+from tests.faults.spoiled import SPOILED
 from tests.faults.world import ALICE, BOB, KEY, OURS, THEIRS, World, part, rules
 
 if TYPE_CHECKING:
@@ -37,10 +38,25 @@ def test_each_violation_is_found_as_what_it_is(breaks: Callable[[World], None], 
     assert all("\n    " in violation.detail for violation in found)  # with its evidence
 
 
+@pytest.mark.parametrize(("spoil", "rule"), SPOILED, ids=[spoil.__name__ for spoil, _ in SPOILED])
+def test_a_history_that_is_spoiled_throughout_is_found(spoil: Callable[[Run], Run], rule: str) -> None:
+    world = some()
+    struck = world.wait(1)
+    world.wait(5)
+    world.read().stale_ms = 5_500
+    world.faults.append(Strike(kinds.line_cut("ZooKeeper"), ("line 0 ZooKeeper",), struck, world.wait(1)))
+    run = world.run()
+    assert check(run) == []
+    assert rule in rules(check(spoil(run)))
+
+
 def test_no_rule_is_without_a_run_that_breaks_it() -> None:
-    modules = (trail, answers, keys, reads, outside)
+    modules = (trail, requests, answers, refusals, keys, reads, outside)
     told = {
-        value for module in modules for name, value in vars(module).items() if name.isupper() and isinstance(value, str)
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, str)
     }
     assert told - {reads.OTHER_MIRROR} == {rule for _, rule in BROKEN}
 
@@ -183,7 +199,7 @@ def test_a_node_that_compaction_removed() -> None:
     del world.nodes[NODE], world.states[NODE]
     last(world.events, version=None, data=None)
     last(world.outcomes, versions={})
-    last(world.intents, request_id="compact", entities=(replace(world.intents[-1].entities[0], after={}),))
+    last(world.intents, request_id="compact", entities=(replace(world.intents[-1].entities[0], after={}, keys=()),))
     assert node.version == 1
     assert check(world.run()) == []
     world.write(part(value=3))

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults import mutants
 from tests.faults.checker import check
-from tests.faults.checks import trail
+from tests.faults.checks import answers, refusals, trail
 from tests.faults.scenes import COMMITS, NODE, ready, stopped, until
 from tests.faults.world import rules
 from tests.support.proxy import proxy
@@ -50,6 +50,34 @@ async def test_a_write_meets_one_that_its_mirror_has_not_seen(stage: Scene, muta
         await stage.recorded()
     # It was planned on the first of the three, whatever it says that it left.
     judge(stage, mutant, trail.UNSEEN, trail.OTHER_VERSION)
+
+
+@pytest.mark.parametrize("mutant", [None, "mirror-decides"])
+async def test_a_write_has_nothing_to_do_on_a_mirror_that_is_behind(stage: Scene, mutant: str | None) -> None:
+    async with stage.service(mutant) as service:
+        await ready(service)
+        await stage.recorded()
+        await stage.put(service, 1)
+        stage.write_outside(2, notified=False)
+        call = await stage.put(service, 1)
+        assert call.status == 200
+        assert (call.change_id is not None) == (mutant is None)
+        await stage.recorded()
+    judge(stage, mutant, answers.NOT_SO)
+
+
+@pytest.mark.parametrize("mutant", [None, "mirror-decides"])
+async def test_a_precondition_fails_on_a_mirror_that_is_behind(stage: Scene, mutant: str | None) -> None:
+    async with stage.service(mutant) as service:
+        await ready(service)
+        await stage.recorded()
+        wanted = await stage.put(service, 1)
+        await stage.put(service, 2)
+        stage.write_outside(1, notified=False)
+        call = await stage.put(service, 3, if_match=wanted.etag)
+        assert call.status == (200 if mutant is None else 412)
+        await stage.recorded()
+    judge(stage, mutant, refusals.CAUSELESS)
 
 
 @pytest.mark.parametrize("mutant", [None, "outcome-before-commit"])
@@ -101,6 +129,30 @@ async def test_a_transaction_comes_after_its_change_was_settled(stage: Scene, mu
         call = await writing
         assert (call.status == 503) == (mutant is None)
     judge(stage, mutant, trail.REJECTED_APPLIED)
+
+
+@pytest.mark.parametrize("mutant", [None, "fresh-for-ever"])
+async def test_a_lost_reply_is_settled_after_its_marker_was_swept(stage: Scene, mutant: str | None) -> None:
+    async with (
+        stage.service(mutant, deadline_ms=500) as impatient,
+        proxy(stage.server.hosts) as line,
+        stage.service(mutant, through=line, leads=False) as slow,
+    ):
+        await ready(impatient, slow)
+        await stage.put(slow, 1)
+        line.replies.clear()
+        writing = asyncio.create_task(stage.put(slow, 2))
+        await until(lambda: stage.zk.exists(NODE).version == 1)
+        line.accepting = False
+        line.cut()
+        line.replies.set()
+        # The other one takes it for abandoned, settles it as committed, and drops its marker after that.
+        await stage.settled(2)
+        await until(lambda: not stage.zk.get_children(COMMITS))
+        line.accepting = True
+        call = await writing
+        assert call.status == (200 if mutant is None else 503)
+    judge(stage, mutant, answers.NOT_APPLIED)
 
 
 async def stalled(stage: Scene, service: Service, reached: Path) -> asyncio.Task[Call]:

@@ -25,7 +25,7 @@ from app.devstack.postgres import OWNER, SERVICE, Postgres
 from tests.faults.ensemble import Ensemble, stable_ports
 from tests.support.proxy import Proxy, proxy
 from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE
+from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE, met
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +87,10 @@ class Replica:
         except FileNotFoundError:
             return False
         return True
+
+    def steps_met(self) -> set[str]:
+        """Return the steps that its processes have come to."""
+        return met(self._step)
 
     @property
     def armed(self) -> bool:

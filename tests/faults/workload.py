@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError, NotEmptyError
 
-from tests.faults.history import Call, Kind, Mode, Part
+from tests.faults.history import UNNOTIFIED, Call, Kind, Mode, Part
 from tests.faults.operations import OUTSIDE_ENTITIES, Operation, Operations
 from tests.faults.topology import answer
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CLIENTS: Final = 100
 OUTSIDERS: Final = 3
+PRINCIPALS: Final = 7
+"""As whom the clients come."""
 _PATIENCE_S: Final = 20.0
 """After which a client takes a request for lost."""
 _SENDS: Final = 5
@@ -65,11 +67,8 @@ class Workload:
         """Begin."""
         limits = httpx.Limits(max_connections=2 * self._clients)
         for replica in self._topology.replicas:
-            token = {"Authorization": f"Bearer {replica.service.token}"}
             self._http.append(
-                httpx.AsyncClient(
-                    base_url=replica.service.url, headers=token, timeout=_PATIENCE_S, limits=limits, trust_env=False
-                )
+                httpx.AsyncClient(base_url=replica.service.url, timeout=_PATIENCE_S, limits=limits, trust_env=False)
             )
         runs = [self._client(number) for number in range(self._clients)]
         runs += [self._outsider(self._clients + number) for number in range(OUTSIDERS)]
@@ -156,11 +155,21 @@ class Workload:
             start=0.0,
             parts=operation.parts,
             atomic=operation.atomic,
+            principal=None if process is None else f"User:p{client % PRINCIPALS}",
+            reason=operation.reason,
+            ticket=operation.ticket,
+            validate_only=operation.validate_only,
         )
 
     async def _send(self, call: Call, operation: Operation, patience_s: float | None) -> None:
         assert call.process is not None
-        headers = {**operation.headers, "X-Request-Id": call.request_id}
+        token = self._topology.replicas[call.process].service.token
+        name = (call.principal or "").removeprefix("User:")
+        headers = {
+            **operation.headers,
+            "Authorization": f"Bearer {token}/{name}",
+            "X-Request-Id": call.request_id,
+        }
         if call.key is not None:
             headers["Idempotency-Key"] = call.key
         if call.min_revision is not None:
@@ -223,7 +232,7 @@ class Workload:
                 await answer(zk.create_async("/config/changes/config_change_", data, sequence=True), _KAZOO_S)
                 call.status = 200
             else:
-                call.failure = "ended before its notification"
+                call.failure = UNNOTIFIED
         except (NoNodeError, NodeExistsError, NotEmptyError) as error:
             call.status, call.outcome, call.failure = 409, "not_applied", type(error).__name__
         except (KazooException, TimeoutError) as error:

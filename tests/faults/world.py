@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.domain.entities import Entity
 from app.services.etags import etag_of
+from app.services.recorded import PRINCIPAL
 from tests.faults.history import (
     Call,
     EntityState,
@@ -22,6 +23,7 @@ from tests.faults.history import (
     Part,
     PartResult,
     Run,
+    Strike,
     TrailEntity,
     TrailIntent,
     TrailOutcome,
@@ -37,6 +39,7 @@ OURS = 0x1000
 THEIRS = 0x2000
 ALICE = "user=alice"
 BOB = "user=bob"
+ADMIN = "User:admin"
 KEY = "producer_byte_rate"
 
 
@@ -56,6 +59,7 @@ class World:
         self.states: dict[str, EntityState] = {}
         self.events: list[NodeEvent] = []
         self.nodes: dict[str, Znode] = {}
+        self.faults: list[Strike] = []
         self._recording = recording
         self._now = 0.0
         self._zxid = 100
@@ -89,12 +93,18 @@ class World:
         found: dict[str, str] = {} if node is None or not node.data else json.loads(node.data)["config"]
         return found
 
+    def wait(self, seconds: float) -> float:
+        """Let time go by; return the moment."""
+        self._now += seconds
+        return self._now
+
     # -- Confplane
 
     def call(self, *parts: Part, process: int | None = 0, kind: Kind = Kind.WRITE, **more: Any) -> Call:
         """Begin a call."""
+        known = {"principal": ADMIN if kind is Kind.WRITE else None, "reason": "because", "ticket": "T-1"}
         made = Call(
-            len(self.calls), 0, process, kind, "PUT", "/client-quotas", self._tick(), parts, **{"atomic": False, **more}
+            len(self.calls), 0, process, kind, "PUT", "/client-quotas", self._tick(), parts, **{**known, **more}
         )
         self.calls.append(made)
         return made
@@ -107,10 +117,15 @@ class World:
         if answered and applied:
             self._answer(made, [result for group in results for result in group])
         elif answered:
-            made.end, made.status, made.outcome = self._tick(), 503, "not_applied"
+            self.refuse(made, 503, 13)
         else:
             made.end, made.failure = self._tick(), "ReadError"
         return made
+
+    def refuse(self, call: Call, status: int, code: int) -> None:
+        """Answer that nothing was applied, with an HTTP status and Kafka's code."""
+        call.end, call.status, call.error_code, call.outcome = self._tick(), status, code, "not_applied"
+        call.revision = self._zxid
 
     def _answer(self, call: Call, results: Sequence[PartResult]) -> None:
         call.end, call.status, call.revision = self._tick(), 200, self._zxid
@@ -148,7 +163,10 @@ class World:
             node = self.nodes.get(each.path)
             entities.append(_row(each, node, before, after))
         self.intents.append(
-            TrailIntent(change_id, 1, "change", None, "one", "", call.request_id, None, "", tuple(entities))
+            TrailIntent(
+                *(change_id, 1, "change", None, "one", ADMIN, call.request_id, call.reason, "", tuple(entities)),
+                ticket=call.ticket,
+            )
         )
         if not applied:
             self.outcomes.append(TrailOutcome(change_id, 1, False, None, {}, 13, "aborted", ""))  # noqa: FBT003
@@ -191,7 +209,7 @@ class World:
         asked = part(entity)
         made = self.call(asked, kind=Kind.READ, min_revision=min_revision, strong=strong)
         made.end, made.revision, made.content = self._tick(), self._zxid, self._shown(asked)
-        made.status = 200 if made.content else 404
+        made.status, made.error_code = (200, None) if made.content else (404, 91)
         made.etag = etag_of(made.content)
         return made
 
@@ -217,8 +235,11 @@ class World:
         if before == after:
             return
         change_id = f"external-{len(self.intents)}"
-        entity = _row(asked, node, before, after)
-        self.intents.append(TrailIntent(change_id, 1, "external", 1, "", "", "", None, "", (entity,)))
+        entity = replace(_row(asked, node, before, after), ops=())
+        now = self.nodes[asked.path]
+        same = node is not None and node.czxid == now.czxid
+        writes = now.version - node.version if node and same else (node is not None) + now.version + 1
+        self.intents.append(TrailIntent(change_id, 1, "external", writes, "", PRINCIPAL, "", None, "", (entity,)))
         versions = {asked.path: self.nodes[asked.path].version}
         self.outcomes.append(TrailOutcome(change_id, 1, True, self._zxid, versions, None, None, ""))  # noqa: FBT003
 
@@ -256,13 +277,24 @@ class World:
             znodes=dict(self.nodes),
             mirrors=[Mirror(0, self._zxid, {"client-quotas": dict(quotas)}, ())],
             baseline_zxid=self._baseline,
+            faults=tuple(self.faults),
         )
         return replace(made, **more)
 
 
 def _row(asked: Part, node: Znode | None, before: dict[str, str], after: dict[str, str]) -> TrailEntity:
     version, czxid = (None, None) if node is None else (node.version, node.czxid)
-    return TrailEntity(asked.entity, asked.facet, asked.path, version, czxid, (KEY,), (), {**before}, {**after})
+    keys = tuple(sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key)))
+    ops = ops_of(asked)
+    return TrailEntity(asked.entity, asked.facet, asked.path, version, czxid, keys, ops, {**before}, {**after})
+
+
+def ops_of(asked: Part) -> tuple[dict[str, Any], ...]:
+    """What the trail keeps as asked for."""
+    if asked.mode is Mode.DELETE:
+        return ({"removeAll": True},)
+    set_: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in asked.set.items()]
+    return (*set_, *({"key": key, "remove": True} for key in asked.remove))
 
 
 def rules(violations: Sequence[Violation]) -> set[str]:

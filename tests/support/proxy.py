@@ -43,12 +43,16 @@ class Proxy:
         if not self.accepting:
             writer.transport.abort()
             return
+        self._writers.add(writer)
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection(*self._target)
         except OSError:
             writer.transport.abort()
+            self._writers.discard(writer)
             return
-        self._writers |= {writer, upstream_writer}
+        self._writers.add(upstream_writer)
+        if writer.transport.is_closing():  # cut meanwhile
+            upstream_writer.transport.abort()
         pumps = [
             asyncio.create_task(self._pump(reader, upstream_writer, None)),
             asyncio.create_task(self._pump(upstream_reader, writer, self.replies)),

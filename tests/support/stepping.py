@@ -6,9 +6,12 @@ applied, no outcome was written).
 
 ``CONFPLANE_TEST_STEP_FILE`` names a file that need not be there. When somebody puts ``<step>:<signal>`` into it, the
 process takes it away and sends itself that signal the next time it comes to the step, whatever it is doing there.
-There are more steps so: those of :data:`STEPS`.
+There are more steps so: those of :data:`STEPS`. Of each that it came to the process leaves a file beside that one
+(:func:`met`).
 
 ``CONFPLANE_TEST_CONSTANTS`` is a JSON object of ``module.NAME`` -> value.
+
+Whoever sends ``Bearer <token>/<name>`` is the principal ``User:<name>``, so that there are several.
 
 The service itself has no such seams: this program puts them on before it starts.
 """
@@ -19,11 +22,13 @@ import importlib
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from app.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKeys
 from app.cli.commands import main
+from app.security.tokens import AdminToken
 from app.store import ZooKeeperStore
 from app.store.markers import Markers
 
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
+    from app.security.principals import Principal
     from app.services.ports import Claim, CommitResult, Intent, Transaction
 
 STEP_VARIABLE = "CONFPLANE_TEST_STEP"
@@ -41,6 +47,7 @@ REASON = "step"
 STEPS: Final = {
     "begin": "the change is planned, its intent was not sent to Postgres",
     "intent": "the intent is durable, nothing was sent to ZooKeeper",
+    "claim": "the same, of a request with an Idempotency-Key",
     "transaction": "ZooKeeper answered the transaction, no outcome was sent to Postgres",
     "outcome": "the outcome is durable, nobody was answered",
     "answer": "the answer of an Idempotency-Key is stored, nobody was answered",
@@ -93,9 +100,13 @@ class Steps:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._met: set[str] = set()
 
     def at(self, step: str) -> None:
         """Do what the file says, if it says something of this step."""
+        if step not in self._met:
+            self._met.add(step)
+            _met_file(self._file, step).touch()
         try:
             wanted, _, name = self._file.read_text().partition(":")
             if wanted != step:
@@ -108,7 +119,7 @@ class Steps:
 
     def put_on(self) -> None:
         """Wrap the calls."""
-        self._wrap(PostgresAuditLog, "intend", before="begin", after="intent")
+        self._wrap_intend()
         self._wrap(ZooKeeperStore, "commit", after="transaction")
         self._wrap(PostgresAuditLog, "conclude", after="outcome")
         self._wrap(PostgresRequestKeys, "store", after="answer")
@@ -117,20 +128,58 @@ class Steps:
         self._wrap(Markers, "drop", before="sweep")
         self._wrap(PostgresEntityStates, "move", before="record", after="recorded")
 
+    def _wrap_intend(self) -> None:
+        seams, intend = self, PostgresAuditLog.intend
+
+        async def wrapped(log: PostgresAuditLog, intents: Sequence[Intent], claim: Claim | None = None) -> None:
+            seams.at("begin")
+            await intend(log, intents, claim)
+            if claim is not None:
+                seams.at("claim")
+            seams.at("intent")
+
+        owner: Any = PostgresAuditLog
+        owner.intend = wrapped
+
     def _wrap(self, owner: Any, name: str, *, before: str = "", after: str = "") -> None:
         call: Callable[..., Awaitable[Any]] = getattr(owner, name)
 
         async def wrapped(*args: Any, **named: Any) -> Any:
-            self.at(before)
+            if before:
+                self.at(before)
             result = await call(*args, **named)
-            self.at(after)
+            if after:
+                self.at(after)
             return result
 
         setattr(owner, name, wrapped)
 
 
+def met(file: Path) -> set[str]:
+    """Return the steps that the processes with this file have come to."""
+    return {step for step in STEPS if _met_file(file, step).exists()}
+
+
+def _met_file(file: Path, step: str) -> Path:
+    return file.with_suffix(f".met-{step}")
+
+
+def name_principals() -> None:
+    """Let who has the token say who they are."""
+    authenticate = AdminToken.authenticate
+
+    def named(token: AdminToken, authorization: bytes | None) -> Principal:
+        plain, slash, name = (authorization or b"").partition(b"/")
+        found = authenticate(token, plain if slash else authorization)
+        return replace(found, name=f"User:{name.decode()}") if slash else found
+
+    owner: Any = AdminToken
+    owner.authenticate = named
+
+
 def put_on() -> None:
     """Put on what the environment asks for."""
+    name_principals()
     for name, value in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
         module, _, constant = name.rpartition(".")
         getattr(importlib.import_module(module), constant)  # it must be one that is there

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.checks.facts import told
-from tests.faults.checks.timeline import latest_before, plain, shown
+from tests.faults.checks.timeline import plain, shown
 from tests.faults.history import Kind, Mode, PartResult
 
 if TYPE_CHECKING:
@@ -24,15 +24,18 @@ TWICE: Final = "a call was applied twice"
 IN_PARTS: Final = "an atomic call was not applied as one"
 LOST_UPDATE: Final = "a conditional write was applied on another state"
 TWO_CONTENTS: Final = "one ETag stands for two contents"
+VALIDATED: Final = "a request that was only to be validated made a change"
 OUTSIDE_LOST: Final = "a confirmed write of others is not there"
 
 
-def check(facts: Facts) -> None:
+def check(facts: Facts, tags: Tags) -> None:
     """Check each write by itself."""
-    tags = _Tags(facts)
     for call in facts.writes:
         changes = [change for change in facts.changes_of(call) if change.committed]
         _once(facts, call, changes)
+        if call.validate_only:
+            for change in facts.changes_of(call):
+                facts.add(VALIDATED, f"change {change.id}", told(call), *change.lines())
         _effects(facts, call, changes, tags)
         _told(facts, call, changes)
         if call.atomic:
@@ -55,7 +58,7 @@ def _once(facts: Facts, call: Call, changes: list[Change]) -> None:
                 facts.add(TWICE, entity.path, told(call), *other.lines(), *change.lines())
 
 
-def _effects(facts: Facts, call: Call, changes: list[Change], tags: _Tags) -> None:
+def _effects(facts: Facts, call: Call, changes: list[Change], tags: Tags) -> None:
     """Check what the call's changes did, however it was answered: what it asked for, on a state that it allowed."""
     for change in changes:
         for part in call.parts:
@@ -67,7 +70,7 @@ def _effects(facts: Facts, call: Call, changes: list[Change], tags: _Tags) -> No
             states = (str(timeline.states[index - 1]), str(timeline.states[index]))
             if not _as_asked(part, before, after):
                 facts.add(OTHER_EFFECT, f"change {change.id} of {part.path}", told(call), *states)
-            if not _allowed(part, before, tags):
+            if not allowed(part, before, tags):
                 facts.add(LOST_UPDATE, f"change {change.id} of {part.path}", told(call), *states)
 
 
@@ -80,7 +83,7 @@ def _as_asked(part: Part, before: Shown, after: Shown) -> bool:
     return dict(after) == wanted
 
 
-def _allowed(part: Part, before: Shown, tags: _Tags) -> bool:
+def allowed(part: Part, before: Shown, tags: Tags) -> bool:
     """Say whether the state before a write was one on which it was to be applied."""
     if part.if_none_match or part.mode is Mode.CREATE:
         return not before
@@ -91,7 +94,7 @@ def _allowed(part: Part, before: Shown, tags: _Tags) -> bool:
     return tags.stands_for(part, before)
 
 
-class _Tags:
+class Tags:
     """What ETags stand for, by the answers that had them."""
 
     def __init__(self, facts: Facts) -> None:
@@ -168,19 +171,12 @@ def _acknowledged(facts: Facts, call: Call, part: Part, result: PartResult) -> N
 
 def _no_effect(facts: Facts, call: Call, part: Part) -> None:
     """Check a write that was answered as done without a change: at some moment of the call it was as asked."""
-    if call.end is None or call.replayed or call.resend_of is not None:
-        return  # it may tell of the moment of an earlier call
+    if call.validate_only or call.replayed or call.resend_of is not None:
+        return  # it need not be so yet, or it may tell of the moment of an earlier call
     timeline = facts.log.of_path(part.path)
-    since, until = facts.known_by(call.start), facts.not_before(call.end)
-    if not any(_was_so(part, timeline, index) for index in _within(timeline, since, until)):
-        states = [str(timeline.states[index]) for index in _within(timeline, since, until)]
-        facts.add(NOT_SO, f"{part.path} between {since} and {until}", told(call), *states)
-
-
-def _within(timeline: Timeline, since: int, until: int) -> range:
-    """Return the indices of the states that stood at some moment between two zxids."""
-    last = latest_before(timeline, range(len(timeline.states)), until)
-    return range(timeline.index_at(since), (0 if last is None else last) + 1)
+    stood = facts.during(call, timeline)
+    if not any(_was_so(part, timeline, index) for index in stood):
+        facts.add(NOT_SO, part.path, told(call), *(str(timeline.states[index]) for index in stood))
 
 
 def _was_so(part: Part, timeline: Timeline, index: int) -> bool:

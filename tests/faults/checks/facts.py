@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tests.faults.checks.timeline import NEVER, Log, ancestors, shown
+from tests.faults.checks.timeline import NEVER, Log, ancestors, latest_before, shown
 from tests.faults.history import Kind, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.faults.checks.timeline import Shown, State
+    from tests.faults.checks.timeline import Shown, State, Timeline
     from tests.faults.history import Call, Part, Run, TrailEntity, TrailIntent, TrailOutcome
 
 EXTERNAL = "external"
@@ -200,6 +200,12 @@ class Facts:
         starts, revisions = self._begun
         at = bisect_left(starts, -moment)
         return revisions[at - 1] if at else NEVER
+
+    def during(self, call: Call, timeline: Timeline) -> range:
+        """Return the indices of the states that may have stood at some moment of a call that has ended."""
+        assert call.end is not None
+        last = latest_before(timeline, range(len(timeline.states)), self.not_before(call.end))
+        return range(timeline.index_at(self.known_by(call.start)), (0 if last is None else last) + 1)
 
 
 def _running_max(values: Iterable[int]) -> list[int]:

@@ -11,17 +11,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity
-from tests.faults.checks.timeline import Timeline, shown
+from tests.faults.checks.timeline import Timeline, certain_writes, is_parent, shown
 
 if TYPE_CHECKING:
     from tests.faults.checks.facts import Change, Facts
-    from tests.faults.checks.timeline import State
 
 NO_TRAIL: Final = "a change of others has no trail"
 TWICE: Final = "a change of others is in the trail twice"
 OURS: Final = "a change of ours is in the trail as one of others"
 NEVER_WAS: Final = "the trail has a change of others that never was"
 OTHER_CONTENT: Final = "the trail tells another content of others"
+OTHER_COUNT: Final = "the trail tells another number of writes of others"
 OTHER_STATE: Final = "the recorder accounted for another state than is stored"
 
 
@@ -56,10 +56,11 @@ def _path(facts: Facts, timeline: Timeline, rows: list[Change]) -> None:
                 lines = (*other.lines(), *row.lines(), str(timeline.states[index]))
                 facts.add(TWICE, f"{path}: changes {other.id} and {row.id}", *lines)
                 return
-            if not facts.outside(path, timeline.states[index]) and not _only_a_parent(timeline.states[index]):
+            if not facts.outside(path, timeline.states[index]) and not is_parent(timeline.states[index]):
                 facts.add(OURS, f"change {row.id} of {path}", *row.lines(), str(timeline.states[index]))
                 return
         free -= set(span)
+        _count(facts, timeline, row, span)
         if len(theirs) == len(timeline.states) - 1:
             _compare(facts, timeline, row, span)
     _uncovered(facts, timeline, sorted(free))
@@ -86,7 +87,7 @@ def _span(timeline: Timeline, row: Change, free: set[int]) -> range | None:
         return None
     # It read an absence: the one that the unbroken run of others begins with, maybe on a parent that we made.
     first = last
-    while first > 1 and (first - 1 in free or _only_a_parent(timeline.states[first - 1])):
+    while first > 1 and (first - 1 in free or is_parent(timeline.states[first - 1])):
         first -= 1
     for index in range(first - 1, last):
         if not timeline.states[index].present:
@@ -94,9 +95,15 @@ def _span(timeline: Timeline, row: Change, free: set[int]) -> range | None:
     return None
 
 
-def _only_a_parent(state: State) -> bool:
-    """Say whether a znode was just made without content, as the parent of another; the trail has no row of that."""
-    return state.version == 0 and not state.config
+def _count(facts: Facts, timeline: Timeline, row: Change, span: range) -> None:
+    """Hold the number of writes that a row tells against the states at both of its ends."""
+    states = timeline.states
+    certain = certain_writes(states[span[0] - 1], states[span[-1]])
+    # What came as a parent of ours need not be counted.
+    lent = sum(is_parent(states[index]) and not facts.outside(timeline.path, states[index]) for index in span)
+    if any(not certain - lent <= (intent.writes or 0) <= certain for intent in row.intents):
+        what = f"change {row.id} of {timeline.path} tells of {row.intents[0].writes} writes, there were {certain}"
+        facts.add(OTHER_COUNT, what, *row.lines(), *(str(states[index]) for index in (span[0] - 1, *span)))
 
 
 def _compare(facts: Facts, timeline: Timeline, row: Change, span: range) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity
+from tests.faults import kinds
 from tests.faults.checks.facts import told
 from tests.faults.checks.timeline import is_entity, latest_before, parse, shown
 from tests.faults.history import Kind
 
 if TYPE_CHECKING:
     from tests.faults.checks.facts import Facts
-    from tests.faults.history import Call, Part
+    from tests.faults.history import Call, Part, Strike
 
 NEVER_WAS: Final = "a read shows what never was"
 OLDER_THAN_TOLD: Final = "a read shows less than the revision that it tells"
 OLDER_THAN_ASKED: Final = "a read shows less than the revision that was asked for"
 STALE: Final = "a strong read shows what was overwritten before"
+UNMARKED: Final = "a read does not say that it may be behind"
 OTHER_MIRROR: Final = "a process does not show what is stored"
 
 _KINDS: Final = {
@@ -26,11 +29,22 @@ _KINDS: Final = {
 }
 
 
+_OVERDUE_S: Final = 3.0
+"""A copy says that it may be behind once it was not confirmed for so long (docs/architecture.md, "Reads")."""
+_ON_ITS_WAY_S: Final = 0.5
+"""What had been sent when a line was struck has come by then."""
+_LONGEST_S: Final = 15.0
+"""How far behind a copy can be that does not say so: overdue, confirmed by a server that was itself behind, which ends
+within its limit of four seconds, or on a session that had ended."""
+
+
 def check(facts: Facts) -> None:
     """Check each read, and what all processes show at the end."""
+    down = _Down(facts)
     for call in facts.run.calls:
         if call.kind is Kind.READ and call.content is not None and call.end is not None:
             _read(facts, call, call.parts[0])
+            down.check(call)
     _mirrors(facts)
 
 
@@ -51,6 +65,31 @@ def _read(facts: Facts, call: Call, part: Part) -> None:
         facts.add(OLDER_THAN_TOLD, part.path, told(call), *following)
     elif call.strong and until <= (known := facts.known_by(call.start)):
         facts.add(STALE, part.path, f"{known} had been answered before it began", told(call), *following)
+    elif call.stale_ms is None and until <= (known := facts.known_by(call.start - _LONGEST_S)):
+        what = f"{known} had been answered {_LONGEST_S:g} s before it began"
+        facts.add(UNMARKED, part.path, what, told(call), *following)
+
+
+class _Down:
+    """The times in which processes could hear nothing of ZooKeeper."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._strikes: dict[int, list[Strike]] = defaultdict(list)
+        for strike in facts.run.faults:
+            if strike.kind in kinds.SILENT:
+                [target] = strike.targets
+                self._strikes[int(target.split()[1])].append(strike)
+
+    def check(self, call: Call) -> None:
+        """Check that a read which a process answered meanwhile says since when the copy is not known to be current."""
+        assert call.end is not None
+        assert call.process is not None
+        for strike in self._strikes.get(call.process, ()):
+            silent_s = call.start - strike.struck - _ON_ITS_WAY_S
+            if silent_s > _OVERDUE_S and call.end < strike.healed and (call.stale_ms or 0) < 1000 * silent_s:
+                what = f"process {call.process}: {strike.kind} from {strike.struck:.3f} to {strike.healed:.3f}"
+                self._facts.add(UNMARKED, what, f"it says {call.stale_ms} ms", told(call))
 
 
 def _mirrors(facts: Facts) -> None:

@@ -181,6 +181,18 @@ class Timeline:
         return found
 
 
+def certain_writes(before: State, after: State) -> int:
+    """Return how many writes certainly lie between two states of a znode: a creation and a deletion count as one each."""
+    if before.version is not None and after.version is not None and before.czxid == after.czxid:
+        return after.version - before.version
+    return before.present + (0 if after.version is None else after.version + 1)
+
+
+def is_parent(state: State) -> bool:
+    """Say whether a znode was made without content, as the parent of another; the trail has no row of that."""
+    return state.version == 0 and not state.config
+
+
 def latest_before(timeline: Timeline, indices: Sequence[int], zxid: int) -> int | None:
     """Return the last of some states that was brought about before a zxid."""
     at = bisect_left(indices, zxid, key=lambda index: timeline.zxids[index])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.faults.checks.facts import Change
-from tests.faults.checks.timeline import Log, plain
+from tests.faults.checks.timeline import Log, certain_writes, is_parent, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -139,7 +139,7 @@ class _Walk:
         """Pass over states that need no row; where nobody saw what they held, any content."""
         states = self._timeline.states
         for state in states[self._at + 1 : until + 1]:
-            if self._ours(state) and not _is_parent(state):
+            if self._ours(state) and not is_parent(state):
                 raise _WrongError(f"comes after a version of ours that has no change: {state}")
         if not unseen and (states[self._at].config or {}) != (states[until].config or {}):
             lines = "\n    ".join(map(str, states[self._at : until + 1]))
@@ -152,20 +152,14 @@ class _Walk:
 
 def _check_run(change: Change, states: Sequence[State], ours: Callable[[State], bool]) -> None:
     """Check a run of others: the state before it, and its own."""
-    length, writes = len(states) - 1, change.intents[0].writes or 0
     for index, state in enumerate(states[1:], 1):
         # Of a parent that came with a change of ours, and was gone again before anybody looked, nobody can know.
         gone = any(not later.present for later in states[index:])
-        if ours(state) and not (gone and _is_parent(state)):
+        if ours(state) and not (gone and is_parent(state)):
             raise _WrongError(f"tells of a version of ours: {state}")
-    seen_through = all(state.present for state in states)
-    if not (writes == length if seen_through else 1 <= writes <= length):
-        raise _WrongError(f"tells of {writes} writes, and there were {length}")
-
-
-def _is_parent(state: State) -> bool:
-    """Say whether a znode was made without content, as the parent of another."""
-    return state.version == 0 and not state.config
+    writes, certain = change.intents[0].writes, certain_writes(states[0], states[-1])
+    if writes != certain:
+        raise _WrongError(f"tells of {writes} writes, and there were {certain} at least")
 
 
 def _read(version: int | None, czxid: int | None, state: State) -> bool:

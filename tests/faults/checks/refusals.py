@@ -1,0 +1,160 @@
+"""Answers that tell of no success: each is one that its request can get, and has a cause in what really happened."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from tests.faults import kinds
+from tests.faults.checks.answers import allowed
+from tests.faults.checks.facts import told
+from tests.faults.checks.timeline import plain
+from tests.faults.history import Kind, Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.faults.checks.answers import Tags
+    from tests.faults.checks.facts import Facts
+    from tests.faults.checks.timeline import Shown
+    from tests.faults.history import Call, Part, PartResult
+
+UNEXPECTED: Final = "an answer is none that its request can get"
+CAUSELESS: Final = "a request was refused though nothing stood in its way"
+UNTOLD: Final = "an answer does not tell its revision"
+
+_HEARD_S: Final = 30.0
+"""A process has heard of the new controller so many seconds after it was elected, unless it was struck itself."""
+
+_OK, _TIMED_OUT, _STALE_CONTROLLER, _UNAVAILABLE = 0, 7, 11, 13
+_NOT_ATTEMPTED, _NOT_FOUND, _DUPLICATE, _OTHER_VERSION = 55, 91, 92, 95
+_NOT_APPLIED, _UNKNOWN = "not_applied", "unknown"
+_READ: Final = {(200, None), (404, _NOT_FOUND), (503, _UNAVAILABLE)}
+_FAILED: Final = {
+    (409, _STALE_CONTROLLER),
+    (409, _DUPLICATE),
+    (409, _OTHER_VERSION),
+    (412, _OTHER_VERSION),
+    (503, _UNAVAILABLE),
+    (504, _TIMED_OUT),
+}
+"""HTTP status and Kafka's code. The suite's requests are well formed, and all that they name is there."""
+_ENTRY: Final = {_STALE_CONTROLLER, _OTHER_VERSION, _UNAVAILABLE, _TIMED_OUT, _NOT_ATTEMPTED}
+
+
+def check(facts: Facts, tags: Tags) -> None:
+    """Check each answer by itself."""
+    causes = _Causes(facts, tags)
+    for call in facts.run.calls:
+        if call.kind is Kind.OUTSIDE or call.status is None:
+            continue
+        if not (_read(call) if call.kind is Kind.READ else _write(call)):
+            facts.add(UNEXPECTED, f"{call.status}, code {call.error_code}, {call.outcome}", told(call))
+        elif not causes.found(call):
+            facts.add(CAUSELESS, f"{call.status}, code {call.error_code}", told(call))
+        if call.revision is None and (call.acknowledged or call.status == 404):
+            facts.add(UNTOLD, str(call.status), told(call))
+
+
+def _read(call: Call) -> bool:
+    # A read that never came to its store says what a write would have to: nothing was applied.
+    return (call.status, call.error_code) in _READ and call.outcome in {None, _NOT_APPLIED}
+
+
+def _write(call: Call) -> bool:
+    codes = [result.error_code for result in call.results]
+    if call.acknowledged:
+        failed = sum(code != _OK for code in codes)
+        fits = 0 < failed < len(codes) if call.status == 207 else not failed
+        return fits and call.outcome is None and all(map(_entry, call.results))
+    if (call.status, call.error_code) not in _FAILED or call.outcome not in _outcomes(call, call.error_code):
+        return False
+    first = [code for code in codes if code != _NOT_ATTEMPTED]
+    return not codes or (call.error_code in first and all(_entry(result) for result in call.results))
+
+
+def _entry(result: PartResult) -> bool:
+    """Say whether an entry of an alter may be answered so."""
+    if result.error_code == _OK:
+        return result.outcome is None
+    outcome = _UNKNOWN if result.error_code == _TIMED_OUT else _NOT_APPLIED
+    return result.error_code in _ENTRY and result.outcome == outcome
+
+
+def _outcomes(call: Call, code: int | None) -> set[str]:
+    """Return what may be said of whether a refused write was applied."""
+    if code == _TIMED_OUT:
+        return {_UNKNOWN}
+    if code == _UNAVAILABLE and call.key is not None:
+        # Postgres alone knows of an earlier send of the key.
+        return {_NOT_APPLIED, _UNKNOWN}
+    return {_NOT_APPLIED}
+
+
+class _Causes:
+    """What may have led to a refusal."""
+
+    def __init__(self, facts: Facts, tags: Tags) -> None:
+        self._facts = facts
+        self._tags = tags
+
+    def found(self, call: Call) -> bool:
+        """Say whether there is a cause for the way in which a request was refused, as far as the run can tell."""
+        if call.kind is Kind.READ:
+            asked = call.strong or call.min_revision is not None
+            # Without a wish a read is refused only by a process that has loaded nothing yet, and has no revision.
+            return call.status != 503 or asked or call.revision is None
+        if call.status == 412:
+            return any(self._stood(call, part, self._mismatched) for part in call.parts)
+        if call.error_code == _DUPLICATE:
+            return any(self._stood(call, part, _other_content) for part in call.parts)
+        if call.error_code == _STALE_CONTROLLER:
+            return not self._facts.run.faults or self._controller_moved(call)
+        return call.error_code != _OTHER_VERSION or self._contended(call)
+
+    def _stood(self, call: Call, part: Part, stands_in_the_way: Callable[[Part, Shown], bool]) -> bool:
+        """Say whether an entity was at some moment of a call as it must not be for a part of it."""
+        timeline = self._facts.log.of_path(part.path)
+        indices = self._facts.during(call, timeline)
+        return any(stands_in_the_way(part, timeline.shown(part.facet, index)) for index in indices)
+
+    def _mismatched(self, part: Part, content: Shown) -> bool:
+        conditional = part.if_none_match or part.if_match is not None
+        return conditional and not allowed(part, content, self._tags)
+
+    def _controller_moved(self, call: Call) -> bool:
+        assert call.end is not None
+        return any(
+            strike.kind == kinds.CONTROLLER_MOVED
+            and strike.struck - 1 < call.end
+            and call.start < strike.healed + _HEARD_S
+            for strike in self._facts.run.faults
+        )
+
+    @cached_property
+    def _writers(self) -> dict[str, list[Call]]:
+        """Path -> the calls that meant to write there."""
+        found: dict[str, list[Call]] = defaultdict(list)
+        for call in self._facts.run.calls:
+            if call.kind is not Kind.READ:
+                for part in call.parts:
+                    found[part.path].append(call)
+        return dict(found)
+
+    def _contended(self, call: Call) -> bool:
+        """Say whether others wrote where a call meant to write, before it had ended, or an earlier send of it may have."""
+        assert call.end is not None
+        if call.resend_of is not None:
+            return True
+        return any(
+            other is not call and other.start < call.end and (other.status is None or (other.end or 0.0) > call.start)
+            for part in call.parts
+            for other in self._writers[part.path]
+        )
+
+
+def _other_content(part: Part, content: Shown) -> bool:
+    """Say whether a create meets keys, and not the very ones that it sets."""
+    given = {key: plain(value) for key, value in part.set.items()}
+    return part.mode is Mode.CREATE and bool(content) and dict(content) != given

@@ -1,0 +1,101 @@
+"""What the trail says was asked for, by whom and why: held against the requests themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from app.services import recorded
+from tests.faults.checks.facts import told
+from tests.faults.checks.timeline import plain
+from tests.faults.history import Kind, Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.faults.checks.facts import Change, Facts
+    from tests.faults.history import Call, Part, TrailEntity, TrailIntent
+
+NOBODYS: Final = "the trail has a change that nobody asked for"
+OTHER_CALLER: Final = "the trail names another caller"
+OTHER_REASON: Final = "the trail tells another reason"
+OTHER_REQUEST: Final = "the trail tells another request"
+OTHER_KEYS: Final = "the trail names other keys than were altered"
+
+_ALL: Final = {"removeAll": None}
+"""What stands for the ops of a DELETE; no key is named so."""
+
+
+def check(facts: Facts) -> None:
+    """Check every intent, however its change ended."""
+    calls = {call.request_id: call for call in facts.run.calls if call.kind is Kind.WRITE}
+    for change in facts.changes.values():
+        for intent in change.intents:
+            for entity in intent.entities:
+                if not _names_keys(entity):
+                    facts.add(OTHER_KEYS, f"change {change.id} of {entity.path}: {entity.keys}", *change.lines())
+            call = calls.get(intent.request_id)
+            if change.external:
+                if (intent.principal, intent.request_id) != (recorded.PRINCIPAL, ""):
+                    facts.add(OTHER_CALLER, f"change {change.id} of others: {intent.principal}", *change.lines())
+                if any(entity.ops for entity in intent.entities):
+                    facts.add(OTHER_REQUEST, f"change {change.id} of others has ops", *change.lines())
+            elif call is not None:
+                _compare(facts, change, intent, call)
+            elif not _removes(change):
+                facts.add(NOBODYS, f"change {change.id} of request {intent.request_id!r}", *change.lines())
+
+
+def _removes(change: Change) -> bool:
+    """Say whether a change removed its znodes, as compaction alone does, which is no request."""
+    return change.committed and change.outcome is not None and not change.outcome.versions
+
+
+def _compare(facts: Facts, change: Change, intent: TrailIntent, call: Call) -> None:
+    evidence = (told(call), *change.lines())
+    if call.principal is not None:
+        if intent.principal != call.principal:
+            facts.add(OTHER_CALLER, f"change {change.id}: {intent.principal}, not {call.principal}", *evidence)
+        if (intent.reason, intent.ticket) != (call.reason, call.ticket):
+            what = f"{intent.reason!r} and {intent.ticket!r}, not {call.reason!r} and {call.ticket!r}"
+            facts.add(OTHER_REASON, f"change {change.id}: {what}", *evidence)
+    parts = {(part.facet, part.entity, part.path): part for part in call.parts}
+    for entity in intent.entities:
+        part = parts.get((entity.facet, entity.entity_id, entity.path))
+        if part is None or _recorded(entity) != _asked(part):
+            facts.add(OTHER_REQUEST, f"change {change.id} of {entity.path}: {entity.ops}", *evidence)
+
+
+def _asked(part: Part) -> dict[str, str | None]:
+    """Return the ops of a part: key -> value, None to remove it."""
+    if part.mode is Mode.DELETE:
+        return dict(_ALL)
+    return {key: plain(value) for key, value in part.set.items()} | dict.fromkeys(part.remove)
+
+
+def _recorded(entity: TrailEntity) -> dict[str, str | None]:
+    """Return the ops of a row in the same form; what is in none of the trail's forms stands as an op of its own."""
+    found: dict[str, str | None] = {}
+    for op in entity.ops:
+        key, value = _op(op)
+        found[key if key not in found else f"{key} again"] = value
+    return found
+
+
+def _op(op: Mapping[str, Any]) -> tuple[str, str | None]:
+    match dict(op):
+        case {"removeAll": True}:
+            return next(iter(_ALL)), None
+        case {"key": str(key), "remove": True} | {"key": str(key), "op": "DELETE"}:
+            return key, None
+        case {"key": str(key), "op": "SET", "value": value} | {"key": str(key), "value": value}:
+            return key, plain(value)
+    return str(dict(op)), None
+
+
+def _names_keys(entity: TrailEntity) -> bool:
+    """Say whether a row's keys are those whose values it says differ; of values that nobody saw, any."""
+    before, after = entity.before, entity.after
+    shared = {key for key in before.keys() & after.keys() if before[key] == after[key]}
+    unseen = {key for key in before.keys() & after.keys() if None in (before[key], after[key])}
+    differing = (before.keys() | after.keys()) - shared - unseen
+    return differing <= set(entity.keys) <= differing | unseen

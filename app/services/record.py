@@ -1,11 +1,12 @@
 """The recorder: what others write (brokers, Kafka's tools, a person by hand) gets its row in the trail, once.
 
-Each process has one per cluster, and of those the leader's works. The mirror tells which entities were touched. About
-a second later, when the outcomes of changes of ours are written, each is compared with the last state that the trail
-explains (app/services/account.py).
+Each process has one per cluster, and of those the leader's works. The mirror's journal names the entities that were
+touched. About a second later, when the outcomes of changes of ours are written, each is compared with the last state
+that the trail explains (app/services/account.py).
 
-When a leader begins, and when the mirror was loaded again, all entities are compared: so what was written while no
-process ran is found as well. On first contact every entity's state is taken as it is.
+When a leader begins, and when its place in the journal is too old (the mirror was loaded again, say), all entities are
+compared: so what was written while no process ran is found as well. On first contact every entity's state is taken as
+it is.
 
 The watermark is the revision up to which everything is accounted for. It is raised after the states have moved: what a
 recorder leaves half done is looked at again, and a state that has moved explains itself. Each round reads it, and with
@@ -26,6 +27,7 @@ from app.domain.facets import Tree
 from app.services.account import Accounts
 from app.services.background import Background
 from app.services.figures import Figure, of_cluster
+from app.services.journal import TooOld
 from app.services.notices import Notice
 from app.services.recorded import Move, Seen
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from app.domain.changes import Node
+    from app.services.journal import Cursor
     from app.services.recorded import EntityStates, RecordedStore, Watermark
     from app.services.redaction import Redact
 
@@ -86,6 +89,7 @@ class Recorder:
         self._server = ""
         self._written_at = float("-inf")
         self._anew = False
+        self._cursor: Cursor | None = None
         self._target = self._newest = 0
         self._target_at = self._level_at = time.monotonic()
         self._accounts.pending.clear()
@@ -167,16 +171,17 @@ class Recorder:
             return False
         if not self._leading:
             self._begin_term()
-            self._store.recording.begin()
             self._leading = True
             self._nobody_since = None
-        await self._work()
+        try:
+            await self._work()
+        finally:
+            # Also while Postgres is away: the journal keeps entries for a while only, what is pending stays.
+            self._take()
         return True
 
     def _step_down(self) -> None:
-        if self._leading:
-            self._store.recording.end()
-            self._leading = False
+        self._leading = False
 
     async def _stand_by(self) -> None:
         """Keep this process's purge behind the watermark of whoever records."""
@@ -210,18 +215,21 @@ class Recorder:
         if await self._accounts.settle(watermark.revision) and self._target:
             await self._advance(self._target, watermark)
             self._level_at = self._target_at
-        self._take()
         await self._prune()
 
     def _take(self) -> bool:
         """Take note of all that was touched up to a revision, the new target; return whether anything is loaded."""
-        touched = self._store.recording.touched()
-        if touched is None:
+        read = self._store.journal.read(self._cursor)
+        if read is None:
             return False
-        self._anew = self._anew or touched.anew
-        for key, old in touched.old.items():
-            self._accounts.add(key, Seen(self._store.get(Tree(key[0]), key[1]), touched.revision, old))
-        self._target, self._target_at = touched.revision, time.monotonic()
+        self._cursor = read.cursor
+        if isinstance(read, TooOld):
+            self._anew = True
+        else:
+            for entry in read.entries:
+                seen = Seen(self._store.get(entry.tree, entry.entity_id), read.cursor.revision, entry.before)
+                self._accounts.add((entry.tree.value, entry.entity_id), seen)
+        self._target, self._target_at = read.cursor.revision, time.monotonic()
         return True
 
     async def _prune(self) -> None:

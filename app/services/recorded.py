@@ -9,7 +9,7 @@ from app.services.chain import Point
 from app.services.ports import ClusterStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.facets import Tree
     from app.services.chain import OwnWrite
+    from app.services.journal import Journal
     from app.services.ports import Marker
     from app.services.reconcile import Leadership
 
@@ -106,18 +107,6 @@ class OpenWrite:
     """It creates the znode, and with it the user above a pair where that is absent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """What was touched in the mirror since it was asked last."""
-
-    revision: int
-    """Everything up to it is in the mirror."""
-    anew: bool
-    """The mirror was not watched before: anything may differ."""
-    old: Mapping[Key, Node | None]
-    """What was touched, with what was there before."""
-
-
 class EntityStates(Protocol):
     """The recorder's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
 
@@ -173,15 +162,6 @@ class EntityStates(Protocol):
 class Recording(Protocol):
     """What a cluster's store does for the recorder."""
 
-    def begin(self) -> None:
-        """Take what is touched from now on; the first answer says that anything may differ."""
-
-    def end(self) -> None:
-        """Take no more."""
-
-    def touched(self) -> Touched | None:
-        """Return what was touched since the last call; None before the mirror was loaded."""
-
     def nodes(self, tree: Tree, after: str, size: int) -> list[Node]:
         """Return nodes of a tree in the order of their ids, from behind one of them."""
 
@@ -215,8 +195,12 @@ class RecordedStore(ClusterStore, Protocol):
     """A cluster's store with what the recorder needs besides. Both are there once the store was started."""
 
     @property
+    def journal(self) -> Journal:
+        """What changed in the mirror."""
+
+    @property
     def recording(self) -> Recording:
-        """What was touched."""
+        """What the store does for the recorder besides."""
 
     @property
     def leadership(self) -> Leadership:

@@ -38,6 +38,7 @@ from app.domain.facets import Tree
 from app.services.background import Background
 from app.services.ports import MirrorState
 from app.store import loader, znodes
+from app.store.journal import Journal
 from app.store.metadata import TopicMetadata
 from app.store.mirror import Mirror
 from app.store.oddities import Oddities
@@ -73,6 +74,7 @@ class Follower:
 
     Attributes:
         mirror: The full copy, or None before the first load.
+        journal: What changed in it.
         revision: Highest R with every notification of czxid <= R applied.
         notifications: Children of ``/config/changes`` when last seen.
         oddities: Those among them that an operator should know.
@@ -92,6 +94,7 @@ class Follower:
         layout: LayoutNode,
     ) -> None:
         self.mirror: Mirror | None = None
+        self.journal = Journal()
         self.revision = 0
         self.next = 0
         self.notifications = 0
@@ -209,12 +212,20 @@ class Follower:
                 self._own[number] = revision
         self._take_own()
 
-    def take(self, session: Session, tree: Tree, path: str, value: Any) -> None:
-        """Apply what somebody read of one node, at the moment its reply is delivered."""
+    def take(self, session: Session, tree: Tree, path: str, value: Any, *, seen_at: int = 0) -> None:
+        """Apply what somebody read of one node, at the moment its reply is delivered.
+
+        Args:
+            session: Whose reply it is.
+            tree: The node's tree.
+            path: The node's path below the tree's root.
+            value: The reply; None: the node is absent.
+            seen_at: A revision that the reply is not behind, where one is known.
+        """
         if session is self._session:
             for mirror in self._copies():
                 if tree in mirror.trees:
-                    loader.take_node(mirror, tree, path, value)
+                    loader.take_node(mirror, tree, path, value, seen_at)
 
     def _copies(self) -> list[Mirror]:
         return [mirror for mirror in (self.mirror, self._loading) if mirror is not None]
@@ -228,6 +239,7 @@ class Follower:
 
     def _advance(self, revision: int) -> None:
         self.revision = max(self.revision, revision)
+        self.journal.advance(self.revision)
         while self._waiting and self._waiting[0][0] <= self.revision:
             _, _, future = heapq.heappop(self._waiting)
             if not future.done():
@@ -354,7 +366,8 @@ class Follower:
             if waiters or overdue or self._rung is None or self._rung >= self.next:
                 waiters += self._strong
                 self._strong = []
-                await self._pass(session, strong=bool(waiters))
+                # What the journal still holds back by the next tick, no notification will let go.
+                await self._pass(session, strong=bool(waiters) or (overdue and self.journal.waiting))
                 # By the end of a strong pass the watches of topics that came or went before it have rung.
                 await self._follow_rung(session)
             await self._arm(session)
@@ -394,6 +407,8 @@ class Follower:
             del self._own[number]
         # Not max(): after a restore from a backup ZooKeeper's zxids are lower than those seen before.
         self.revision = revision
+        mirror.keep(self.journal)
+        self.journal.begin(revision)
         self._advance(revision)
         self._take_own()
         logger.info(
@@ -464,7 +479,7 @@ class Follower:
                     partial(found.__setitem__, number),
                 )
         await window.done()
-        paths: dict[str, None] = {}
+        paths: dict[str, int] = {}
         last = 0
         for number in numbers:
             value = found.get(number)
@@ -478,22 +493,30 @@ class Follower:
             if (path := znodes.decode_notification(data)) is None:
                 self.oddities.names_nothing(number)
             else:
-                paths[path] = None
+                paths[path] = last
         await self._read_entities(session, paths)
         return last
 
-    async def _read_entities(self, session: Session, paths: Iterable[str]) -> None:
-        """Read the nodes at these paths below the trees' roots, and what else their presence or absence touches."""
+    async def _read_entities(self, session: Session, paths: Mapping[str, int]) -> None:
+        """Read the nodes at these paths below the trees' roots, and what else their presence or absence touches.
+
+        Args:
+            session: The session.
+            paths: With the revision at which each was last notified of, 0 where it was not.
+        """
         window = loader.Window()
         absent: list[tuple[Tree, str]] = []
+        unseen: list[tuple[Tree, str]] = []
         present: set[str] = set()
 
         def taken(tree: Tree, path: str, value: Any) -> None:
-            self.take(session, tree, path, value)
-            if value is None:
-                absent.append((tree, path))
-            else:
+            if value is not None:
                 present.add(path)
+            else:
+                absent.append((tree, path))
+                if self._unknown(tree, path):
+                    unseen.append((tree, path))
+            self.take(session, tree, path, value, seen_at=paths[path])
 
         for path in paths:
             parts = path.split("/")
@@ -507,16 +530,11 @@ class Follower:
                     window.add(session.get(f"{tree.value}/{user}"), partial(self.take, session, tree, user))
             await window.room()
         await window.done()
-        # Most paths are in one tree only.
-        self._note_absent((tree, path) for tree, path in absent if path not in present)
+        for tree, path in unseen:
+            # It may have come and gone. Most paths are in one tree only.
+            if path not in present and (entity_id := znodes.entity_id(path)) is not None:
+                self.journal.note(tree, entity_id, None, None, paths[path])
         await self._read_ancestors(session, absent)
-
-    def _note_absent(self, absent: Iterable[tuple[Tree, str]]) -> None:
-        """Take note of nodes that were notified of and are absent: they may have come and gone unseen."""
-        for tree, path in absent:
-            if (entity_id := znodes.entity_id(path)) is not None:
-                for mirror in self._copies():
-                    mirror.trees[tree].note_absent(entity_id)
 
     async def _read_ancestors(self, session: Session, absent: Iterable[tuple[Tree, str]]) -> None:
         """Look above absent nodes: others delete recursively and notify once, and all below is gone as well."""
@@ -558,7 +576,7 @@ class Follower:
             if entity_id not in present:
                 tree.remove(entity_id)
         await self._read_entities(
-            session, [f"topics/{name}" for entity_id, name in present.items() if entity_id not in tree.nodes]
+            session, {f"topics/{name}": 0 for entity_id, name in present.items() if entity_id not in tree.nodes}
         )
 
     async def _follow_rung(self, session: Session) -> None:

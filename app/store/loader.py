@@ -85,10 +85,11 @@ class Window:
             raise self._error
 
 
-def take_node(mirror: Mirror, tree: Tree, path: str, value: Any) -> None:
+def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 0) -> None:
     """Put what was read at ``path`` below a tree's root into a mirror; None is an absent node.
 
-    Below an absent node there is nothing either.
+    Below an absent node there is nothing either. ``seen_at`` is a revision that the read is not behind, where one is
+    known.
     """
     entity_id = znodes.entity_id(path)
     copy = mirror.trees[tree]
@@ -96,11 +97,11 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any) -> None:
     if entity_id is None:
         _note(mirror.unaddressed, f"{tree.value}/{path}", present=value is not None)
     elif value is FORBIDDEN:
-        copy.remove(entity_id)
+        copy.remove(entity_id, seen_at)
     elif value is None:
-        copy.remove(entity_id)
+        copy.remove(entity_id, seen_at)
         if entity_id.startswith("user"):
-            copy.remove_below(f"{entity_id},")
+            copy.remove_below(f"{entity_id},", seen_at)
     else:
         data, stat = value
         copy.put(entity_id, znodes.decode_entity(data), stat)

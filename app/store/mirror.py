@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from app.domain.facets import Tree
+    from app.store.journal import Journal
     from app.store.znodes import Content
+
+    Note = Callable[..., None]
 
 _AFTER_ALL: Final = "\x7f"
 """Ids are ASCII below this character, so a prefix followed by it ends the range of the prefix."""
@@ -66,8 +70,8 @@ class TreeMirror:
     def __init__(self, facets: Mapping[str, FacetIndex]) -> None:
         self.nodes: dict[str, Node] = {}
         self.defective = 0
-        self.touched: dict[str, Node | None] | None = None
-        """Ids of nodes that were put or removed, with what was there before; None while nobody asks."""
+        self.note: Note | None = None
+        """Called with each change of a node; None in a copy that is being loaded."""
         self._facets = dict(facets)
         self._ids: SortedList[str] = SortedList()
         self._facet_ids: dict[str, SortedList[str]] = {name: SortedList() for name in facets}
@@ -149,8 +153,8 @@ class TreeMirror:
             node = node._replace(id=entity_id)
             self.defective -= old.defect is not None
         self.nodes[entity_id] = node
-        if self.touched is not None:
-            self.touched.setdefault(entity_id, old)
+        if self.note is not None:
+            self.note(entity_id, old, node)
         self.defective += node.defect is not None
         self._index_facets(entity_id, () if old is None else self._facets_of(old), self._facets_of(node))
         if old is None:
@@ -176,18 +180,13 @@ class TreeMirror:
             elif others is not entity_id:
                 self._by_client[client] = {others, entity_id}
 
-    def note_absent(self, entity_id: str) -> None:
-        """Count a node that is absent among those that were touched."""
-        if self.touched is not None:
-            self.touched.setdefault(entity_id, None)
-
-    def remove(self, entity_id: str) -> None:
-        """Forget a node that is absent."""
+    def remove(self, entity_id: str, seen_at: int = 0) -> None:
+        """Forget a node that is absent, at a revision where one is known."""
         old = self.nodes.pop(entity_id, None)
         if old is None:
             return
-        if self.touched is not None:
-            self.touched.setdefault(entity_id, old)
+        if self.note is not None:
+            self.note(old.id, old, None, seen_at)
         self.defective -= old.defect is not None
         for name in self._facets_of(old):
             self._facet_ids[name].remove(entity_id)
@@ -202,10 +201,10 @@ class TreeMirror:
                 if len(others) == 1:
                     [self._by_client[client]] = others
 
-    def remove_below(self, prefix: str) -> None:
+    def remove_below(self, prefix: str, seen_at: int = 0) -> None:
         """Forget all nodes whose id starts so."""
         for entity_id in self.below(prefix):
-            self.remove(entity_id)
+            self.remove(entity_id, seen_at)
 
     def _facets_of(self, node: Node) -> tuple[str, ...]:
         if not readable(node):
@@ -240,6 +239,11 @@ class Mirror:
         """Paths of nodes whose names are not spelled as Kafka spells them: no request reaches them."""
         self.forbidden: dict[str, None] = {}
         """Paths of nodes whose ACL lets this identity not read them. A write finds them there, and changes nothing."""
+
+    def keep(self, journal: Journal) -> None:
+        """Enter each change from now on into a journal."""
+        for tree, copy in self.trees.items():
+            copy.note = partial(journal.note, tree)
 
     def entities(self) -> int:
         """Return the number of nodes."""

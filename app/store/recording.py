@@ -1,4 +1,4 @@
-"""What a cluster's store does for the recorder: tells what was touched in the mirror, and what is absent."""
+"""What a cluster's store does for the recorder, besides its journal: all nodes in pages, absent ones, markers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
 
-from app.services.recorded import Touched
 from app.store import znodes
 from app.store.session import answered, unavailable
 
@@ -48,34 +47,6 @@ class Recording:
         self._purger = purger
         self._overlooked = overlooked
         self._markers = markers
-        self._watched: Mirror | None = None
-
-    # -- what was touched
-
-    def begin(self) -> None:
-        """Take what is touched from now on; see the port."""
-        self.end()
-
-    def end(self) -> None:
-        """Take no more; see the port."""
-        if self._watched is not None:
-            for tree in self._watched.trees.values():
-                tree.touched = None
-        self._watched = None
-
-    def touched(self) -> Touched | None:
-        """Return what was touched since the last call; see the port."""
-        mirror = self._follower.mirror
-        if mirror is None:
-            return None
-        anew = mirror is not self._watched
-        found: dict[tuple[str, str], Node | None] = {}
-        for tree, copy in mirror.trees.items():
-            for entity_id, old in (copy.touched or {}).items():
-                found[tree.value, entity_id] = old
-            copy.touched = {}
-        self._watched = mirror
-        return Touched(self._follower.revision, anew, found)
 
     @property
     def trees(self) -> Sequence[Tree]:

@@ -111,6 +111,7 @@ class ZooKeeperStore:
             on_down=self._on_down,
         )
         self._follower = Follower(self.name, self._trees, self._keeper.replace, self._layout)
+        self.journal = self._follower.journal
         self._layout.follow(self._follower)
         self._admission = Admission(
             self.name,

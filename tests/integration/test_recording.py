@@ -26,7 +26,7 @@ from app.store import overlooked
 from tests.audit.rows import count
 from tests.support import servers
 from tests.support.recording import Backup, Leads, Replica, assert_chains, everything, shown, states
-from tests.support.stores import ALICE, BILLING, kafka_writes, notify, soon
+from tests.support.stores import ALICE, BILLING, held_back, kafka_writes, notify, soon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -264,7 +264,7 @@ async def test_what_we_made_and_others_deleted_before_the_leader_read_it_is_reco
     async with contextlib.AsyncExitStack() as stack:
         if not settled:
             await stack.enter_async_context(two.without_outcomes())
-        async with one.held_back():
+        async with held_back(one.store):
             await two.alter(ALICE, producer_byte_rate=1)
             stage.zk.delete("/config/users/alice")
             notify(stage.zk, "users/alice")
@@ -536,6 +536,19 @@ async def test_a_mirror_that_was_loaded_again_is_compared_with_the_states(stage:
 
 
 @pytest.mark.long
+async def test_what_the_journal_had_to_drop_is_found_by_comparing_all(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    one.store.journal._most = 4
+    for number in range(20):
+        kafka_writes(stage.zk, f"users/u{number}", rate(1))
+        await one.alter(ALICE, producer_byte_rate=number)
+    kafka_writes(stage.zk, "users/u7", rate(2))
+    await one.record()
+    assert len({record.intent.entities[0].entity_id for record in await one.external()}) == 20
+    assert_chains(await one.trail(entity_id=ALICE.id))
+
+
 async def test_our_own_changes_and_those_of_others_at_once_are_each_accounted_for_once(stage: Stage) -> None:
     """The trail folds up to what ZooKeeper has: no version is missing, none is in it twice, whoever records."""
     replicas = [await stage.replica() for _ in range(2)]

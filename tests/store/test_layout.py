@@ -114,11 +114,11 @@ async def test_what_moves_is_in_the_mirror_at_every_moment(open_store: Opener) -
 
     take = reader._follower.take
 
-    def taken(*args: Any) -> None:
-        take(*args)
+    def taken(*args: Any, **named: Any) -> None:
+        take(*args, **named)
         note()
 
-    reader._follower.take = taken  # type: ignore[method-assign, assignment]
+    reader._follower.take = taken  # type: ignore[method-assign]
     for turn in range(20):
         if there < 0:
             there = 0

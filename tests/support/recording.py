@@ -140,26 +140,6 @@ class Replica:
         self.reconciler._old_s = 0
         await self.reconciler.round()
 
-    @contextlib.asynccontextmanager
-    async def held_back(self) -> AsyncIterator[None]:
-        """The mirror reads nothing meanwhile."""
-        follower = cast("Any", self.store._follower)
-        once, going_on = follower._once, asyncio.Event()
-
-        async def later(session: Any) -> None:
-            await going_on.wait()
-            await once(session)
-
-        follower._once = later
-        # A pass that is under way ends with an answer to this.
-        with contextlib.suppress(UnavailableError):
-            await self.store.catch_up(soon(1))
-        try:
-            yield
-        finally:
-            follower._once = once
-            going_on.set()
-
     async def trail(self, **filters: Any) -> list[AuditRecord]:
         """The trail, oldest first by revision."""
         records, _ = await self.audit.search(AuditQuery("default", page_size=1000, **filters))

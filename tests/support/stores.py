@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from app.services.ports import CommitResult, Committed, EntityWrite, Transaction
 from app.store import FacetIndex, ZooKeeperStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from kazoo.client import KazooClient
 
@@ -95,6 +96,27 @@ def notify(zk: KazooClient, path: str) -> str:
     """Write a notification as a broker does."""
     data = b'{"version":2,"entity_path":"' + path.encode() + b'"}'
     return str(zk.create("/config/changes/config_change_", data, sequence=True, makepath=True))
+
+
+@contextlib.asynccontextmanager
+async def held_back(store: ZooKeeperStore) -> AsyncIterator[None]:
+    """The mirror reads nothing meanwhile; the store's own commits go on."""
+    follower: Any = store._follower
+    once, held, going_on = follower._once, asyncio.Event(), asyncio.Event()
+
+    async def later(session: Session) -> None:
+        held.set()
+        await going_on.wait()
+        await once(session)
+
+    follower._once = later
+    async with asyncio.timeout(60):
+        await held.wait()
+    try:
+        yield
+    finally:
+        follower._once = once
+        going_on.set()
 
 
 async def opened(connect: str, **more: Any) -> ZooKeeperStore:

@@ -1,0 +1,141 @@
+"""The mirror's journal: a bounded ring of entries, and those that wait for the mirror's revision.
+
+What the mirror takes may be ahead of its revision: own commits are applied as their replies arrive, before older
+notifications are read, and a node may be newer than the notification it is read for. Entries wait in a heap until the
+revision has reached theirs, and so come into the ring in order.
+
+What the mirror sees late (a write that nobody was notified of, a removal) gets the next revision. So no entry is ever
+added at a revision that a reader has passed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from app.services.journal import Cursor, Entry, Page, TooOld
+
+if TYPE_CHECKING:
+    from app.domain.changes import Node
+    from app.domain.facets import Tree
+
+MOST: Final = 50_000
+"""Entries."""
+MOST_BYTES: Final = 32 * 2**20
+"""Of all nodes that entries point to, about; most of them are the mirror's own as well."""
+_LEFT: Final = 7 / 8
+"""Share of the bounds that is left when the oldest entries go: many at once, so that each costs little."""
+_ENTRY_BYTES: Final = 200
+_NODE_BYTES: Final = 150
+
+
+class Journal:
+    """Implements :class:`app.services.journal.Journal`.
+
+    Args:
+        most: Entries kept.
+        most_bytes: Bytes kept.
+    """
+
+    def __init__(self, *, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._load = 0
+        self._revision = 0
+        self._floor = 0
+        self._entries: list[Entry] = []
+        self._ahead: list[tuple[int, int, Entry]] = []
+        self._order = itertools.count()
+        self._bytes = 0
+
+    # -- reading
+
+    def read(self, cursor: Cursor | None, size: int | None = None) -> Page | TooOld | None:
+        """Return the entries behind a cursor; see the port."""
+        if not self._load:
+            return None
+        if cursor is None or cursor.load != self._load or cursor.revision < self._floor:
+            return TooOld(Cursor(self._load, self._revision))
+        entries = self._entries
+        first = bisect_right(entries, cursor.revision, key=_revision)
+        if size is None or len(entries) - first <= size:
+            return Page(entries[first:], Cursor(self._load, max(cursor.revision, self._revision)))
+        revision = entries[first + size - 1].revision
+        last = bisect_right(entries, revision, lo=first, key=_revision)
+        return Page(entries[first:last], Cursor(self._load, revision))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether entries wait for the mirror's revision."""
+        return bool(self._ahead)
+
+    # -- writing, by the mirror
+
+    def begin(self, revision: int) -> None:
+        """Begin again with a copy that was loaded at this revision: every cursor is too old."""
+        self._load += 1
+        self._revision = self._floor = revision
+        self._entries.clear()
+        self._ahead.clear()
+        self._bytes = 0
+
+    def note(self, tree: Tree, entity_id: str, before: Node | None, after: Node | None, seen_at: int = 0) -> None:
+        """Take a change of a node.
+
+        Args:
+            tree: Its tree.
+            entity_id: Its entity.
+            before: What the mirror had.
+            after: What it has now; None where the node is absent.
+            seen_at: Of an absent node, a revision at which it was absent, where one is known.
+        """
+        revision = self._revision + 1
+        if after is not None:
+            revision = max(revision, after.mzxid)
+        else:
+            revision = max(revision, seen_at, 0 if before is None else before.mzxid + 1)
+        entry = Entry(revision, tree, entity_id, before, after)
+        heapq.heappush(self._ahead, (revision, next(self._order), entry))
+        self._bytes += _size(entry)
+        if self._above(1):
+            self._shrink()
+
+    def advance(self, revision: int) -> None:
+        """Let go the entries that the mirror's revision has reached."""
+        self._revision = max(self._revision, revision)
+        ahead = self._ahead
+        while ahead and ahead[0][0] <= revision:
+            self._entries.append(heapq.heappop(ahead)[2])
+
+    def _above(self, share: float) -> bool:
+        count = len(self._entries) + len(self._ahead)
+        return count > self._most * share or self._bytes > self._most_bytes * share
+
+    def _shrink(self) -> None:
+        """Drop the oldest entries. Where too many wait, drop all: anything may have changed."""
+        entries, dropped = self._entries, 0
+        count = len(entries) + len(self._ahead)
+        while dropped < len(entries) and (
+            count - dropped > self._most * _LEFT or self._bytes > self._most_bytes * _LEFT
+        ):
+            self._bytes -= _size(entries[dropped])
+            dropped += 1
+        if dropped:
+            self._floor = entries[dropped - 1].revision
+            del entries[:dropped]
+        if self._above(1):
+            self.begin(self._revision)
+
+
+def _revision(entry: Entry) -> int:
+    return entry.revision
+
+
+def _size(entry: Entry) -> int:
+    size = _ENTRY_BYTES
+    for node in (entry.before, entry.after):
+        if node is not None:
+            size += _NODE_BYTES + sum(map(len, node.items)) + len(node.extra or b"")
+    return size

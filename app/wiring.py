@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
@@ -38,7 +38,8 @@ from app.domain.quotas import ClientQuotas
 from app.policy import load_policies
 from app.rollups.origin import Origin
 from app.security.tokens import AdminToken
-from app.services.alter import AlterService
+from app.services.alter import AlterService, Rules
+from app.services.changes.runner import ChangeRunner
 from app.services.client_plans import ClientPlanner
 from app.services.clusters import Cluster, Clusters, Collection
 from app.services.config_describe import ConfigReader
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.facets import Facet
     from app.listener import Connections
+    from app.services.edits import Planner
     from app.services.figures import Measured
     from app.services.redaction import Redact
 
@@ -84,6 +86,7 @@ class Parts:
     changes: PostgresOpenChanges
     stores: Mapping[str, ZooKeeperStore]
     clusters: Clusters
+    runner: ChangeRunner
     alter: AlterService
 
     @asynccontextmanager
@@ -99,7 +102,7 @@ class Parts:
                 dropper = Dropper(store, self.changes)
                 dropper.start()
                 stack.push_async_callback(dropper.stop)
-            stack.push_async_callback(self.alter.drain, _DRAIN_S)
+            stack.push_async_callback(self.runner.drain, _DRAIN_S)
             yield
 
 
@@ -113,11 +116,16 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
     audit = PostgresAuditLog(database)
     stores: dict[str, ZooKeeperStore] = {}
     clusters: dict[str, Cluster] = {}
+    rules: dict[tuple[str, FacetName], Rules] = {}
     for name in settings.clusters if names is None else names:
         cluster = settings.clusters[name]
         store = stores[name] = _store(name, cluster)
-        clusters[name] = _cluster(name, cluster, store)
-    return Parts(database, audit, PostgresOpenChanges(database), stores, Clusters(clusters), AlterService(audit))
+        clusters[name], planners = _cluster(name, cluster, store)
+        policies = load_policies(name, cluster)
+        rules |= {(name, facet): Rules(planner, policies) for facet, planner in planners.items()}
+    runner = ChangeRunner(audit)
+    alter = AlterService(runner, rules)
+    return Parts(database, audit, PostgresOpenChanges(database), stores, Clusters(clusters), runner, alter)
 
 
 @asynccontextmanager
@@ -198,6 +206,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
         readiness,
         traffic,
         connections,
+        parts.runner,
         parts.alter,
         idempotency,
         *parts.stores.values(),
@@ -262,33 +271,31 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
     )
 
 
-def _cluster(name: str, cluster: ClusterSettings, store: ZooKeeperStore) -> Cluster:
-    policies, redact = load_policies(name, cluster), told(cluster)
+def _cluster(
+    name: str, cluster: ClusterSettings, store: ZooKeeperStore
+) -> tuple[Cluster, dict[FacetName, Planner[Any]]]:
+    """Return a cluster, and what decides the edits of each of its facets."""
+    redact = told(cluster)
+    facets = _client_facets(cluster)
     collections = {
         facet.name: Collection(
             facet,
             Tree.CONFIG,
             store,
-            ClientPlanner(facet),
             redact,
-            policies,
             laid_out=facet.name is FacetName.CLIENT_CONFIGS,
             layout_chosen=cluster.client_configs_layout is not None,
         )
-        for facet in _client_facets(cluster)
+        for facet in facets
     }
+    planners: dict[FacetName, Planner[Any]] = {facet.name: ClientPlanner(facet) for facet in facets}
     cipher = KafkaCipher(Keyring.from_settings(name, cluster.password_encoder))
     levels = BrokerLevels(store, _server_properties(name, cluster))
-    configs = Collection(
-        Configs(),
-        Tree.CONFIG,
-        store,
-        ConfigPlanner(levels, cipher),
-        redact,
-        policies,
-        ConfigRedactor(cipher, sensitive=is_sensitive, encoded=is_password),
-    )
-    return Cluster(name, store, {**collections, configs.name: configs}, ConfigReader(configs, levels, cipher))
+    planners[FacetName.CONFIGS] = ConfigPlanner(levels, cipher)
+    redactor_of_passwords = ConfigRedactor(cipher, sensitive=is_sensitive, encoded=is_password)
+    configs = Collection(Configs(), Tree.CONFIG, store, redact, redactor_of_passwords)
+    reader = ConfigReader(configs, levels, cipher)
+    return Cluster(name, store, {**collections, configs.name: configs}, reader), planners
 
 
 def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:

@@ -16,7 +16,7 @@ from app.api.responses import json_response
 from app.api.routes import StrictRoute
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError, NotFoundError
-from app.services import own_nodes
+from app.services.changes import states
 from app.services.ports import AuditQuery
 
 router = APIRouter(prefix="/v1/clusters/{cluster}/audit", tags=["audit"], route_class=StrictRoute)
@@ -76,7 +76,7 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
         AuditQuery(
             cluster=cluster.name,
             entity_id=entity
-            if entity is None or entity == own_nodes.ENTITY
+            if entity is None or entity == states.ENTITY
             else Entity.from_id(entity, pointer="entity").id,
             key=key,
             principal=principal,

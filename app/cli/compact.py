@@ -38,7 +38,7 @@ def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -
 async def _compact(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
     gone = failed = 0
     async with opened(settings, cluster) as parts:
-        service = CompactService(parts.audit, parts.stores[cluster])
+        service = CompactService(parts.runner, parts.stores[cluster])
         candidates = service.candidates()
         with _progress() as progress:
             task = progress.add_task("", total=len(candidates))

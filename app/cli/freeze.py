@@ -26,7 +26,7 @@ def thaw(settings: Settings, cluster: str, reason: str) -> int:
 
 async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool) -> int:
     async with opened(settings, cluster) as parts:
-        service = FreezeService(parts.audit)
+        service = FreezeService(parts.runner)
         change = service.freeze if frozen else service.thaw
         result = await change(parts.stores[cluster], reason, callers.caller(reason))
     if result.change_id is not None:

@@ -49,7 +49,7 @@ class _Move:
     async def run(self) -> int:
         async with opened(self._settings, self._cluster) as parts:
             collection = parts.clusters.get(self._cluster).collections[FacetName.CLIENT_CONFIGS]
-            self._service = LayoutService(parts.audit, collection)
+            self._service = LayoutService(parts.runner, collection)
             survey = await self._survey()
             typer.echo(f"Client configs of {self._cluster} are stored in the layout {survey.current}")
             if self._discard:

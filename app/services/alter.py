@@ -1,16 +1,7 @@
-"""Alter: from an edit to a committed znode with its trail.
+"""Alter: edits of entities, each a change of its own, or all of them one (``atomic``).
 
-The order is what makes config and trail agree (docs/architecture.md, "One write")::
-
-    encode ── plan ── admission ── intent (Postgres) ── transaction (ZooKeeper) ── outcome (Postgres) ── answer
-               ▲                                              │
-               └───────────── conflict: read again ───────────┘
-
-ZooKeeper's transaction is the commit point. No intent, no transaction; no answer "applied" without the transaction; a
-lost reply is never followed by another attempt, because the first may still be applied: it is settled.
-
-All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
-change can't commit any more, and whoever settles it need not know whether another attempt is on its way.
+An edit is encoded once, and decided by its facet's planner against each node that is read; the runner does the rest
+(:mod:`app.services.changes.runner`).
 """
 
 from __future__ import annotations
@@ -18,121 +9,80 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import ChainMap, Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+from app.domain.changes import Node
 from app.domain.entities import EntityType
 from app.domain.errors import (
-    ConcurrentChangeError,
     ConfplaneError,
     InvalidRequestError,
     KafkaCode,
     NotAttemptedError,
-    OutcomeUnknownError,
     UnavailableError,
     UnknownTopicError,
     WriteOutcome,
 )
-from app.services.edits import NOTHING_PLANNED, Edit, EditResult, Plan
+from app.services.changes.draft import Draft, Unchanged
+from app.services.clusters import Collection
+from app.services.edits import NOTHING_PLANNED, Edit, EditResult, EntityDraft
 from app.services.figures import Figure
 from app.services.order import chains
-from app.services.outcomes import conclude_rejected, conclude_written, is_remade
 from app.services.pace import Pace, in_slices
-from app.services.policies import PolicyRequest
-from app.services.ports import Committed, Conflict, Intent, SessionEnded, Transaction, full_path
-from app.services.settle import committed, settle_own
+from app.services.policies import Policies, PolicyRequest
+from app.services.ports import full_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
 
-    from app.domain.changes import Node
-    from app.services.clusters import Caller, Collection
+    from app.domain.facets import FacetName, Tree
+    from app.services.changes.runner import ChangeRunner, Ended
+    from app.services.clusters import Caller
+    from app.services.edits import Planner
     from app.services.order import Stage
-    from app.services.ports import AuditLog
 
-_Prepared = tuple[Edit, Any]
-"""An edit with what its facet's planner made of it."""
+Planned = Mapping[str, Mapping[str, str]]
+"""Entity id -> the map that it will have, of entities that the same request changes before another one."""
+DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
+"""Decides what becomes of one entity: from its collection, the node as read, and what is planned before it."""
 
-_NONE = KafkaCode.NONE.name
-_REMADE = "Others deleted the znode and made it again during this change; what they wrote into it was overwritten"
-_CONCURRENCY = 256
+_Prepared = tuple[Edit, DecideEntity]
+
+_NONE: Final = KafkaCode.NONE.name
+_REMADE: Final = (
+    "Others deleted the znode and made it again during this change; what they wrote into it was overwritten"
+)
+_CONCURRENCY: Final = 256
 """Changes of one request under way at once: enough to fill ZooKeeper's pipeline, and bounded."""
 
 
-class _Queues:
-    """Writes of this process to one entity wait for each other here instead of in conflicts."""
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the edits of one collection are decided."""
 
-    def __init__(self) -> None:
-        self.waiting: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    def turn(self, keys: Sequence[str], deadline: float) -> _Turn:
-        """Return a context in which nobody else of this process writes to these entities.
-
-        Raises:
-            ConcurrentChangeError: On entering, when the turn did not come by the deadline.
-        """
-        # In one order, so that batches can't wait for each other in a ring.
-        return _Turn(self.waiting, sorted(keys) if len(keys) > 1 else keys, deadline)
-
-
-class _Turn:
-    """One change's turn at the entities that it writes."""
-
-    def __init__(self, waiting: dict[str, tuple[asyncio.Lock, int]], keys: Sequence[str], deadline: float) -> None:
-        self._waiting = waiting
-        self._keys = keys
-        self._deadline = deadline
-        self._held: list[tuple[str, asyncio.Lock]] = []
-
-    async def __aenter__(self) -> None:
-        for key in self._keys:
-            lock, users = self._waiting.get(key) or (asyncio.Lock(), 0)
-            self._waiting[key] = (lock, users + 1)
-            try:
-                await self._acquire(lock)
-            except BaseException:
-                self._leave(key)
-                self._release()
-                raise
-            self._held.append((key, lock))
-
-    async def __aexit__(self, *_: object) -> None:
-        self._release()
-
-    async def _acquire(self, lock: asyncio.Lock) -> None:
-        if not lock.locked():
-            await lock.acquire()
-            return
-        try:
-            async with asyncio.timeout(self._deadline - time.monotonic()):
-                await lock.acquire()
-        except TimeoutError:
-            raise ConcurrentChangeError(
-                "Other writes to the same entity took until the deadline; nothing was applied, try again",
-                outcome=WriteOutcome.NOT_APPLIED,
-                retry_after_s=1,
-            ) from None
-
-    def _release(self) -> None:
-        for key, lock in self._held:
-            lock.release()
-            self._leave(key)
-
-    def _leave(self, key: str) -> None:
-        lock, users = self._waiting[key]
-        if users == 1:
-            del self._waiting[key]
-        else:
-            self._waiting[key] = (lock, users - 1)
+    planner: Planner[Any]
+    policies: Policies = field(default_factory=Policies)
 
 
 class AlterService:
-    """Runs edits. One instance serves all clusters of a process."""
+    """Runs edits. One instance serves all clusters of a process.
 
-    def __init__(self, audit: AuditLog) -> None:
-        self._audit = audit
-        self._queues = _Queues()
-        self._running: set[asyncio.Task[list[EditResult]]] = set()
+    Args:
+        runner: Runs the changes.
+        rules: By cluster and facet.
+    """
+
+    def __init__(self, runner: ChangeRunner, rules: Mapping[tuple[str, FacetName], Rules]) -> None:
+        self._runner = runner
+        self._rules = rules
         self._results: Counter[tuple[str, str, str, str]] = Counter()
+
+    def planner(self, collection: Collection) -> Planner[Any]:
+        """Return what decides the edits of a collection."""
+        return self._rules[collection.store.name, collection.name].planner
 
     async def alter(
         self,
@@ -170,6 +120,34 @@ class AlterService:
         self._count(collection, done, validate_only=validate_only)
         return results
 
+    async def rewrite(
+        self,
+        collection: Collection,
+        edit: Edit,
+        decide: DecideEntity,
+        caller: Caller,
+        *,
+        validate_only: bool = False,
+        policies: bool = True,
+    ) -> tuple[EditResult, EntityDraft | None]:
+        """Change one entity as ``decide`` says.
+
+        Args:
+            collection: The facet of a cluster.
+            edit: Which entity; its ops are not looked at.
+            decide: Decides each attempt.
+            caller: Who asks.
+            validate_only: Go the same way up to the write, and answer what it would have done.
+            policies: Ask the alter policies, as for any edit.
+
+        Returns:
+            What became of it, with its error if there is one, and the draft that was carried out.
+        """
+        asked = self._rules[collection.store.name, collection.name].policies if policies else Policies()
+        [result], drafts = await self._change(collection, [(edit, decide)], caller, asked, validate_only=validate_only)
+        self._count(collection, [result], validate_only=validate_only)
+        return result, drafts[0] if drafts else None
+
     def _count(self, collection: Collection, results: Sequence[EditResult], *, validate_only: bool) -> None:
         """Count how edits ended, by Kafka's names of errors."""
         cluster, facet = collection.store.name, collection.name.value
@@ -184,7 +162,6 @@ class AlterService:
 
     def figures(self) -> Iterator[Figure]:
         """Return the figures."""
-        yield Figure("changes_in_flight", len(self._running))
         for labels, number in self._results.items():
             yield Figure("alter_results", number, labels)
 
@@ -197,120 +174,36 @@ class AlterService:
         validate_only: bool,
         atomic: bool,
     ) -> list[EditResult]:
+        rules = self._rules[collection.store.name, collection.name]
         repeated = _repeated(edits) if len(edits) > 1 else frozenset()
-        prepared = await in_slices(lambda edit: self._prepare(collection, edit, repeated), edits)
+        prepared = await in_slices(lambda edit: _prepare(collection, rules.planner, edit, repeated), edits)
+
+        async def change(items: Sequence[_Prepared], planned: Planned = NOTHING_PLANNED) -> list[EditResult]:
+            results, _ = await self._change(
+                collection, items, caller, rules.policies, planned, validate_only=validate_only
+            )
+            return results
+
         if atomic:
-            return await self._atomic(collection, prepared, caller, validate_only=validate_only)
+            items = [item for item in prepared if not isinstance(item, EditResult)]
+            if len(items) < len(prepared):
+                return [_refused_with(item) for item in prepared]
+            return await change(items) if items else []
         if len(prepared) == 1 and not isinstance(prepared[0], EditResult):
-            return await self._shielded(collection, [prepared[0]], caller, validate_only=validate_only)
-        return await self._one_by_one(collection, prepared, caller, validate_only=validate_only)
-
-    async def _one_by_one(
-        self,
-        collection: Collection,
-        prepared: Sequence[_Prepared | EditResult],
-        caller: Caller,
-        *,
-        validate_only: bool,
-    ) -> list[EditResult]:
-        """Run each edit as a change of its own, all at once but for those that read each other's entity."""
-        slots = asyncio.Semaphore(_CONCURRENCY)
-        results: dict[int, EditResult] = {}
-        to_run: dict[int, _Prepared] = {}
-        for position, item in enumerate(prepared):
-            if isinstance(item, EditResult):
-                results[position] = item
-            else:
-                to_run[position] = item
-
-        async def one(position: int, planned: Mapping[str, Mapping[str, str]]) -> None:
-            async with slots:
-                [results[position]] = await self._shielded(
-                    collection, [to_run[position]], caller, validate_only=validate_only, planned=planned
-                )
-
-        async def one_after_another(stages: Sequence[Stage]) -> None:
-            made: dict[str, dict[str, Mapping[str, str]]] = {stage.rank: {} for stage in stages}
-            for stage in stages:
-                # What edits of other ranks made. From the mirror it could not be had under ``validateOnly``.
-                planned = ChainMap(*(maps for rank, maps in made.items() if rank != stage.rank))
-                await asyncio.gather(*(one(position, planned) for position in stage.positions))
-                ended = (results[position] for position in stage.positions)
-                made[stage.rank] |= {result.edit.entity.id: result.after for result in ended if result.error is None}
-
-        of_entities = ((position, edit.entity) for position, (edit, _) in to_run.items())
-        waiting = iter(chains(collection.facet, of_entities))
-
-        async def run_some() -> None:
-            # Not a task for each chain: the first step of 10,000 tasks would be one of the loop's.
-            for stages in waiting:
-                await one_after_another(stages)
-
-        await asyncio.gather(*(run_some() for _ in range(min(_CONCURRENCY, len(to_run)))))
-        return [results[position] for position in range(len(prepared))]
-
-    def _prepare(
-        self, collection: Collection, edit: Edit | EditResult, repeated: frozenset[str]
-    ) -> _Prepared | EditResult:
-        """Check what can be checked before anything stored is looked at."""
-        if isinstance(edit, EditResult):
-            return edit
-        try:
-            if edit.entity.id in repeated:
-                raise InvalidRequestError(
-                    f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer
-                )
-            collection.placed()
-            return edit, collection.planner.encode(collection, edit)
-        except ConfplaneError as error:
-            return EditResult(edit, error)
-
-    async def drain(self, timeout_s: float) -> None:
-        """Wait for changes under way, so that a stop leaves no intent without its outcome."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=timeout_s)
-
-    async def _atomic(
-        self,
-        collection: Collection,
-        prepared: Sequence[_Prepared | EditResult],
-        caller: Caller,
-        *,
-        validate_only: bool,
-    ) -> list[EditResult]:
-        items = [item for item in prepared if not isinstance(item, EditResult)]
-        if len(items) == len(prepared):
-            return await self._shielded(collection, items, caller, validate_only=validate_only) if items else []
-        return [
-            item if isinstance(item, EditResult) and item.error else EditResult(_edit(item), _not_attempted())
-            for item in prepared
-        ]
-
-    async def _shielded(
-        self,
-        collection: Collection,
-        items: Sequence[_Prepared],
-        caller: Caller,
-        *,
-        validate_only: bool,
-        planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED,
-    ) -> list[EditResult]:
-        """Run one change in a task of its own: a caller that goes away can't cut it between intent and outcome."""
-        task = asyncio.create_task(self._change(collection, items, caller, planned, validate_only=validate_only))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+            return await change([prepared[0]])
+        return await _one_by_one(collection, prepared, change)
 
     async def _change(
         self,
         collection: Collection,
         items: Sequence[_Prepared],
         caller: Caller,
-        planned: Mapping[str, Mapping[str, str]],
+        policies: Policies,
+        planned: Planned = NOTHING_PLANNED,
         *,
         validate_only: bool,
-    ) -> list[EditResult]:
-        cluster = collection.store.name
+    ) -> tuple[list[EditResult], list[EntityDraft]]:
+        """Run one change of one entity or several; errors are in the results."""
         try:
             if time.monotonic() >= caller.deadline:
                 raise UnavailableError(
@@ -319,173 +212,105 @@ class AlterService:
                     outcome=WriteOutcome.NOT_APPLIED,
                     retry_after_s=1,
                 )
-            collection = collection.placed()
-            keys = [f"{cluster}{full_path(collection.tree, edit.entity)}" for edit, _ in items]
-            collection.store.writer()  # without a session nobody queues for an entity
-            async with self._queues.turn(keys, caller.deadline):
-                change = _Change(self._audit, collection, items, caller, planned, validate_only=validate_only)
-                return await change.run()
+            change = _EntitiesChange(collection.placed(), items, caller, policies, planned, validate_only=validate_only)
+            ended = await self._runner.run(
+                collection.store, change.decide, caller, paths=change.paths, validate_only=validate_only
+            )
         except UnknownTopicError as error:
-            return [EditResult(edit, _of_topic(error, edit)) for edit, _ in items]
+            return [EditResult(edit, _of_topic(error, edit)) for edit, _ in items], []
         except ConfplaneError as error:
-            return [EditResult(edit, error) for edit, _ in items]
+            return [EditResult(edit, error) for edit, _ in items], []
+        return _results(ended, [edit for edit, _ in items]), ended.plan.drafts
 
 
-class _Change:
-    """One change through its attempts."""
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What was decided on the entries, up to the first that failed."""
+
+    tree: Tree
+    drafts: list[EntityDraft]
+
+
+class _EntitiesChange:
+    """One change of entities: what is decided at each attempt."""
 
     def __init__(
         self,
-        audit: AuditLog,
         collection: Collection,
         items: Sequence[_Prepared],
         caller: Caller,
-        planned: Mapping[str, Mapping[str, str]],
+        policies: Policies,
+        planned: Planned,
         *,
         validate_only: bool,
     ) -> None:
-        self._audit = audit
         self._collection = collection
-        self._store = collection.store
         self._items = items
         self._caller = caller
+        self._policies = policies
         self._planned = planned
         self._validate_only = validate_only
-        self._id = self._store.new_change_id()
-        self._began = time.monotonic()
-        self._attempt = 0
-        self._writer: str | None = None
-        self._settled = False
+        self.paths = [full_path(collection.tree, edit.entity) for edit, _ in items]
 
-    async def run(self) -> list[EditResult]:
-        """Try until committed, refused for good, or out of time."""
-        try:
-            return await self._attempts()
-        except OutcomeUnknownError:
-            raise  # its intent stays open until someone settles it
-        except ConfplaneError as error:
-            # Every attempt that was submitted has been refused by ZooKeeper, and the last was not submitted at all.
-            error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
-            await self._reject(error)
-            raise
-
-    async def _attempts(self) -> list[EditResult]:
-        nodes = [self._collection.get(edit.entity.id) for edit, _ in self._items]
-        while (results := await self._try(nodes)) is None:
-            if time.monotonic() >= self._caller.deadline:
-                raise ConcurrentChangeError(
-                    "Others kept changing the same entity until the deadline; nothing was applied, try again",
-                    retry_after_s=1,
-                )
-            # Client configs may be elsewhere by now.
-            self._collection = self._collection.placed()
-            tree = self._collection.tree
-            nodes = await asyncio.gather(
-                *(self._store.read(tree, edit.entity, self._caller.deadline) for edit, _ in self._items)
-            )
-        return results
-
-    async def _try(self, nodes: Sequence[Node | None]) -> list[EditResult] | None:
-        """Make one attempt; None means that something was not as read and the next may be made."""
-        writer = self._store.writer()
-        plans, failed = await self._plan(nodes)
-        if failed is not None or not any(item.diff for item in plans):
-            return await self._end_unchanged(writer, nodes, plans, failed)
-        changed = [item for item in plans if item.diff]
-        writes = tuple(item.write(self._collection) for item in changed)
-        await self._store.check_admission(writes, self._caller.deadline)
-        if self._validate_only:
-            return [_result(item, None, item.node, None) for item in plans]
-        caller = self._caller
-        if self._writer not in {None, writer}:
-            raise UnavailableError(
-                "The ZooKeeper session was replaced between two attempts; nothing was applied, try again",
-                retry_after_s=1,
-            )
-        self._writer = writer
-        intent = Intent(
-            change_id=self._id,
-            attempt=self._attempt + 1,
-            cluster=self._store.name,
-            writer=writer,
-            principal=caller.principal,
-            source=caller.source,
-            request_id=caller.request_id,
-            reason=caller.reason,
-            ticket=caller.ticket,
-            entities=tuple(item.intent(self._collection) for item in changed),
-        )
-        # Where this fails nothing is submitted. Its row may be there all the same, and is then settled as aborted.
-        claim = None if caller.run is None else caller.run.claim(self._collection, plans, caller.deadline)
-        await self._audit.intend([intent], claim)
-        self._attempt = intent.attempt
-        transaction = Transaction(
-            self._id,
-            self._attempt,
-            writer,
-            writes,
-            caller.principal,
-            caller.request_id,
-            self._collection.layout,
-        )
-        result = await self._store.commit(transaction, caller.deadline)
-        if isinstance(result, Conflict):
-            return None
-        if isinstance(result, SessionEnded):
-            raise UnavailableError(
-                f"ZooKeeper refused the write: {result.reason}; nothing was applied, try again", retry_after_s=1
-            )
-        if not isinstance(result, Committed):
-            result = await self._settle(transaction, changed)
-        else:
-            await self._conclude(result, changed)
-        return self._results(result, plans)
-
-    async def _settle(self, transaction: Transaction, changed: Sequence[Plan]) -> Committed:
-        """Find out what became of a transaction whose reply was lost, until the deadline."""
-        outcome = await settle_own(
-            self._audit,
-            self._store,
-            self._id,
-            self._attempt,
-            began=self._began,
-            deadline=self._caller.deadline,
-        )
-        self._settled = True
-        if not outcome.committed:
-            raise UnavailableError(
-                "ZooKeeper's reply was lost, and the write was settled as aborted; nothing was applied, try again",
-                retry_after_s=1,
-            )
-        return committed(outcome, transaction.writes, [item.node for item in changed])
-
-    async def _plan(self, nodes: Sequence[Node | None]) -> tuple[list[Plan], tuple[int, ConfplaneError] | None]:
-        plans: list[Plan] = []
+    async def decide(self, *, again: bool) -> Draft[_Decided] | Unchanged[_Decided]:
+        """Decide one attempt; see :data:`~app.services.changes.draft.Decide`."""
+        collection, nodes = await self._read(again=again)
+        drafts: list[EntityDraft] = []
         planned = dict(self._planned)
         pace = Pace()
-        for index, ((edit, encoded), node) in enumerate(zip(self._items, nodes, strict=True)):
+        for (edit, decide), node in zip(self._items, nodes, strict=True):
             if pace.due:
                 await pace.rest()
             try:
-                item = await self._collection.planner.plan(self._collection, edit, encoded, node, planned=planned)
-                if item.diff and self._collection.policies:
-                    self._check_policies(item)
+                draft = await decide(collection, node, planned)
+                if draft.diff and self._policies:
+                    self._check_policies(collection, draft)
             except ConfplaneError as error:
-                return plans, (index, error)
-            planned[edit.entity.id] = item.after
-            plans.append(item)
-        return plans, None
+                return self._unchanged(collection, drafts, nodes[: len(drafts) + 1], error)
+            planned[edit.entity.id] = draft.after
+            drafts.append(draft)
+        changed = [draft for draft in drafts if draft.diff]
+        if not changed:
+            return self._unchanged(collection, drafts, nodes, None)
+        return Draft(
+            _Decided(collection.tree, drafts),
+            writes=tuple(draft.write(collection) for draft in changed),
+            entities=tuple(draft.intent(collection) for draft in changed),
+            answers=() if self._caller.run is None else tuple(draft.answer(collection) for draft in drafts),
+            layout=collection.layout,
+        )
 
-    def _check_policies(self, item: Plan) -> None:
-        collection, entity, after = self._collection, item.edit.entity, item.after
-        before = {} if item.node is None else item.node.config
+    async def _read(self, *, again: bool) -> tuple[Collection, Sequence[Node | None]]:
+        if not again:
+            return self._collection, [self._collection.get(edit.entity.id) for edit, _ in self._items]
+        # Client configs may be elsewhere by now.
+        collection = self._collection.placed()
+        reads = (collection.store.read(collection.tree, edit.entity, self._caller.deadline) for edit, _ in self._items)
+        return collection, await asyncio.gather(*reads)
+
+    def _unchanged(
+        self,
+        collection: Collection,
+        drafts: list[EntityDraft],
+        nodes: Sequence[Node | None],
+        error: ConfplaneError | None,
+    ) -> Unchanged[_Decided]:
+        seen = tuple(
+            (collection.tree, edit.entity, None if node is None else node.version)
+            for (edit, _), node in zip(self._items, nodes, strict=False)
+        )
+        return Unchanged(_Decided(collection.tree, drafts), error, seen, collection.layout)
+
+    def _check_policies(self, collection: Collection, draft: EntityDraft) -> None:
+        entity, after = draft.edit.entity, draft.after
+        before = {} if draft.node is None else draft.node.config
         told, tree = collection.told, collection.tree
         shown = told(tree, entity.id, after)
-        changed = {difference.key for difference in item.diff}
+        changed = {difference.key for difference in draft.diff}
         owns = collection.facet.owns
-        collection.policies.check(
+        self._policies.check(
             PolicyRequest(
-                cluster=self._store.name,
+                cluster=collection.store.name,
                 principal=self._caller.principal,
                 facet=collection.name.value,
                 entity=entity,
@@ -494,77 +319,119 @@ class _Change:
                 before={key: value for key, value in told(tree, entity.id, before).items() if owns(entity, key)},
                 after={key: value for key, value in shown.items() if owns(entity, key)},
                 validate_only=self._validate_only,
-                pointers={op.key: op.pointer for op in item.edit.ops if op.pointer is not None},
+                pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
             )
         )
 
-    async def _end_unchanged(
-        self,
-        writer: str,
-        nodes: Sequence[Node | None],
-        plans: Sequence[Plan],
-        failed: tuple[int, ConfplaneError] | None,
-    ) -> list[EditResult] | None:
-        """End without a change, once ZooKeeper has confirmed the state that led to it."""
-        expectations = [
-            (self._collection.tree, edit.entity, None if node is None else node.version)
-            for (edit, _), node in zip(self._items, nodes, strict=True)
-        ]
-        if failed is not None:
-            expectations = expectations[: failed[0] + 1]
-        revision = await self._store.confirm(
-            writer, expectations, self._caller.deadline, layout=self._collection.layout
-        )
-        if revision is None:
-            return None
-        if failed is None:
-            if self._attempt:
-                await self._reject(None)
-            return [_result(item, None, item.node, item.node.mzxid if item.node else revision) for item in plans]
-        index, error = failed
-        error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
-        await self._reject(error)
+
+def _prepare(
+    collection: Collection, planner: Planner[Any], edit: Edit | EditResult, repeated: frozenset[str]
+) -> _Prepared | EditResult:
+    """Check what can be checked before anything stored is looked at."""
+    if isinstance(edit, EditResult):
+        return edit
+    try:
+        if edit.entity.id in repeated:
+            raise InvalidRequestError(f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer)
+        collection.placed()
+        return edit, partial(_plan, planner, edit, planner.encode(collection, edit))
+    except ConfplaneError as error:
+        return EditResult(edit, error)
+
+
+async def _plan(
+    planner: Planner[Any],
+    edit: Edit,
+    encoded: Any,
+    collection: Collection,
+    node: Node | None,
+    planned: Planned,
+) -> EntityDraft:
+    return await planner.plan(collection, edit, encoded, node, planned=planned)
+
+
+async def _one_by_one(
+    collection: Collection,
+    prepared: Sequence[_Prepared | EditResult],
+    change: Callable[[Sequence[_Prepared], Planned], Awaitable[list[EditResult]]],
+) -> list[EditResult]:
+    """Run each edit as a change of its own, all at once but for those that read each other's entity."""
+    slots = asyncio.Semaphore(_CONCURRENCY)
+    results: dict[int, EditResult] = {}
+    to_run: dict[int, _Prepared] = {}
+    for position, item in enumerate(prepared):
+        if isinstance(item, EditResult):
+            results[position] = item
+        else:
+            to_run[position] = item
+
+    async def one(position: int, planned: Planned) -> None:
+        async with slots:
+            [results[position]] = await change([to_run[position]], planned)
+
+    async def one_after_another(stages: Sequence[Stage]) -> None:
+        made: dict[str, dict[str, Mapping[str, str]]] = {stage.rank: {} for stage in stages}
+        for stage in stages:
+            # What edits of other ranks made. From the mirror it could not be had under ``validateOnly``.
+            planned = ChainMap(*(maps for rank, maps in made.items() if rank != stage.rank))
+            await asyncio.gather(*(one(position, planned) for position in stage.positions))
+            ended = (results[position] for position in stage.positions)
+            made[stage.rank] |= {result.edit.entity.id: result.after for result in ended if result.error is None}
+
+    of_entities = ((position, edit.entity) for position, (edit, _) in to_run.items())
+    waiting = iter(chains(collection.facet, of_entities))
+
+    async def run_some() -> None:
+        # Not a task for each chain: the first step of 10,000 tasks would be one of the loop's.
+        for stages in waiting:
+            await one_after_another(stages)
+
+    await asyncio.gather(*(run_some() for _ in range(min(_CONCURRENCY, len(to_run)))))
+    return [results[position] for position in range(len(prepared))]
+
+
+def _results(ended: Ended[_Decided], edits: Sequence[Edit]) -> list[EditResult]:
+    tree, drafts = ended.plan.tree, ended.plan.drafts
+    if ended.error is not None:
         return [
-            EditResult(edit, error if position == index else _not_attempted())
-            for position, (edit, _) in enumerate(self._items)
+            EditResult(edit, ended.error if index == len(drafts) else _not_attempted())
+            for index, edit in enumerate(edits)
         ]
-
-    async def _conclude(self, result: Committed, changed: Sequence[Plan]) -> None:
-        tree = self._collection.tree
-        read = [(full_path(tree, item.edit.entity), item.node) for item in changed]
-        await conclude_written(self._audit, self._store, self._id, self._attempt, result, read)
-
-    def _results(self, result: Committed, plans: Sequence[Plan]) -> list[EditResult]:
-        after = {node.id: node for node in result.nodes}
-        return [
-            _result(item, str(self._id), after[item.edit.entity.id], result.revision)
-            if item.diff
-            else _result(item, None, item.node, item.node.mzxid if item.node else result.revision)
-            for item in plans
-        ]
-
-    async def _reject(self, error: ConfplaneError | None) -> None:
-        """Close a change that has intents and, for certain, no effect."""
-        if not self._attempt or self._settled:
-            return
-        code, text = (0, "The entity already was as asked") if error is None else (int(error.code), error.detail)
-        await conclude_rejected(self._audit, self._store, self._id, self._attempt, code, text)
+    committed = ended.committed
+    if committed is None:
+        return [_result(draft, draft.node, ended.revision) for draft in drafts]
+    nodes = iter(committed.nodes)
+    results = []
+    for draft in drafts:
+        if not draft.diff:
+            results.append(_result(draft, draft.node, committed.revision))
+            continue
+        remade = bool(committed.remade) and full_path(tree, draft.edit.entity) in committed.remade
+        results.append(_result(draft, next(nodes), committed.revision, ended.change_id, remade=remade))
+    return results
 
 
-def _result(item: Plan, change_id: str | None, node: Node | None, revision: int | None) -> EditResult:
-    warnings = item.warnings
-    if node is not None and is_remade(item.node, node):
-        warnings = (*warnings, _REMADE)
+def _result(
+    draft: EntityDraft, node: Node | None, revision: int | None, change_id: UUID | None = None, *, remade: bool = False
+) -> EditResult:
+    """Return what became of an edit; ``revision`` is None where it was only validated."""
     return EditResult(
-        item.edit,
-        change_id=change_id,
-        revision=revision,
-        diff=item.diff,
-        warnings=warnings,
+        draft.edit,
+        change_id=None if change_id is None else str(change_id),
+        revision=revision if revision is None or node is None else node.mzxid,
+        diff=draft.diff,
+        warnings=(*draft.warnings, _REMADE) if remade else draft.warnings,
         node=node,
-        created=item.created,
-        after=item.after,
+        created=draft.created,
+        after=draft.after,
     )
+
+
+def _refused_with(item: _Prepared | EditResult) -> EditResult:
+    """Return what an entry of an atomic batch is when another one could not even be formed."""
+    if isinstance(item, EditResult):
+        return item if item.error is not None else EditResult(item.edit, _not_attempted())
+    return EditResult(item[0], _not_attempted())
 
 
 def _of_topic(error: UnknownTopicError, edit: Edit) -> ConfplaneError:
@@ -578,10 +445,6 @@ def _not_attempted() -> NotAttemptedError:
     return NotAttemptedError(
         "Another entry of this atomic batch failed; nothing was applied", outcome=WriteOutcome.NOT_APPLIED
     )
-
-
-def _edit(item: _Prepared | EditResult) -> Edit:
-    return item.edit if isinstance(item, EditResult) else item[0]
 
 
 def _repeated(edits: Sequence[Edit | EditResult]) -> frozenset[str]:

@@ -8,7 +8,7 @@ from app.domain.changes import Node, Op, apply_ops, encode_ops
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
 from app.domain.texts import clipped
-from app.services.edits import Edit, Mode, Plan, already_exists, check_node, stored
+from app.services.edits import Edit, EntityDraft, Mode, already_exists, check_node, stored
 from app.services.ports import full_path
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ClientPlanner:
         node: Node | None,
         *,
         planned: Mapping[str, Mapping[str, str]],
-    ) -> Plan:
+    ) -> EntityDraft:
         """Decide what an edit makes of a node; see ``Planner``."""
         check_node(collection, edit, node)
         entity, before = edit.entity, stored(node)
@@ -70,7 +70,7 @@ class ClientPlanner:
         except InvalidRequestError as error:
             error.pointer = error.pointer or edit.pointer  # what is stored already contradicts itself
             raise
-        return Plan.of(collection, edit, node, after, warnings)
+        return EntityDraft.of(collection, edit, node, after, warnings)
 
     def _same(self, entity: Entity, before: Mapping[str, str], encoded: Mapping[str, str | None]) -> bool:
         """Say whether stored values equal new ones; by value, since Kafka's tools spell some numbers in another way."""

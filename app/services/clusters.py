@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
@@ -19,7 +19,6 @@ from app.domain.errors import (
 )
 from app.domain.facets import FacetName
 from app.services.etags import etag_of
-from app.services.policies import Policies
 from app.services.ports import LayoutCheck
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.facets import Facet, JsonValue, Tree
     from app.services.config_describe import ConfigReader
-    from app.services.edits import Planner
     from app.services.idempotency import Run
     from app.services.ports import ClusterStore, Place, Redactor
     from app.services.redaction import Redact
@@ -53,16 +51,14 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A facet of one cluster: its rules, the tree that holds its keys there, and how it is changed."""
+    """A facet of one cluster: its rules, and the tree that holds its keys there."""
 
     facet: Facet
     root: Tree
     """The tree, where that is not the cluster's layout to say."""
     store: ClusterStore
-    planner: Planner[Any]
     told: Redact
     """What the trail, and others who look on, may have of a stored map of the cluster."""
-    policies: Policies = field(default_factory=Policies)
     redactor: Redactor | None = None
     """Where the facet has secrets."""
     laid_out: bool = False

@@ -16,25 +16,18 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from app.domain.errors import (
-    ConcurrentChangeError,
-    ConfplaneError,
-    OutcomeUnknownError,
-    ThrottledError,
-    UnavailableError,
-)
-from app.services.outcomes import conclude_committed, conclude_rejected
-from app.services.ports import ClusterStore, Committed, Conflict, Intent, IntentEntity, SessionEnded
-from app.services.settle import settle_own
+from app.domain.errors import ConcurrentChangeError, ConfplaneError, ThrottledError
+from app.services.changes.draft import Draft, Unchanged
+from app.services.ports import ClusterStore, IntentEntity, Removal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from uuid import UUID
 
-    from app.domain.entities import Entity
     from app.domain.facets import Tree
+    from app.services.changes.runner import ChangeRunner
     from app.services.clusters import Caller
-    from app.services.ports import AuditLog, CommitResult
+
+_Removals = tuple[Removal, ...]
 
 _FACETS: Final = {"/config": "client-quotas", "/confplane/client-configs": "client-configs"}
 _CHANGE_S: Final = 30.0
@@ -43,45 +36,13 @@ _PAUSE_S: Final = 5.0
 """Between two looks at whether the brokers have taken notice of enough changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyNode:
-    """A config node that holds nothing, as ZooKeeper has it."""
-
-    entity: Entity
-    path: str
-    """Below the chroot."""
-    version: int
-    czxid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Emptiness:
-    """What goes with one empty entity."""
-
-    nodes: tuple[EmptyNode, ...]
-    """Its own, and that of its user where that is left with nothing."""
-    folders: tuple[str, ...] = ()
-    """Paths of nodes between them that are no entity's, and have no other child."""
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """One attempt to remove what is empty."""
-
-    change_id: UUID
-    writer: str
-    what: Emptiness
-    principal: str
-    request_id: str
-
-
 class CompactedStore(ClusterStore, Protocol):
     """A cluster's store with what compaction needs besides."""
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
         """Return trees and ids of entities that hold nothing, by the mirror: a user's clients before the user."""
 
-    async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> Emptiness | None:
+    async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
         """Look at an entity in ZooKeeper; None where it is not empty, was touched, or has children.
 
         Args:
@@ -89,16 +50,9 @@ class CompactedStore(ClusterStore, Protocol):
             entity_id: Which entity.
             age_s: How long it must not have been touched, by ZooKeeper's clock.
             deadline: Until when.
-        """
 
-    async def remove(self, removal: Removal, deadline: float) -> CommitResult:
-        """Remove nodes that are still as they were looked at, and notify the brokers, in one transaction.
-
-        Raises:
-            UnavailableError: Nothing was submitted, for certain.
-            FrozenError: The same; the cluster is frozen.
-            StaleControllerError: The same; brokers would refuse.
-            ThrottledError: The same; too many notifications are waiting for the brokers.
+        Returns:
+            What goes with it: its node, that of its user where that is left with nothing, and the folder between.
         """
 
 
@@ -116,8 +70,8 @@ class CompactResult:
 class CompactService:
     """Compacts one cluster."""
 
-    def __init__(self, audit: AuditLog, store: CompactedStore) -> None:
-        self._audit = audit
+    def __init__(self, runner: ChangeRunner, store: CompactedStore) -> None:
+        self._runner = runner
         self._store = store
 
     def candidates(self) -> list[tuple[Tree, str]]:
@@ -140,92 +94,52 @@ class CompactService:
                 done.
         """
         for tree, entity_id in candidates:
-            while True:
-                now = replace(caller, deadline=time.monotonic() + _CHANGE_S)
-                what = await self._store.emptiness(tree, entity_id, older_than_s, now.deadline)
-                if what is None:
-                    yield None
-                    break
-                ids = tuple(node.entity.id for node in what.nodes)
-                try:
-                    change_id = await _Change(self._audit, self._store, tree, what, now).run() if apply else None
-                except ThrottledError:
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
-                except ConcurrentChangeError as error:
-                    yield CompactResult(ids, error=error)
-                else:
-                    yield CompactResult(ids, change_id)
-                break
+            if apply:
+                yield await self._remove(tree, entity_id, caller, older_than_s)
+            else:
+                found = await self._store.emptiness(tree, entity_id, older_than_s, time.monotonic() + _CHANGE_S)
+                yield None if found is None else CompactResult(_ids(found))
+
+    async def _remove(self, tree: Tree, entity_id: str, caller: Caller, older_than_s: float) -> CompactResult | None:
+        while True:
+            deadline = time.monotonic() + _CHANGE_S
+
+            async def decide(*, again: bool, deadline: float = deadline) -> Draft[_Removals] | Unchanged[_Removals]:
+                del again  # it is always read from ZooKeeper
+                found = await self._store.emptiness(tree, entity_id, older_than_s, deadline)
+                return Unchanged(()) if found is None else _draft(tree, found)
+
+            try:
+                ended = await self._runner.run(self._store, decide, replace(caller, deadline=deadline))
+            except ThrottledError:
+                await asyncio.sleep(_PAUSE_S)
+            except ConcurrentChangeError as error:
+                return CompactResult((entity_id,), error=error)
+            else:
+                return None if ended.change_id is None else CompactResult(_ids(ended.plan), str(ended.change_id))
 
 
-class _Change:
-    """The removal of one entity: one attempt, because what was touched meanwhile is not to go."""
+def _ids(removals: _Removals) -> tuple[str, ...]:
+    return tuple(each.entity.id for each in removals if each.entity is not None)
 
-    def __init__(self, audit: AuditLog, store: CompactedStore, tree: Tree, what: Emptiness, caller: Caller) -> None:
-        self._audit = audit
-        self._store = store
-        self._tree = tree
-        self._what = what
-        self._caller = caller
-        self._id = self._store.new_change_id()
-        self._began = time.monotonic()
-        self._settled = False
 
-    async def run(self) -> str:
-        """Remove it, and return the id of the change."""
-        writer = self._store.writer()
-        await self._audit.intend([self._intent(writer)])
-        try:
-            await self._remove(writer)
-        except OutcomeUnknownError:
-            raise  # its intent stays open until someone settles it
-        except ConfplaneError as error:
-            if not self._settled:
-                await conclude_rejected(self._audit, self._store, self._id, 1, int(error.code), error.detail)
-            raise
-        return str(self._id)
-
-    async def _remove(self, writer: str) -> None:
-        caller = self._caller
-        removal = Removal(self._id, writer, self._what, caller.principal, caller.request_id)
-        result = await self._store.remove(removal, caller.deadline)
-        if isinstance(result, Committed):
-            await conclude_committed(self._audit, self._store, self._id, 1, result, {})
-            return
-        if isinstance(result, Conflict):
-            raise ConcurrentChangeError("It was changed this moment, and stays")
-        if isinstance(result, SessionEnded):
-            raise UnavailableError(f"ZooKeeper refused: {result.reason}; nothing was removed")
-        outcome = await settle_own(self._audit, self._store, self._id, 1, began=self._began, deadline=caller.deadline)
-        self._settled = True
-        if not outcome.committed:
-            raise UnavailableError("ZooKeeper's reply was lost; it was settled as aborted. Nothing was removed")
-
-    def _intent(self, writer: str) -> Intent:
-        caller = self._caller
-        return Intent(
-            change_id=self._id,
-            attempt=1,
-            cluster=self._store.name,
-            writer=writer,
-            principal=caller.principal,
-            source=caller.source,
-            request_id=caller.request_id,
-            reason=caller.reason,
-            ticket=caller.ticket,
-            entities=tuple(
-                IntentEntity(
-                    entity_id=node.entity.id,
-                    facet=_FACETS[self._tree.value],
-                    path=node.path,
-                    version_read=node.version,
-                    czxid_read=node.czxid,
-                    keys=(),
-                    ops=({"removeAll": True},),
-                    before={},
-                    after={},
-                )
-                for node in self._what.nodes
-            ),
-        )
+def _draft(tree: Tree, removals: _Removals) -> Draft[_Removals]:
+    return Draft(
+        removals,
+        writes=removals,
+        entities=tuple(
+            IntentEntity(
+                entity_id=each.entity.id,
+                facet=_FACETS[tree.value],
+                path=each.path,
+                version_read=each.expected,
+                czxid_read=each.czxid,
+                keys=(),
+                ops=({"removeAll": True},),
+                before={},
+                after={},
+            )
+            for each in removals
+            if each.entity is not None
+        ),
+    )

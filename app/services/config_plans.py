@@ -20,7 +20,7 @@ from app.domain.errors import (
 )
 from app.domain.incremental import ConfigOp, OpType, apply_incremental, check_list_ops, check_ops
 from app.domain.texts import clipped
-from app.services.edits import Edit, Mode, Plan, already_exists, check_node, stored
+from app.services.edits import Edit, EntityDraft, Mode, already_exists, check_node, stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,7 +87,7 @@ class ConfigPlanner:
         node: Node | None,
         *,
         planned: Mapping[str, Mapping[str, str]],
-    ) -> Plan:
+    ) -> EntityDraft:
         """Decide what an edit makes of a node; see ``Planner``."""
         check_node(collection, edit, node)
         entity, before = edit.entity, stored(node)
@@ -128,7 +128,7 @@ class ConfigPlanner:
                     raise
         if edit.mode is Mode.CREATE and before and after != before:
             raise already_exists(collection, entity)
-        return Plan.of(collection, edit, node, after, warnings)
+        return EntityDraft.of(collection, edit, node, after, warnings)
 
     async def _check_broker(
         self,

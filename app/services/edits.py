@@ -1,6 +1,6 @@
-"""Edits: what a request asks of one entity, and the plan that becomes of it given the node that was read.
+"""Edits: what a request asks of one entity, and the draft that becomes of it given the node that was read.
 
-How a plan is made is each facet's own (:class:`Planner`). The same planning serves the real thing, ``validateOnly``,
+How a draft is made is each facet's own (:class:`Planner`). The same planning serves the real thing, ``validateOnly``,
 and the next attempt after a conflict.
 """
 
@@ -69,7 +69,7 @@ class EditResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EntityDraft:
     """The decision on one edit, given the node that was read."""
 
     edit: Edit
@@ -81,12 +81,14 @@ class Plan:
     created: bool
     recorded_ops: tuple[dict[str, Any], ...] | None = None
     """What the trail keeps as asked for, without secrets, where that is not the edit's own ops."""
+    detail: Any = None
+    """What else was decided, for the one who asked."""
 
     @classmethod
     def of(
         cls, collection: Collection, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
-    ) -> Plan:
-        """Build the plan that takes a node to the map ``after``."""
+    ) -> EntityDraft:
+        """Build the draft that takes a node to the map ``after``."""
         entity, before = edit.entity, stored(node)
         diff = difference(before, after)
         if collection.facet.has_secrets:
@@ -107,7 +109,8 @@ class Plan:
     def write(self, collection: Collection) -> EntityWrite:
         """Return the config node to be written."""
         extra = None if self.node is None else self.node.extra
-        return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra)
+        czxid = None if self.node is None else self.node.czxid
+        return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra, czxid)
 
     def intent(self, collection: Collection) -> IntentEntity:
         """Return what the trail keeps of it, without secrets."""
@@ -124,9 +127,23 @@ class Plan:
             after=collection.told(collection.tree, entity.id, self.after),
         )
 
+    def answer(self, collection: Collection) -> dict[str, Any]:
+        """Return what the edit is answered with, as plain data without secrets."""
+        return {
+            "facet": collection.name.value,
+            "entity": self.edit.entity.id,
+            "changed": bool(self.diff),
+            "created": self.created,
+            "warnings": self.warnings,
+            "diff": self.diff,
+            "after": collection.told(collection.tree, self.edit.entity.id, self.after),
+            "czxid": None if self.node is None else self.node.czxid,
+            "revision": None if self.node is None else self.node.mzxid,
+        }
+
 
 class Planner(Protocol[E]):
-    """A facet's way from edits to plans. ``E`` is what it makes of an edit before anything stored is looked at."""
+    """A facet's way from edits to drafts. ``E`` is what it makes of an edit before anything stored is looked at."""
 
     def encode(self, collection: Collection, edit: Edit) -> E:
         """Check an edit on its own: its entity and its values.
@@ -143,7 +160,7 @@ class Planner(Protocol[E]):
         node: Node | None,
         *,
         planned: Mapping[str, Mapping[str, str]],
-    ) -> Plan:
+    ) -> EntityDraft:
         """Decide what an edit makes of a node. Waits for nothing but worker threads.
 
         Args:

@@ -6,30 +6,45 @@ Once a freeze is committed no write of configs commits, in any process that serv
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import AlreadyExistsError, InvalidRequestError, WriteOutcome
-from app.services.own_nodes import OwnChange, OwnNode, OwnResult
-from app.services.ports import Freeze, FreezeWrite
+from app.services.changes.draft import Unchanged
+from app.services.changes.states import StateChange, draft
+from app.services.ports import Freeze
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.services.changes.draft import Draft
+    from app.services.changes.runner import ChangeRunner
     from app.services.clusters import Caller
-    from app.services.own_nodes import Attempt
-    from app.services.ports import AuditLog, ClusterStore, CommitResult
+    from app.services.ports import ClusterStore
 
 PATH: Final = "/confplane/freeze"
 KEY: Final = "frozen"
 _REASON_LENGTH: Final = 1000
 
-FreezeResult = OwnResult[Freeze | None]
-"""What became of a freeze or a thaw."""
+_CONTENDED: Final = "Others kept freezing and thawing the cluster until the deadline; nothing was applied"
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeResult:
+    """What became of a freeze or a thaw."""
+
+    before: Freeze | None
+    after: Freeze | None
+    change_id: str | None
+    """None where nothing was to be done."""
+    revision: int | None
 
 
 class FreezeService:
     """Freezes and thaws clusters."""
 
-    def __init__(self, audit: AuditLog) -> None:
-        self._audit = audit
+    def __init__(self, runner: ChangeRunner) -> None:
+        self._runner = runner
 
     async def freeze(self, store: ClusterStore, reason: str, caller: Caller) -> FreezeResult:
         """Freeze a cluster; nothing is done where it is frozen for the same reason.
@@ -44,7 +59,7 @@ class FreezeService:
         reason = _checked(reason)
         wanted = Freeze(reason, caller.principal, int(time.time() * 1000))
 
-        def decide(current: Freeze | None) -> Freeze | None:
+        def after(current: Freeze | None) -> Freeze | None:
             if current is None:
                 return wanted
             if current.principal is not None and current.reason == reason:
@@ -54,7 +69,7 @@ class FreezeService:
                 outcome=WriteOutcome.NOT_APPLIED,
             )
 
-        return await self._change(store, reason, caller).run(decide)
+        return await self._run(store, after, replace(caller, reason=reason))
 
     async def thaw(self, store: ClusterStore, reason: str, caller: Caller) -> FreezeResult:
         """Let writes go on; nothing is done where the cluster is not frozen.
@@ -65,31 +80,23 @@ class FreezeService:
             UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
             OutcomeUnknownError: The reply was lost; it may be thawed.
         """
-        return await self._change(store, _checked(reason), caller).run(lambda _: None)
+        return await self._run(store, lambda _: None, replace(caller, reason=_checked(reason)))
 
-    def _change(self, store: ClusterStore, reason: str, caller: Caller) -> OwnChange[Freeze | None]:
-        async def read(deadline: float) -> tuple[int, Freeze | None]:
-            state = await store.read_freeze(deadline)
-            return state.version, state.freeze
+    async def _run(
+        self, store: ClusterStore, after: Callable[[Freeze | None], Freeze | None], caller: Caller
+    ) -> FreezeResult:
+        async def decide(*, again: bool) -> Draft[StateChange[Freeze | None]] | Unchanged[StateChange[Freeze | None]]:
+            del again  # it is always read from ZooKeeper
+            state = await store.read_freeze(caller.deadline)
+            change: StateChange[Freeze | None] = StateChange(state.freeze, after(state.freeze))
+            if change.after == change.before:
+                return Unchanged(change)
+            # A thaw commits in a frozen cluster, and a freeze under any controller.
+            return draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=False)
 
-        async def write(attempt: Attempt[Freeze | None]) -> CommitResult:
-            change = FreezeWrite(
-                attempt.change_id,
-                attempt.number,
-                attempt.writer,
-                attempt.expected,
-                attempt.state,
-                caller.principal,
-                caller.request_id,
-            )
-            return await store.set_freeze(change, caller.deadline)
-
-        node = OwnNode(PATH, KEY, read, write, _shown, "kept freezing and thawing the cluster")
-        return OwnChange(self._audit, store, node, caller, reason=reason)
-
-
-def _shown(freeze: Freeze | None) -> str | None:
-    return None if freeze is None else freeze.reason
+        ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
+        change_id = None if ended.change_id is None else str(ended.change_id)
+        return FreezeResult(ended.plan.before, ended.plan.after, change_id, ended.revision)
 
 
 def _checked(reason: str) -> str:

@@ -38,7 +38,7 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.services.background import Background
-from app.services.edits import EditResult, Plan
+from app.services.edits import EditResult
 from app.services.figures import Figure
 from app.services.ports import Claim, Outcome, full_path
 from app.services.settle import settle_own
@@ -175,8 +175,8 @@ class Run:
         """Whether all that is answered was done before."""
         return bool(self._applied) and not self.wrote
 
-    def claim(self, collection: Collection, plans: Sequence[Plan], deadline: float) -> Claim:
-        """Return the claim for the intent of a change, given the plans of all its edits."""
+    def claim(self, answers: Sequence[dict[str, Any]], deadline: float) -> Claim:
+        """Return the claim for the intent of a change, given what it is answered with."""
         self.claimed = True
         return Claim(
             key=self.key.key,
@@ -185,7 +185,7 @@ class Run:
             fresh=self._fresh,
             body=self.key.body,
             seconds=max(0.0, deadline - time.monotonic()),
-            results=[_recorded(collection, plan) for plan in plans],
+            results=list(answers),
         )
 
     def result(self, collection: Collection, edit: Edit) -> EditResult | None:
@@ -388,21 +388,6 @@ async def _is_there(store: ClusterStore, writer: str, deadline: float) -> bool:
         return await store.has_writer(writer, deadline)
     except UnavailableError:
         return True  # for all that is known
-
-
-def _recorded(collection: Collection, plan: Plan) -> dict[str, Any]:
-    """Return what an edit would be answered with, without secrets."""
-    return {
-        "facet": collection.name.value,
-        "entity": plan.edit.entity.id,
-        "changed": bool(plan.diff),
-        "created": plan.created,
-        "warnings": plan.warnings,
-        "diff": plan.diff,
-        "after": collection.told(collection.tree, plan.edit.entity.id, plan.after),
-        "czxid": None if plan.node is None else plan.node.czxid,
-        "revision": None if plan.node is None else plan.node.mzxid,
-    }
 
 
 def _restored(collection: Collection, edit: Edit, change: KeyedChange, recorded: Mapping[str, Any]) -> EditResult:

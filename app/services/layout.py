@@ -23,44 +23,32 @@ from app.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
     CorruptZnodeError,
-    OutcomeUnknownError,
     ThrottledError,
     UnavailableError,
     WriteOutcome,
 )
+from app.services.changes.draft import Draft, Unchanged
+from app.services.changes.states import StateChange, draft
 from app.services.clusters import LAYOUT_PATH
 from app.services.edits import stored
-from app.services.outcomes import conclude_rejected, conclude_written
-from app.services.own_nodes import OwnChange, OwnNode
-from app.services.ports import (
-    Committed,
-    Conflict,
-    EntityWrite,
-    Intent,
-    IntentEntity,
-    Layout,
-    LayoutCheck,
-    LayoutWrite,
-    SessionEnded,
-    Transaction,
-    full_path,
-)
-from app.services.settle import settle_own
+from app.services.ports import EntityWrite, IntentEntity, Layout, LayoutCheck, full_path
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from app.domain.changes import Node
     from app.domain.facets import Tree
+    from app.services.changes.runner import ChangeRunner
     from app.services.clusters import Caller, Collection
-    from app.services.own_nodes import Attempt
-    from app.services.ports import AuditLog, CommitResult
+
+_LayoutChange = StateChange[Layout | None]
 
 KEY: Final = "client_configs_layout"
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
 _PAUSE_S: Final = 5.0
 """Between two looks at whether the brokers have taken notice of enough changes."""
+_CONTENDED: Final = "Others kept changing the layout until the deadline; nothing was applied"
 _CONCURRENCY: Final = 32
 _NAMED: Final = 5
 _OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError)
@@ -110,12 +98,12 @@ class LayoutService:
     """Moves the client configs of one cluster.
 
     Args:
-        audit: The trail.
+        runner: Runs the changes.
         configs: The cluster's ``client-configs``.
     """
 
-    def __init__(self, audit: AuditLog, configs: Collection) -> None:
-        self._audit = audit
+    def __init__(self, runner: ChangeRunner, configs: Collection) -> None:
+        self._runner = runner
         self._configs = configs
         self._store = configs.store
 
@@ -186,7 +174,7 @@ class LayoutService:
         Once this has returned no process writes client configs, and each finds those that are moved.
 
         Raises:
-            ConfplaneError: As :class:`~app.services.own_nodes.OwnChange`; another changed the layout meanwhile.
+            ConfplaneError: As ``ChangeRunner.run``; another changed the layout meanwhile.
         """
         return await self._set(survey, Layout(survey.target, survey.source), caller)
 
@@ -195,34 +183,23 @@ class LayoutService:
         return await self._set(survey, Layout(survey.target), caller)
 
     async def _set(self, survey: Survey, wanted: Layout, caller: Caller) -> int:
-        store, seen = self._store, survey.version
+        store = self._store
 
-        async def read(deadline: float) -> tuple[int, Layout | None]:
-            state = await store.read_layout(deadline)
+        async def decide(*, again: bool) -> Draft[_LayoutChange] | Unchanged[_LayoutChange]:
+            del again  # it is always read from ZooKeeper
+            state = await store.read_layout(caller.deadline)
             if state.version != survey.version:
                 raise ConcurrentChangeError(
                     f"Another command changed the layout of cluster {store.name} meanwhile; look at it again",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
-            return state.version, state.layout
+            change: _LayoutChange = StateChange(state.layout, wanted)
+            if change.before == change.after:
+                return Unchanged(change)
+            return draft(LAYOUT_PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=True)
 
-        async def write(attempt: Attempt[Layout | None]) -> CommitResult:
-            nonlocal seen
-            change = LayoutWrite(
-                attempt.change_id,
-                attempt.number,
-                attempt.writer,
-                attempt.expected,
-                wanted,
-                caller.principal,
-                caller.request_id,
-            )
-            seen = attempt.expected + 1
-            return await store.set_layout(change, caller.deadline)
-
-        node = OwnNode(LAYOUT_PATH, KEY, read, write, _shown, "kept changing the layout")
-        await OwnChange(self._audit, store, node, caller, reason=caller.reason).run(lambda _: wanted)
-        return seen
+        ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
+        return survey.version if ended.committed is None else ended.committed.versions[LAYOUT_PATH]
 
     async def move(
         self, survey: Survey, version: int, caller: Caller, *, discard: bool = False
@@ -250,146 +227,89 @@ class LayoutService:
                 yield result
 
     async def _one(self, entity_id: str, source: Tree, version: int, caller: Caller, *, discard: bool) -> MoveResult:
+        entity = Entity.from_id(entity_id)
         while True:
-            now = replace(caller, deadline=time.monotonic() + _CHANGE_S)
-            change = _Move(self._audit, self._configs, Entity.from_id(entity_id), source, version, now)
+            deadline = time.monotonic() + _CHANGE_S
+            move = _Move(self._configs, entity, source, LayoutCheck(version), deadline, discard=discard)
+            contended = f"Others kept changing {entity_id} until the deadline; it is where it was"
             try:
-                return await change.run(discard=discard)
+                ended = await self._runner.run(
+                    self._store, move.decide, replace(caller, deadline=deadline), contended=contended
+                )
             except ThrottledError:
                 await asyncio.sleep(_PAUSE_S)
             except ConfplaneError as error:
                 return MoveResult(entity_id, error=error)
+            else:
+                return MoveResult(entity_id, ended.plan, None if ended.change_id is None else str(ended.change_id))
 
 
 class _Move:
-    """One entity's move through its attempts."""
+    """One entity's move, or the end of what nobody reads of it: what is decided at each attempt."""
 
     def __init__(
-        self, audit: AuditLog, configs: Collection, entity: Entity, source: Tree, version: int, caller: Caller
+        self,
+        configs: Collection,
+        entity: Entity,
+        source: Tree,
+        layout: LayoutCheck,
+        deadline: float,
+        *,
+        discard: bool,
     ) -> None:
-        self._audit = audit
         self._configs = configs
         self._store = configs.store
         self._entity = entity
         self._source = source
-        self._layout = LayoutCheck(version)
-        self._caller = caller
-        self._id = self._store.new_change_id()
-        self._began = time.monotonic()
-        self._attempt = 0
-        self._writer: str | None = None
-        self._settled = False
+        self._layout = layout
+        self._deadline = deadline
+        self._discard = discard
 
-    async def run(self, *, discard: bool) -> MoveResult:
-        """Move it, or discard it; others may be writing to its znodes meanwhile."""
-        try:
-            while (result := await self._try(discard=discard)) is None:
-                await self._check_layout()
-                if time.monotonic() >= self._caller.deadline:
-                    raise ConcurrentChangeError(
-                        f"Others kept changing {self._entity.id} until the deadline; it is where it was"
-                    )
-        except OutcomeUnknownError:
-            raise  # its intent stays open until someone settles it
-        except ConfplaneError as error:
-            await self._reject(int(error.code), error.detail)
-            raise
-        return result
-
-    async def _check_layout(self) -> None:
-        """Tell a znode that others changed from a layout that they changed."""
-        if (await self._store.read_layout(self._caller.deadline)).version != self._layout.version:
-            raise UnavailableError("Another command changed the layout meanwhile; what was moved is moved")
-
-    async def _try(self, *, discard: bool) -> MoveResult | None:
-        """Make one attempt; None means that something was not as read."""
-        store, entity, deadline = self._store, self._entity, self._caller.deadline
-        writer = store.writer()
-        target = self._source.other
+    async def decide(self, *, again: bool) -> Draft[tuple[str, ...]] | Unchanged[tuple[str, ...]]:
+        """Decide one attempt by what both znodes have; the plan is the keys that move."""
+        entity, source, target = self._entity, self._source, self._source.other
+        if again:
+            await self._check_layout()
         # In this order, so that what moves meanwhile is not missed in the mirror.
-        nodes = {tree: await store.read(tree, entity, deadline) for tree in (target, self._source)}
+        nodes = {tree: await self._store.read(tree, entity, self._deadline) for tree in (target, source)}
         for tree, node in nodes.items():
             if node is not None and node.defect is not None:
                 raise CorruptZnodeError(full_path(tree, entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
         before = {tree: stored(node) for tree, node in nodes.items()}
-        moved = self._configs.own(entity, before[self._source])
+        moved = self._configs.own(entity, before[source])
         if not moved:
-            await self._reject(0, "It has been moved already")
-            return MoveResult(entity.id)
-        after = {self._source: {key: value for key, value in before[self._source].items() if key not in moved}}
-        if not discard and not self._configs.own(entity, before[target]):
+            return Unchanged(())
+        after = {source: {key: value for key, value in before[source].items() if key not in moved}}
+        if not self._discard and not self._configs.own(entity, before[target]):
             # What is there already is what is read; whoever wrote to the source since, nobody has seen it.
             after[target] = before[target] | moved
-        changes = [
-            _Side(tree, nodes[tree], before[tree], wanted) for tree, wanted in after.items() if wanted != before[tree]
-        ]
-        writes = tuple(side.write(entity) for side in changes)
-        await store.check_admission(writes, deadline)
-        if self._writer not in {None, writer}:
-            raise UnavailableError("The ZooKeeper session was replaced between two attempts; run it again")
-        self._writer = writer
-        await self._audit.intend([self._intent(self._attempt + 1, writer, changes, discard=discard)])
-        self._attempt += 1
-        caller = self._caller
-        transaction = Transaction(
-            self._id, self._attempt, writer, writes, caller.principal, caller.request_id, self._layout
-        )
-        result = await store.commit(transaction, deadline)
-        if isinstance(result, Conflict):
-            return None
-        if isinstance(result, SessionEnded):
-            raise UnavailableError(f"ZooKeeper refused: {result.reason}; run it again")
-        if isinstance(result, Committed):
-            await self._conclude(result, changes)
-        else:
-            await self._settle()
-        return MoveResult(entity.id, tuple(moved), str(self._id))
-
-    async def _settle(self) -> None:
-        outcome = await settle_own(
-            self._audit, self._store, self._id, self._attempt, began=self._began, deadline=self._caller.deadline
-        )
-        self._settled = True
-        if not outcome.committed:
-            raise UnavailableError("ZooKeeper's reply was lost; it was settled as aborted. Run it again")
-
-    async def _conclude(self, result: Committed, changes: Sequence[_Side]) -> None:
-        read = [(full_path(side.tree, self._entity), side.node) for side in changes]
-        await conclude_written(self._audit, self._store, self._id, self._attempt, result, read)
-
-    def _intent(self, attempt: int, writer: str, changes: Iterable[_Side], *, discard: bool) -> Intent:
-        caller, entity = self._caller, self._entity
-        op: dict[str, Any] = {"op": "DISCARD"} if discard else {"op": "MOVE", "to": self._source.other.layout}
-        return Intent(
-            change_id=self._id,
-            attempt=attempt,
-            cluster=self._store.name,
-            writer=writer,
-            principal=caller.principal,
-            source=caller.source,
-            request_id=caller.request_id,
-            reason=caller.reason,
-            ticket=caller.ticket,
-            entities=tuple(
-                IntentEntity(
-                    entity_id=entity.id,
-                    facet=self._configs.name.value,
-                    path=full_path(side.tree, entity),
-                    version_read=None if side.node is None else side.node.version,
-                    czxid_read=None if side.node is None else side.node.czxid,
-                    keys=tuple(item.key for item in difference(side.before, side.after)),
-                    ops=(op,),
-                    before=self._configs.told(side.tree, entity.id, side.before),
-                    after=self._configs.told(side.tree, entity.id, side.after),
-                )
-                for side in changes
-            ),
+        sides = [_Side(tree, nodes[tree], before[tree], after[tree]) for tree in after if after[tree] != before[tree]]
+        return Draft(
+            tuple(moved),
+            writes=tuple(side.write(entity) for side in sides),
+            entities=tuple(self._told(side) for side in sides),
+            layout=self._layout,
         )
 
-    async def _reject(self, code: int, text: str) -> None:
-        """Close a change that has intents and, for certain, no effect."""
-        if self._attempt and not self._settled:
-            await conclude_rejected(self._audit, self._store, self._id, self._attempt, code, text)
+    async def _check_layout(self) -> None:
+        """Tell a znode that others changed from a layout that they changed."""
+        if (await self._store.read_layout(self._deadline)).version != self._layout.version:
+            raise UnavailableError("Another command changed the layout meanwhile; what was moved is moved")
+
+    def _told(self, side: _Side) -> IntentEntity:
+        configs, entity = self._configs, self._entity
+        op: dict[str, Any] = {"op": "DISCARD"} if self._discard else {"op": "MOVE", "to": self._source.other.layout}
+        return IntentEntity(
+            entity_id=entity.id,
+            facet=configs.name.value,
+            path=full_path(side.tree, entity),
+            version_read=None if side.node is None else side.node.version,
+            czxid_read=None if side.node is None else side.node.czxid,
+            keys=tuple(item.key for item in difference(side.before, side.after)),
+            ops=(op,),
+            before=configs.told(side.tree, entity.id, side.before),
+            after=configs.told(side.tree, entity.id, side.after),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,11 +329,8 @@ class _Side:
             None if node is None else node.version,
             self.after,
             None if node is None else node.extra,
+            None if node is None else node.czxid,
         )
-
-
-def _shown(layout: Layout | None) -> str | None:
-    return None if layout is None else str(layout)
 
 
 def _and_more(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,39 +39,105 @@ class LayoutCheck:
 
 @dataclass(frozen=True, slots=True)
 class EntityWrite:
-    """One config node of a transaction: set at the version read, or created where ``expected`` is None (absent)."""
+    """An entity's config node: set at the version read, or created where ``expected`` is None (absent)."""
 
     tree: Tree
     entity: Entity
     expected: int | None
     config: dict[str, str]
     extra: bytes | None = None
+    czxid: int | None = None
+    """Of the node that was read; None where there was none, or where it does not matter."""
+
+    @property
+    def path(self) -> str:
+        """The full path of the znode."""
+        return full_path(self.tree, self.entity)
+
+    @property
+    def notifies(self) -> str | None:
+        """The entity path that the brokers are notified of."""
+        return self.entity.path
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """One of this service's own nodes that hold a state of the whole cluster, set at the version read."""
+
+    path: str
+    expected: int
+    value: Freeze | Layout | None
+    """None empties the node."""
+    czxid: int | None = None
+    """Of the node that was read."""
+    notifies: ClassVar[str | None] = None
+    """Brokers know nothing of these nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An empty node that is removed at the version read: an entity's, or a folder between entities."""
+
+    path: str
+    """Full path of the znode."""
+    entity: Entity | None = None
+    """None for a folder, which is removed at any version."""
+    expected: int | None = None
+    czxid: int | None = None
+
+    @property
+    def notifies(self) -> str | None:
+        """The entity path that the brokers are notified of."""
+        return None if self.entity is None else self.entity.path
+
+
+Write = EntityWrite | StateWrite | Removal
+"""One znode of a transaction. Each kind knows its path, its data, the version expected, and its notification."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWrites:
+    """One change's part of a transaction: its writes, with their notifications and the change's marker."""
+
+    change_id: UUID
+    attempt: int
+    writes: tuple[Write, ...]
+    principal: str
+    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One attempt to commit a change (docs/architecture.md, "One write")."""
+    """One attempt to commit changes together (docs/architecture.md, "One write")."""
 
-    change_id: UUID
-    attempt: int
     writer: str
-    """The writer node named in this attempt's intent, never "the current one"."""
-    writes: tuple[EntityWrite, ...]
-    principal: str
-    request_id: str
+    """The writer node named in the intent of this attempt, never "the current one"."""
+    changes: tuple[ChangeWrites, ...]
     layout: LayoutCheck | None = None
     """Of client configs."""
+    guarded: bool = True
+    """Whether the transaction carries the checks of the freeze and the controller. A freeze and a thaw carry none."""
+
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        """The writes of all changes, in order."""
+        return tuple(write for change in self.changes for write in change.writes)
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """ZooKeeper applied the transaction. ``versions`` and ``nodes`` are in the order of the writes."""
+    """ZooKeeper applied the transaction."""
 
     revision: int
     """The transaction's zxid."""
     time_ms: int
     """ZooKeeper's time of it, milliseconds since the epoch."""
     nodes: tuple[Node, ...]
+    """The entities' nodes afterwards, in the order of the entity writes."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """See :class:`Outcome`."""
+    remade: dict[str, int] = field(default_factory=dict)
+    """See :class:`Outcome`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +172,8 @@ class Marker:
     time_ms: int | None = None
     versions: dict[str, int] = field(default_factory=dict)
     """Full znode path -> the version that the change gave it."""
+    removed: tuple[str, ...] = ()
+    """Full paths of znodes that the change removed."""
     principal: str = ""
     writer: str = ""
     request_id: str = ""
@@ -132,19 +200,8 @@ class FreezeState:
 
     version: int
     freeze: Freeze | None
-
-
-@dataclass(frozen=True, slots=True)
-class FreezeWrite:
-    """One attempt to freeze a cluster, or to thaw it (``freeze`` is None), at the version read."""
-
-    change_id: UUID
-    attempt: int
-    writer: str
-    expected: int
-    freeze: Freeze | None
-    principal: str
-    request_id: str
+    czxid: int | None = None
+    """Of the znode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +223,8 @@ class LayoutState:
 
     version: int
     layout: Layout | None
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutWrite:
-    """One attempt to set a cluster's layout, at the version read."""
-
-    change_id: UUID
-    attempt: int
-    writer: str
-    expected: int
-    layout: Layout
-    principal: str
-    request_id: str
+    czxid: int | None = None
+    """Of the znode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,13 +393,13 @@ class ClusterStore(Protocol):
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
 
-    async def check_admission(self, writes: Sequence[EntityWrite], deadline: float) -> None:
+    async def check_admission(self, writes: Sequence[Write], deadline: float, *, guarded: bool = True) -> None:
         """Refuse writes that may not be tried now, before their intent.
 
         Raises:
             BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``.
             ThrottledError: It would bring the notifications above ``notifications.max`` while brokers are registered.
-            FrozenError: The cluster is frozen.
+            FrozenError: The cluster is frozen. Like the next, only where the transaction is ``guarded``.
             StaleControllerError: Brokers are registered and there is no ZooKeeper-mode controller.
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
@@ -361,22 +407,16 @@ class ClusterStore(Protocol):
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
         """Run the transaction. Applied nodes are in the mirror when it returns.
 
-        Raises:
-            UnavailableError: Nothing was submitted, for certain.
-            FrozenError: The same; the cluster was frozen after the admission.
-        """
-
-    async def read_freeze(self, deadline: float) -> FreezeState:
-        """Read from ZooKeeper whether the cluster is frozen, behind all writes committed before the call."""
-
-    async def set_freeze(self, change: FreezeWrite, deadline: float) -> CommitResult:
-        """Freeze or thaw in one transaction with a marker.
-
         Once it returned Committed for a freeze, no write of configs commits, whichever process tries.
 
         Raises:
             UnavailableError: Nothing was submitted, for certain.
+            FrozenError: The same; the cluster was frozen after the admission.
+            StaleControllerError: The same; the controller changed after the admission.
         """
+
+    async def read_freeze(self, deadline: float) -> FreezeState:
+        """Read from ZooKeeper whether the cluster is frozen, behind all writes committed before the call."""
 
     async def read_layout(self, deadline: float) -> LayoutState:
         """Read from ZooKeeper where the client configs are, behind all writes committed before the call.
@@ -384,15 +424,6 @@ class ClusterStore(Protocol):
         Raises:
             UnavailableError: ZooKeeper did not answer.
             CorruptZnodeError: What is stored there can't be read.
-        """
-
-    async def set_layout(self, change: LayoutWrite, deadline: float) -> CommitResult:
-        """Say where the client configs are, in one transaction with a marker.
-
-        Raises:
-            UnavailableError: Nothing was submitted, for certain.
-            FrozenError: The same; the cluster is frozen.
-            StaleControllerError: The same; brokers would refuse to write configs.
         """
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:

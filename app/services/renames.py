@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from app.domain.entities import Entity
 from app.domain.errors import (
@@ -23,7 +24,7 @@ from app.domain.errors import (
 from app.domain.facets import FacetName
 from app.domain.incremental import ConfigOp, OpType
 from app.domain.renames import missing, renames
-from app.services.edits import Edit, Plan, stored
+from app.services.edits import Edit, EntityDraft, stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from app.domain.renames import Renamed
     from app.services.alter import AlterService
     from app.services.clusters import Caller, Cluster, Collection
-    from app.services.edits import Planner
 
 _CHANGE_S = 30.0
 """Seconds for each entity's change."""
@@ -104,48 +104,38 @@ class RenameService:
                 done.
         """
         for entity_id in entity_ids:
-            planner = _RenamePlanner(self._configs.planner, self._table)
             edit = Edit(Entity.from_id(entity_id), ())
-            [result] = await self._alter.alter(
-                replace(self._configs, planner=planner),
-                [edit],
+            result, draft = await self._alter.rewrite(
+                self._configs,
+                edit,
+                partial(self._decide, edit),
                 replace(caller, deadline=time.monotonic() + _CHANGE_S),
                 validate_only=not apply,
             )
             if result.error is not None and not isinstance(result.error, _OF_ONE):
                 raise result.error
-            yield RenameResult(entity_id, planner.renamed, result.change_id, result.error)
+            renamed = draft.detail if draft else self._missing(edit.entity, self._configs.get(entity_id))
+            yield RenameResult(entity_id, renamed, result.change_id, result.error)
 
+    def _missing(self, entity: Entity, node: Node | None) -> tuple[Renamed, ...]:
+        return tuple(missing(entity, stored(node), self._table))
 
-class _RenamePlanner:
-    """The planner of one entity's renames, by way of the one that plans all changes of its collection."""
-
-    def __init__(self, base: Planner[Any], table: Mapping[Kind, Mapping[str, str]]) -> None:
-        self._base = base
-        self._table = table
-        self.renamed: tuple[Renamed, ...] = ()
-        """Of the last plan, which is the one that was carried out."""
-
-    def encode(self, collection: Collection, edit: Edit) -> None:
-        """There is nothing to check; see ``Planner``."""
-
-    async def plan(
+    async def _decide(
         self,
-        collection: Collection,
         edit: Edit,
-        encoded: None,
+        collection: Collection,
         node: Node | None,
-        *,
         planned: Mapping[str, Mapping[str, str]],
-    ) -> Plan:
-        """Plan what the node lacks; see ``Planner``."""
-        del encoded
-        self.renamed = tuple(missing(edit.entity, stored(node), self._table))
-        shown = replace(edit, ops=_ops(item for item in self.renamed if not item.secret))
-        plan = await self._base.plan(collection, shown, self._base.encode(collection, shown), node, planned=planned)
+    ) -> EntityDraft:
+        """Decide what a node lacks, by way of the planner of all edits of its collection."""
+        planner = self._alter.planner(collection)
+        renamed = self._missing(edit.entity, node)
+        shown = replace(edit, ops=_ops(item for item in renamed if not item.secret))
+        draft = await planner.plan(collection, shown, planner.encode(collection, shown), node, planned=planned)
         # What is encoded under one name can be decoded under another: nothing of a secret depends on its key.
-        after = plan.after | {item.new: item.value for item in self.renamed if item.secret}
-        return Plan.of(collection, replace(edit, ops=_ops(self.renamed)), node, after, list(plan.warnings))
+        after = draft.after | {item.new: item.value for item in renamed if item.secret}
+        whole = EntityDraft.of(collection, replace(edit, ops=_ops(renamed)), node, after, list(draft.warnings))
+        return replace(whole, detail=renamed)
 
 
 def _ops(renamed: Iterable[Renamed]) -> tuple[ConfigOp, ...]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.domain.entities import Entity, EntityType
 from app.domain.facets import FacetName, Tree
-from app.services.edits import Edit, Plan, check_node, stored
-from app.services.policies import Policies
+from app.services.edits import Edit, EntityDraft, check_node, stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,13 +72,22 @@ class RotateService:
         Errors of a write are in the result. A reply that was lost is one of them: the change may be applied, and
         running it again tells.
         """
-        planner = _RotationPlanner(broker_id, self._rotator)
-        collection = replace(self._configs, planner=planner, policies=Policies())
+
+        async def decide(
+            collection: Collection, node: Node | None, planned: Mapping[str, Mapping[str, str]]
+        ) -> EntityDraft:
+            del planned
+            check_node(collection, edit, node)
+            rotation = await asyncio.to_thread(self._rotator.rotate, broker_id, stored(node))
+            draft = EntityDraft.of(collection, edit, node, rotation.config, [])
+            ops = tuple({"key": key, "op": _OP, "value": None, "secret": True} for key in rotation.reencoded)
+            return replace(draft, recorded_ops=ops, detail=rotation)
+
         edit = Edit(Entity.of(broker=str(broker_id)), ())
-        [result] = await self._alter.alter(collection, [edit], caller)
-        rotation = planner.rotation
-        if result.error is not None or rotation is None:
+        result, draft = await self._alter.rewrite(self._configs, edit, decide, caller, policies=False)
+        if result.error is not None or draft is None:
             return RotatedBroker(broker_id, error=result.error)
+        rotation: Rotation = draft.detail
         return RotatedBroker(
             broker_id,
             rotation.reencoded,
@@ -88,33 +96,3 @@ class RotateService:
             rotation.old_known,
             result.change_id,
         )
-
-
-class _RotationPlanner:
-    """The planner of one broker's rotation."""
-
-    def __init__(self, broker_id: int, rotator: Rotator) -> None:
-        self._broker_id = broker_id
-        self._rotator = rotator
-        self.rotation: Rotation | None = None
-        """Of the last plan, which is the one that was carried out."""
-
-    def encode(self, collection: Collection, edit: Edit) -> None:
-        """There is nothing to check; see ``Planner``."""
-
-    async def plan(
-        self,
-        collection: Collection,
-        edit: Edit,
-        encoded: None,
-        node: Node | None,
-        *,
-        planned: Mapping[str, Mapping[str, str]],
-    ) -> Plan:
-        """Plan what is left to do; see ``Planner``."""
-        del encoded, planned
-        check_node(collection, edit, node)
-        self.rotation = await asyncio.to_thread(self._rotator.rotate, self._broker_id, stored(node))
-        plan = Plan.of(collection, edit, node, self.rotation.config, [])
-        ops = tuple({"key": key, "op": _OP, "value": None, "secret": True} for key in self.rotation.reencoded)
-        return replace(plan, recorded_ops=ops)

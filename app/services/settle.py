@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.changes import Node
 from app.domain.errors import CorruptZnodeError, OutcomeUnknownError, UnavailableError
-from app.services.ports import Committed, Outcome, full_path
+from app.services.ports import Committed, EntityWrite, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports import AuditLog, ClusterStore, EntityWrite, Marker
+    from app.services.ports import AuditLog, ClusterStore, Marker, Write
 
 _FRESH_S: Final = 15.0
 """How long ago a change may have been seen without an outcome when its tombstone is asked for. A minute after the
@@ -101,13 +101,12 @@ async def settle_own(
         )
 
 
-def committed(outcome: Outcome, writes: Sequence[EntityWrite], before: Sequence[Node | None]) -> Committed:
+def committed(outcome: Outcome, writes: Sequence[Write]) -> Committed:
     """Return what the lost reply would have told.
 
     Args:
         outcome: Of a change that was settled as committed.
         writes: What its transaction wrote.
-        before: The nodes that it was planned on, in the order of the writes.
     """
     if outcome.revision is None or outcome.time_ms is None:
         raise ValueError("The change was not committed")
@@ -115,15 +114,16 @@ def committed(outcome: Outcome, writes: Sequence[EntityWrite], before: Sequence[
         Node(
             id=write.entity.id,
             items=tuple(part for pair in write.config.items() for part in pair),
-            version=outcome.versions[full_path(write.tree, write.entity)],
-            czxid=outcome.revision if node is None else node.czxid,
+            version=outcome.versions[write.path],
+            czxid=outcome.revision if write.expected is None else write.czxid or 0,
             mzxid=outcome.revision,
             mtime_ms=outcome.time_ms,
             extra=write.extra,
         )
-        for write, node in zip(writes, before, strict=True)
+        for write in writes
+        if isinstance(write, EntityWrite)
     )
-    return Committed(outcome.revision, outcome.time_ms, nodes)
+    return Committed(outcome.revision, outcome.time_ms, nodes, outcome.versions, outcome.remade)
 
 
 def _outcome(cluster: str, marker: Marker, attempt: int) -> Outcome:

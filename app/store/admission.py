@@ -17,6 +17,7 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.domain.facets import Tree
+from app.services.ports import EntityWrite
 from app.store import findings, metadata, transactions, znodes
 from app.store.purge import PERIOD_SECONDS
 from app.store.session import answered, unavailable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from app.domain.entities import Entity
-    from app.services.ports import EntityWrite, Transaction
+    from app.services.ports import Transaction, Write
     from app.store.follower import Follower
     from app.store.guard import Guard
     from app.store.session import Keeper, Session
@@ -60,25 +61,26 @@ class Admission:
         self._guard = guard
         self._follower = follower
 
-    async def check(self, writes: Sequence[EntityWrite], deadline: float) -> None:
+    async def check(self, writes: Sequence[Write], deadline: float, *, guarded: bool) -> None:
         """Refuse writes that may not be tried now; see ``ClusterStore.check_admission``."""
         transactions.check_size(writes, self._limits)
-        try:
-            self._guard.checks()
-        except (FrozenError, StaleControllerError):
-            # A refusal is not decided on what was read earlier: the controller may have come back this moment.
-            await mended(self._guard.refresh(), deadline)
-            self._guard.checks()
-        self.check_notifications(transactions.notifications_of(writes))
-        await self.check_topics((write.entity for write in writes), deadline)
+        if guarded:
+            try:
+                self._guard.checks()
+            except (FrozenError, StaleControllerError):
+                # A refusal is not decided on what was read earlier: the controller may have come back this moment.
+                await mended(self._guard.refresh(), deadline)
+                self._guard.checks()
+        self._check_notifications(transactions.notifications_of(writes))
+        await self.check_topics(transactions.entities_of(writes), deadline)
 
-    def check_notifications(self, more: int) -> None:
+    def _check_notifications(self, more: int) -> None:
         """Ask whether the brokers may be sent more notifications.
 
         Raises:
             ThrottledError: Too many are waiting for them.
         """
-        if self._guard.brokers:
+        if more and self._guard.brokers:
             after = self._follower.notifications + more
             if after > self._notifications_max:
                 raise ThrottledError(
@@ -122,10 +124,13 @@ class Admission:
             UnavailableError: ZooKeeper did not answer by the deadline.
         """
         parents: dict[str, None] = {}
-        for write in transaction.writes:
-            if write.expected is None and not (transaction.attempt == 1 and self._parents_known(write)):
-                parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
-        topics = transactions.topics_of(write.entity for write in transaction.writes)
+        for change in transaction.changes:
+            for write in change.writes:
+                if not isinstance(write, EntityWrite) or write.expected is not None:
+                    continue
+                if change.attempt > 1 or not self._parents_known(write):
+                    parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
+        topics = transactions.topics_of(transactions.entities_of(transaction.writes))
         if not parents and not topics:
             return frozenset(), []
         replies = [session.exists(path) for path in parents]

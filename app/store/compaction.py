@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 
 from app.domain.entities import Entity, EntityType
-from app.services.compact import Emptiness, EmptyNode
+from app.services.ports import Removal
 from app.store import znodes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def seemingly_empty(mirror: Mirror) -> list[tuple[Tree, str]]:
     ]
 
 
-async def look(session: Session, tree: Tree, entity: Entity, age_s: float) -> Emptiness | None:
+async def look(session: Session, tree: Tree, entity: Entity, age_s: float) -> tuple[Removal, ...] | None:
     """Read an entity, behind all writes before the call, and say what may go with it.
 
     Raises:
@@ -52,29 +52,30 @@ async def look(session: Session, tree: Tree, entity: Entity, age_s: float) -> Em
         folder = f"{path}/{_CLIENTS}"
         # A user's folder of clients may have been left behind without any.
         bare = entity.types == (EntityType.USER,) and children == [_CLIENTS] and not (await session.children(folder))[0]
-        return Emptiness((own,), (folder,)) if bare else None
+        return (own, Removal(folder)) if bare else None
     return (
-        Emptiness((own,))
+        (own,)
         if len(entity.components) < _PAIR
-        else await _with_parents(session, tree, own, untouched_since)
+        else await _with_parents(session, tree, Entity(entity.components[:1]), own, untouched_since)
     )
 
 
-async def _with_parents(session: Session, tree: Tree, own: EmptyNode, untouched_since: float) -> Emptiness:
+async def _with_parents(
+    session: Session, tree: Tree, user: Entity, own: Removal, untouched_since: float
+) -> tuple[Removal, ...]:
     """Add the parents that a user's client leaves with nothing."""
-    user = Entity(own.entity.components[:1])
     path = znodes.path_of(tree, user)
     folder = own.path.rpartition("/")[0]
     replies = [session.children(folder), session.get(path), session.children(path)]
     (clients, _), (data, stat), (children, _) = [await reply for reply in replies]
     if len(clients) > 1:
-        return Emptiness((own,))
+        return (own,)
     parent = _empty(user, path, data, stat, untouched_since) if len(children) == 1 else None
-    return Emptiness((own,) if parent is None else (own, parent), (folder,))
+    return (own, Removal(folder)) if parent is None else (own, parent, Removal(folder))
 
 
-def _empty(entity: Entity, path: str, data: bytes | None, stat: Any, untouched_since: float) -> EmptyNode | None:
+def _empty(entity: Entity, path: str, data: bytes | None, stat: Any, untouched_since: float) -> Removal | None:
     content = znodes.decode_entity(data)
     if content.items or content.defect is not None or content.extra is not None or stat.mtime > untouched_since:
         return None
-    return EmptyNode(entity, path, stat.version, stat.czxid)
+    return Removal(path, entity, stat.version, stat.czxid)

@@ -27,13 +27,14 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, Runt
 
 from app.domain.errors import CorruptZnodeError
 from app.services.figures import Figure
-from app.services.ports import Marker
+from app.services.ports import Marker, Removal
 from app.store import loader, znodes
 from app.store.session import answered, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
+    from app.services.ports import ChangeWrites
     from app.store.session import Keeper, Session
 
 logger = logging.getLogger(__name__)
@@ -54,26 +55,28 @@ _ABORTED: Final = "aborted"
 # ---------------------------------------------------------------- content
 
 
-def encode_committed(
-    *,
-    attempt: int,
-    writer: str,
-    principal: str,
-    request_id: str,
-    writes: Sequence[tuple[str, int]],
-) -> bytes:
-    """Return the marker of a commit: who committed what, as paths and the versions they got; never a value."""
-    return orjson.dumps(
-        {
-            "version": 1,
-            "state": _COMMITTED,
-            "attempt": attempt,
-            "writer": writer,
-            "principal": principal,
-            "requestId": request_id,
-            "writes": [{"path": path, "version": version} for path, version in writes],
-        }
-    )
+def encode_committed(writer: str, change: ChangeWrites) -> bytes:
+    """Return the marker of a commit: who committed what, as paths and the versions they got; never a value.
+
+    What is removed stands apart from what is written, where releases that know no removals look for nothing.
+    """
+    content = {
+        "version": 1,
+        "state": _COMMITTED,
+        "attempt": change.attempt,
+        "writer": writer,
+        "principal": change.principal,
+        "requestId": change.request_id,
+        "writes": [
+            {"path": write.path, "version": 0 if write.expected is None else write.expected + 1}
+            for write in change.writes
+            if not isinstance(write, Removal)
+        ],
+    }
+    removed = [write.path for write in change.writes if isinstance(write, Removal) and write.entity is not None]
+    if removed:
+        content["removed"] = removed
+    return orjson.dumps(content)
 
 
 def encode_aborted(settler: str) -> bytes:
@@ -93,8 +96,18 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
                 return Marker(change_id, committed=False)
             case {"version": 1, "state": "committed", "attempt": int(attempt), "writes": list(writes)} as content:
                 versions = {str(write["path"]): int(write["version"]) for write in writes}
-                by = [str(content.get(name, "")) for name in ("principal", "writer", "requestId")]
-                return Marker(change_id, True, attempt, czxid, ctime_ms, versions, *by)  # noqa: FBT003 - as its fields
+                return Marker(
+                    change_id,
+                    committed=True,
+                    attempt=attempt,
+                    revision=czxid,
+                    time_ms=ctime_ms,
+                    versions=versions,
+                    removed=tuple(str(path) for path in content.get("removed", ())),
+                    principal=str(content.get("principal", "")),
+                    writer=str(content.get("writer", "")),
+                    request_id=str(content.get("requestId", "")),
+                )
     except (ValueError, TypeError, KeyError):
         pass
     raise CorruptZnodeError(znodes.marker_path(change_id), "is no marker that can be read")

@@ -14,7 +14,16 @@ from app.domain.errors import CorruptZnodeError
 from app.domain.facets import Tree
 from app.services.figures import Figure, of_cluster
 from app.services.notices import Notice
-from app.services.ports import Committed, Conflict, FreezeState, LayoutState, SessionEnded, StoreStatus, Unknown
+from app.services.ports import (
+    Committed,
+    Conflict,
+    FreezeState,
+    LayoutState,
+    SessionEnded,
+    StateWrite,
+    StoreStatus,
+    Unknown,
+)
 from app.store import compaction, counts, findings, transactions, znodes
 from app.store.access import Access
 from app.store.admission import Admission, mended
@@ -33,17 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.services.compact import Emptiness, Removal
-    from app.services.ports import (
-        CommitResult,
-        EntityWrite,
-        FreezeWrite,
-        LayoutCheck,
-        LayoutWrite,
-        Marker,
-        Place,
-        Transaction,
-    )
+    from app.services.ports import CommitResult, LayoutCheck, Marker, Place, Removal, Transaction, Write
     from app.store.bridge import Delivery
     from app.store.mirror import FacetIndex, Mirror
 
@@ -330,9 +329,9 @@ class ZooKeeperStore:
                 return None
         return int(results[0].mzxid)
 
-    async def check_admission(self, writes: Sequence[EntityWrite], deadline: float) -> None:
+    async def check_admission(self, writes: Sequence[Write], deadline: float, *, guarded: bool = True) -> None:
         """Refuse writes that may not be tried now; see the port."""
-        await self._admission.check(writes, deadline)
+        await self._admission.check(writes, deadline, guarded=guarded)
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
         """Run the transaction; see the port.
@@ -346,15 +345,17 @@ class ZooKeeperStore:
         session = self._keeper.current
         if transaction.writer != session.writer:
             return SessionEnded(_REPLACED)
-        if not self._guard.known:
+        if transaction.guarded and not self._guard.known:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._admission.surroundings(session, transaction, deadline)
-        guard = self._guard.checks()
-        if transaction.layout is not None:
-            guard += (transactions.layout_operation(transaction.layout),)
+        guard = self._guard.checks() if transaction.guarded else ()
         made = transactions.plan(transaction, guard=guard, missing=missing, topics=topics)
         transactions.check_packet(made.operations, self._limits)
-        return await self._run(session, made, transaction.writes, deadline)
+        result = await self._run(session, made, deadline)
+        if isinstance(result, Committed) and any(isinstance(write, StateWrite) for write in transaction.writes):
+            # So that this process shows it at once; others are told by their watches, or by the check that fails.
+            await mended(self._guard.refresh(), deadline)
+        return result
 
     async def read_freeze(self, deadline: float) -> FreezeState:
         """Read whether the cluster is frozen; see the port."""
@@ -364,18 +365,7 @@ class ZooKeeperStore:
             await mended(session.ensure_roots(), deadline)
             raise unavailable(f"Cluster {self.name}: the znode {znodes.FREEZE} was deleted, and is made again")
         data, stat = found
-        return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime))
-
-    async def set_freeze(self, change: FreezeWrite, deadline: float) -> CommitResult:
-        """Freeze or thaw; see the port."""
-        session = self._keeper.current
-        if change.writer != session.writer:
-            return SessionEnded(_REPLACED)
-        result = await self._run(session, transactions.plan_freeze(change), (), deadline)
-        if isinstance(result, Committed):
-            # So that this process shows it at once; others are told by their watches, or by the check that fails.
-            await mended(self._guard.refresh(), deadline)
-        return result
+        return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime), stat.czxid)
 
     async def read_layout(self, deadline: float) -> LayoutState:
         """Read where the client configs are; see the port."""
@@ -386,42 +376,21 @@ class ZooKeeperStore:
             raise unavailable(f"Cluster {self.name}: the znode {znodes.LAYOUT} was deleted, and is made again")
         data, stat = found
         try:
-            return LayoutState(stat.version, znodes.decode_layout(data))
+            return LayoutState(stat.version, znodes.decode_layout(data), stat.czxid)
         except ValueError as error:
             raise CorruptZnodeError(znodes.LAYOUT, f"can't be read: {error}") from None
-
-    async def set_layout(self, change: LayoutWrite, deadline: float) -> CommitResult:
-        """Say where the client configs are; see the port."""
-        session = self._keeper.current
-        if change.writer != session.writer:
-            return SessionEnded(_REPLACED)
-        result = await self._run(session, transactions.plan_layout(change, self._guard.checks()), (), deadline)
-        if isinstance(result, Committed):
-            await mended(self._guard.refresh(), deadline)
-        return result
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
         """Return the entities that hold nothing, by the mirror; see :mod:`app.services.compact`."""
         return compaction.seemingly_empty(self._loaded())
 
-    async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> Emptiness | None:
+    async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
         """Look at an entity in ZooKeeper; see :mod:`app.services.compact`."""
         session = self._keeper.current
         async with answered(self.name, deadline):
             return await compaction.look(session, tree, Entity.from_id(entity_id), age_s)
 
-    async def remove(self, removal: Removal, deadline: float) -> CommitResult:
-        """Remove what is empty; see :mod:`app.services.compact`."""
-        session = self._keeper.current
-        if removal.writer != session.writer:
-            return SessionEnded(_REPLACED)
-        self._admission.check_notifications(len(removal.what.nodes))
-        made = transactions.plan_removal(removal, self._guard.checks())
-        return await self._run(session, made, (), deadline)
-
-    async def _run(
-        self, session: Session, made: transactions.Plan, writes: Sequence[EntityWrite], deadline: float
-    ) -> CommitResult:
+    async def _run(self, session: Session, made: transactions.Operations, deadline: float) -> CommitResult:
         """Submit a transaction and wait for what becomes of it."""
         if time.monotonic() >= deadline:
             raise unavailable(f"Cluster {self.name}: the deadline passed before anything was submitted")
@@ -435,12 +404,10 @@ class ZooKeeperStore:
             nonlocal verdict
             follower.in_flight -= 1
             if error is None:
-                verdict = transactions.judge(made, writes, results)
+                verdict = transactions.judge(made, results)
                 if isinstance(verdict, transactions.Applied):
-                    self._keeper.clock.note(verdict.time_ms)
-                    nodes = [(write.tree, node) for write, node in zip(writes, verdict.nodes, strict=True)]
-                    nodes += transactions.parent_nodes(made, verdict)
-                    follower.committed(session, verdict.revision, verdict.sequences, nodes)
+                    self._keeper.clock.note(verdict.result.time_ms)
+                    follower.committed(session, verdict.result.revision, verdict.sequences, verdict.entities)
                     self._purger.noticed()
 
         reply.then(delivered)
@@ -456,7 +423,7 @@ class ZooKeeperStore:
 
     async def _result(self, session: Session, verdict: transactions.Verdict | None, deadline: float) -> CommitResult:
         if isinstance(verdict, transactions.Applied):
-            return Committed(verdict.revision, verdict.time_ms, verdict.nodes)
+            return verdict.result
         if isinstance(verdict, SessionEnded):
             if verdict.reason == transactions.WRITER_GONE:
                 self._keeper.replace(session)

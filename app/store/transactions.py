@@ -23,15 +23,23 @@ from app.domain.changes import Node
 from app.domain.entities import EntityType
 from app.domain.errors import BodyTooLargeError, WriteOutcome
 from app.domain.facets import Tree
-from app.services.ports import Conflict, Layout, LayoutCheck, SessionEnded
+from app.services.ports import (
+    Committed,
+    Conflict,
+    EntityWrite,
+    Layout,
+    LayoutCheck,
+    Removal,
+    SessionEnded,
+    StateWrite,
+)
 from app.store import markers, znodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from app.domain.entities import Entity
-    from app.services.compact import Removal
-    from app.services.ports import EntityWrite, FreezeWrite, LayoutWrite, Transaction
+    from app.services.ports import Transaction, Write
     from app.store.access import Access
 
 Operation = tuple[Any, ...]
@@ -56,13 +64,13 @@ _PRINCIPAL_ALLOWANCE: Final = 1024
 
 
 @dataclass(slots=True)
-class Plan:
+class Operations:
     """The operations of one transaction and what each is for."""
 
     operations: list[Operation] = field(default_factory=list)
     roles: list[str] = field(default_factory=list)
-    sets: list[int] = field(default_factory=list)
-    """By write, in the order of the writes: the index of its operation."""
+    written: list[tuple[Write, int]] = field(default_factory=list)
+    """Each write with the index of the operation that sets or creates its node, in the order of the writes."""
     parents: list[str] = field(default_factory=list)
     """Paths that are created without data."""
 
@@ -76,10 +84,11 @@ class Plan:
 class Applied:
     """What a successful answer tells."""
 
-    revision: int
-    time_ms: int
-    nodes: tuple[Node, ...]
+    result: Committed
+    entities: tuple[tuple[Tree, Node], ...]
+    """The nodes of the entity writes, in order, and then those of entities that were created only as parents."""
     sequences: tuple[int, ...]
+    """Numbers of the notifications whose nodes are all told here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +114,11 @@ Verdict = Applied | Conflict | SessionEnded | GuardConflict | RootsMissing | Ref
 def plan(
     transaction: Transaction,
     *,
-    guard: Sequence[Operation],
-    missing: frozenset[str],
+    guard: Sequence[Operation] = (),
+    missing: frozenset[str] = frozenset(),
     topics: Sequence[str] = (),
-) -> Plan:
-    """Lay out a transaction.
+) -> Operations:
+    """Lay out a transaction: writer node, guard, config nodes, then each change's notifications and marker.
 
     Args:
         transaction: What to commit.
@@ -118,48 +127,66 @@ def plan(
         topics: Topics that the cluster's metadata must have at that moment.
 
     Raises:
-        ValueError: An entity is written twice.
+        ValueError: A znode is written twice.
     """
-    result = Plan()
+    result = Operations()
     result.add(_WRITER, "set", znodes.writer_path(transaction.writer), b"", -1)
     for operation in guard:
         result.add(_GUARD, *operation)
+    if transaction.layout is not None:
+        result.add(_GUARD, *layout_operation(transaction.layout))
     for topic in topics:
         result.add(_TOPIC, "check", znodes.topic_path(topic), -1)
-    paths = [znodes.path_of(write.tree, write.entity) for write in transaction.writes]
-    if len(set(paths)) != len(paths):
-        raise ValueError("An entity is written twice in one transaction")
+    _add_writes(result, transaction.writes, missing)
+    for change in transaction.changes:
+        # Of what is removed this process's mirror reads the notification, like anybody's.
+        roles: dict[str, str] = {}
+        for write in change.writes:
+            if write.notifies is not None:
+                roles[write.notifies] = _NOTICE if isinstance(write, Removal) else _NOTIFICATION
+        for entity_path, role in roles.items():
+            result.add(role, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(entity_path))
+        result.add(
+            _MARKER,
+            "create",
+            znodes.marker_path(change.change_id),
+            markers.encode_committed(transaction.writer, change),
+        )
+    return result
+
+
+def _add_writes(result: Operations, writes: Sequence[Write], missing: frozenset[str]) -> None:
+    paths = [write.path for write in writes]
     made = set(paths)
-    result.sets = [0] * len(paths)
+    if len(made) != len(paths):
+        raise ValueError("A znode is written twice in one transaction")
+    at = [0] * len(paths)
     # Parents first: an entity may be the parent of another that is created with it.
     for index in sorted(range(len(paths)), key=lambda each: paths[each].count("/")):
-        write, path = transaction.writes[index], paths[index]
-        data = znodes.encode_entity(write.config, write.extra)
-        if write.expected is None:
+        write = writes[index]
+        if isinstance(write, EntityWrite) and write.expected is None:
             for parent in znodes.parents_of(write.tree, write.entity):
                 if parent in missing and parent not in made:
                     made.add(parent)
                     result.parents.append(parent)
                     result.add(_CONFIG, "create", parent, None)
-        result.sets[index] = len(result.operations)
-        if write.expected is None:
-            result.add(_CONFIG, "create", path, data)
-        else:
-            result.add(_CONFIG, "set", path, data, write.expected)
-    for entity_path in dict.fromkeys(write.entity.path for write in transaction.writes):
-        result.add(_NOTIFICATION, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(entity_path))
-    marker = markers.encode_committed(
-        attempt=transaction.attempt,
-        writer=transaction.writer,
-        principal=transaction.principal,
-        request_id=transaction.request_id,
-        writes=[
-            (path, 0 if write.expected is None else write.expected + 1)
-            for path, write in zip(paths, transaction.writes, strict=True)
-        ],
-    )
-    result.add(_MARKER, "create", znodes.marker_path(transaction.change_id), marker)
-    return result
+        at[index] = len(result.operations)
+        result.add(_CONFIG, *_operation(write))
+    result.written = list(zip(writes, at, strict=True))
+    # All versions are checked by now, and what is below goes first.
+    removed = [write.path for write in writes if isinstance(write, Removal)]
+    for path in sorted(removed, key=len, reverse=True):
+        result.add(_CONFIG, "delete", path)
+
+
+def _operation(write: Write) -> Operation:
+    """Return what writes a node, or checks the version of one that is to be removed."""
+    if isinstance(write, Removal):
+        return ("check", write.path, -1 if write.expected is None else write.expected)
+    if isinstance(write, StateWrite):
+        return ("set", write.path, znodes.encode_state(write.value), write.expected)
+    data = znodes.encode_entity(write.config, write.extra)
+    return ("create", write.path, data) if write.expected is None else ("set", write.path, data, write.expected)
 
 
 def layout_operation(check: LayoutCheck) -> Operation:
@@ -169,66 +196,20 @@ def layout_operation(check: LayoutCheck) -> Operation:
     return ("set", znodes.LAYOUT, znodes.encode_layout(Layout(check.claim)), check.version)
 
 
-def plan_freeze(change: FreezeWrite) -> Plan:
-    """Lay out the transaction of a freeze or a thaw."""
-    return _plan_own(change, znodes.FREEZE, znodes.encode_freeze(change.freeze), ())
-
-
-def plan_layout(change: LayoutWrite, guard: Sequence[Operation]) -> Plan:
-    """Lay out the transaction that sets the layout of client configs."""
-    return _plan_own(change, znodes.LAYOUT, znodes.encode_layout(change.layout), guard)
-
-
-def _plan_own(change: FreezeWrite | LayoutWrite, path: str, data: bytes, guard: Sequence[Operation]) -> Plan:
-    """Lay out a change of one of this service's own nodes: the writer node, the guard, the node, the marker."""
-    result = Plan()
-    result.add(_WRITER, "set", znodes.writer_path(change.writer), b"", -1)
-    for operation in guard:
-        result.add(_GUARD, *operation)
-    result.add(_CONFIG, "set", path, data, change.expected)
-    marker = markers.encode_committed(
-        attempt=change.attempt,
-        writer=change.writer,
-        principal=change.principal,
-        request_id=change.request_id,
-        writes=[(path, change.expected + 1)],
-    )
-    result.add(_MARKER, "create", znodes.marker_path(change.change_id), marker)
-    return result
-
-
-def plan_removal(removal: Removal, guard: Sequence[Operation]) -> Plan:
-    """Lay out the removal of empty nodes: writer node, guard, the nodes from the bottom up, notifications, marker.
-
-    The notifications are not told as this process's own: its mirror reads what they name like anybody's.
-    """
-    result = Plan()
-    result.add(_WRITER, "set", znodes.writer_path(removal.writer), b"", -1)
-    for operation in guard:
-        result.add(_GUARD, *operation)
-    nodes = removal.what.nodes
-    for node in nodes:
-        result.add(_CONFIG, "check", node.path, node.version)
-    for path in sorted((*(node.path for node in nodes), *removal.what.folders), key=len, reverse=True):
-        result.add(_CONFIG, "delete", path)
-    for node in nodes:
-        result.add(_NOTICE, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(node.entity.path))
-    marker = markers.encode_committed(
-        attempt=1, writer=removal.writer, principal=removal.principal, request_id=removal.request_id, writes=[]
-    )
-    result.add(_MARKER, "create", znodes.marker_path(removal.change_id), marker)
-    return result
-
-
 def topics_of(entities: Iterable[Entity]) -> list[str]:
     """Return the names of the topics among entities."""
     firsts = (entity.components[0] for entity in entities)
     return [name for kind, name in firsts if kind is EntityType.TOPIC and name is not None]
 
 
-def notifications_of(writes: Sequence[EntityWrite]) -> int:
+def entities_of(writes: Iterable[Write]) -> list[Entity]:
+    """Return the entities whose nodes are set or created."""
+    return [write.entity for write in writes if isinstance(write, EntityWrite)]
+
+
+def notifications_of(writes: Iterable[Write]) -> int:
     """Return how many notifications a transaction of these writes makes."""
-    return len({write.entity.path for write in writes})
+    return len({write.notifies for write in writes} - {None})
 
 
 # ---------------------------------------------------------------- size
@@ -264,13 +245,13 @@ def check_packet(operations: Sequence[Operation], limits: Limits) -> None:
 def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
     kind, path, *rest = operation
     size = _HEADER + 4 + chroot + len(path.encode())
-    if kind == "check":
+    if kind in {"check", "delete"}:
         return size + 4
     size += 4 + len(rest[0] or b"")
     return size + 4 if kind == "set" else size + access.acl_size(path) + 4
 
 
-def check_size(writes: Sequence[EntityWrite], limits: Limits) -> None:
+def check_size(writes: Sequence[Write], limits: Limits) -> None:
     """Refuse writes whose transaction would be too large, with room for what is not known yet.
 
     Raises:
@@ -288,27 +269,31 @@ def check_size(writes: Sequence[EntityWrite], limits: Limits) -> None:
     size += _operation_size(layout_operation(LayoutCheck(0, Tree.CLIENT_CONFIGS)), base, access)
     size += _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base, access)
     for write in writes:
-        path = znodes.path_of(write.tree, write.entity)
-        operation = ("create", path, znodes.encode_entity(write.config, write.extra))
-        size += _operation_size(operation, base, access)
-        for topic in topics_of([write.entity]):
-            size += _operation_size(("check", znodes.topic_path(topic), -1), base, access)
-        size += sum(
-            _operation_size(("create", each, b""), base, access) for each in znodes.parents_of(write.tree, write.entity)
-        )
-        notification = znodes.encode_notification(write.entity.path)
-        size += _operation_size(("create", f"{znodes.CHANGE_PREFIX}", notification), base, access)
-        size += len(path.encode()) * 2 + 64
+        size += _operation_size(_operation(write), base, access)
+        if isinstance(write, EntityWrite):
+            for topic in topics_of([write.entity]):
+                size += _operation_size(("check", znodes.topic_path(topic), -1), base, access)
+            for parent in znodes.parents_of(write.tree, write.entity):
+                size += _operation_size(("create", parent, b""), base, access)
+        elif isinstance(write, Removal):
+            size += _operation_size(("delete", write.path), base, access)
+        if write.notifies is not None:
+            notification = znodes.encode_notification(write.notifies)
+            size += _operation_size(("create", znodes.CHANGE_PREFIX, notification), base, access)
+        size += len(write.path.encode()) * 2 + 64
     if size > limits.max_packet:
         raise _too_large(size, limits)
 
 
-def _at_most(write: EntityWrite) -> int:
+def _at_most(write: Write) -> int:
     """Return more bytes than a write can take, without encoding it; nearly all are far below the limit."""
-    text = sum(len(key) + len(value) + 8 for key, value in write.config.items())
     # A character takes at most 12 bytes escaped (two \\uXXXX); a path stands in the node's, its parents' and the
     # marker's operations and in the notification.
-    return 12 * text + len(write.extra or b"") + 8 * len(write.entity.path.encode()) + 1024
+    size = 8 * len(write.path.encode()) + 1024
+    if isinstance(write, EntityWrite):
+        text = sum(len(key) + len(value) + 8 for key, value in write.config.items())
+        return size + 12 * text + len(write.extra or b"")
+    return size + 12 * len(str(write.value)) if isinstance(write, StateWrite) else size
 
 
 def _too_large(size: int, limits: Limits) -> BodyTooLargeError:
@@ -322,7 +307,7 @@ def _too_large(size: int, limits: Limits) -> BodyTooLargeError:
 # ---------------------------------------------------------------- the answer
 
 
-def judge(made: Plan, writes: Sequence[EntityWrite], results: Sequence[Any]) -> Verdict:
+def judge(made: Operations, results: Sequence[Any]) -> Verdict:
     """Say what ZooKeeper's list of results means.
 
     A failed transaction's list holds the real error at the operation that failed, and stand-ins at all others.
@@ -333,27 +318,37 @@ def judge(made: Plan, writes: Sequence[EntityWrite], results: Sequence[Any]) -> 
     if any(isinstance(result, Exception) for result in results):
         return Refused("without saying which operation failed")
     stat = results[0]
-    nodes = []
-    for write, index in zip(writes, made.sets, strict=True):
-        created = write.expected is None
-        if not created and results[index].mzxid != stat.mzxid:
+    entities: list[tuple[Tree, Node]] = []
+    versions: dict[str, int] = {}
+    remade: dict[str, int] = {}
+    for write, index in made.written:
+        if isinstance(write, Removal):
+            continue
+        was_set = None if write.expected is None else results[index]
+        if was_set is not None and was_set.mzxid != stat.mzxid:
             raise AssertionError("Operations of one ZooKeeper transaction have different zxids")
-        nodes.append(_node(write, None if created else results[index], stat))
+        versions[write.path] = 0 if was_set is None else was_set.version
+        # A transaction checks versions, and ZooKeeper has no check of more; those of a znode made again begin anew.
+        if was_set is not None and write.czxid is not None and was_set.czxid != write.czxid:
+            remade[write.path] = was_set.czxid
+        if isinstance(write, EntityWrite):
+            entities.append((write.tree, _node(write, was_set, stat)))
     sequences = tuple(
         int(result[-10:]) for role, result in zip(made.roles, results, strict=True) if role == _NOTIFICATION
     )
-    return Applied(stat.mzxid, stat.mtime, tuple(nodes), sequences)
+    nodes = tuple(node for _, node in entities)
+    entities += _parent_nodes(made, stat)
+    return Applied(Committed(stat.mzxid, stat.mtime, nodes, versions, remade), tuple(entities), sequences)
 
 
-def parent_nodes(made: Plan, applied: Applied) -> list[tuple[Tree, Node]]:
+def _parent_nodes(made: Operations, stat: Any) -> list[tuple[Tree, Node]]:
     """Return the entities that a transaction created only as parents: empty, but there, with a version."""
     found = []
     for path in made.parents:
         for tree in Tree:
             entity_id = znodes.entity_id(path.removeprefix(f"{tree.value}/"))
             if entity_id is not None and path.startswith(f"{tree.value}/"):
-                node = Node(entity_id, (), 0, applied.revision, applied.revision, applied.time_ms)
-                found.append((tree, node))
+                found.append((tree, Node(entity_id, (), 0, stat.mzxid, stat.mzxid, stat.mtime)))
     return found
 
 

@@ -379,10 +379,15 @@ def marker_path(change_id: UUID) -> str:
     return f"{COMMITS}/{change_id}"
 
 
-def encode_freeze(freeze: Freeze | None) -> bytes:
-    """Return the freeze node's data; empty while the cluster is not frozen."""
-    if freeze is None:
+def encode_state(state: Freeze | Layout | None) -> bytes:
+    """Return the data of one of this service's own nodes; None empties it."""
+    if state is None:
         return b""
+    return encode_layout(state) if isinstance(state, Layout) else encode_freeze(state)
+
+
+def encode_freeze(freeze: Freeze) -> bytes:
+    """Return the freeze node's data; it is empty while the cluster is not frozen."""
     return orjson.dumps(
         {"version": 1, "reason": freeze.reason, "principal": freeze.principal, "since": freeze.since_ms}
     )

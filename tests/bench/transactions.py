@@ -24,7 +24,7 @@ from uuid_utils.compat import uuid7
 from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.domain.quotas import ClientQuotas
-from app.services.ports import Committed, EntityWrite, Transaction
+from app.services.ports import ChangeWrites, Committed, EntityWrite, Transaction
 from app.store import FacetIndex, ZooKeeperStore, markers, znodes
 
 PRINCIPAL = "User:admin"
@@ -91,7 +91,7 @@ async def through_bridge(work: Work) -> tuple[float, float]:
                 value += work.in_flight
                 write = EntityWrite(Tree.CONFIG, target, None if node is None else node.version, config(value))
                 change = uuid7()
-                transaction = Transaction(change, 1, store.writer(), (write,), PRINCIPAL, str(change))
+                transaction = Transaction(store.writer(), (ChangeWrites(change, 1, (write,), PRINCIPAL, str(change)),))
                 result = await store.commit(transaction, time.monotonic() + 10)
                 if not isinstance(result, Committed):
                     raise TypeError(f"{target} was not committed: {result}")
@@ -153,14 +153,14 @@ def _commit(client: KazooClient, writer: str, target: Entity, values: dict[str, 
     change = uuid7()
     transaction = client.transaction()
     transaction.set_data(znodes.writer_path(writer), b"")
-    if version < 0:
+    expected = None if version < 0 else version
+    write = EntityWrite(Tree.CONFIG, target, expected, values)
+    if expected is None:
         transaction.create(path, znodes.encode_entity(values))
     else:
         transaction.set_data(path, znodes.encode_entity(values), version)
     transaction.create(znodes.CHANGE_PREFIX, znodes.encode_notification(target.path), sequence=True)
-    marker = markers.encode_committed(
-        attempt=1, writer=writer, principal=PRINCIPAL, request_id=str(change), writes=[(path, version + 1)]
-    )
+    marker = markers.encode_committed(writer, ChangeWrites(change, 1, (write,), PRINCIPAL, str(change)))
     transaction.create(znodes.marker_path(change), marker)
     for result in transaction.commit():
         if isinstance(result, Exception):

@@ -24,8 +24,7 @@ from app.domain.facets import FacetName, Tree
 from app.domain.incremental import ConfigOp, OpType
 from app.services.clusters import Caller
 from app.services.edits import Edit, Mode
-from app.services.outcomes import conclude_rejected
-from app.services.ports import Intent, IntentEntity
+from app.services.ports import Intent, IntentEntity, Outcome
 from tests.contract.api import FILE
 from tests.support import servers
 from tests.support.recording import Backup, Replica
@@ -75,7 +74,8 @@ class Rows:
         """A change that was rejected after its intent."""
         intent = self._intent()
         await self.replica.audit.intend([intent])
-        await conclude_rejected(self.replica.audit, self.replica.store, intent.change_id, 1, 42, "refused")
+        refused = Outcome(intent.change_id, 1, intent.cluster, committed=False, error_code=42, error="refused")
+        await self.replica.audit.conclude([refused])
 
     async def opens(self) -> None:
         """A change without an outcome, whose writer is there."""

@@ -22,7 +22,7 @@ from kazoo.protocol.states import KazooState
 from app.audit import PostgresAuditLog
 from app.cli.commands import main
 from app.services import settle
-from app.services.ports import Marker, Outcome, full_path
+from app.services.ports import Marker, Outcome
 from app.store import ZooKeeperStore, markers, transactions, znodes
 from tests.support import stepping
 from tests.support.stepping import REASON
@@ -43,9 +43,9 @@ _plan = transactions.plan
 def without_version_check() -> None:
     """A config node is set in whatever version it is."""
 
-    def plan(transaction: Transaction, **more: Any) -> transactions.Plan:
+    def plan(transaction: Transaction, **more: Any) -> transactions.Operations:
         made = _plan(transaction, **more)
-        for index in made.sets:
+        for _, index in made.written:
             kind, path, data, *_ = made.operations[index]
             if kind == "set":
                 made.operations[index] = ("set", path, data, -1)
@@ -65,19 +65,17 @@ def outcome_before_commit() -> None:
 
     async def conclude_and_commit(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
         stat = await store._keeper.current.touch()
-        outcome = Outcome(
-            transaction.change_id,
-            transaction.attempt,
-            store.name,
-            committed=True,
-            revision=stat.mzxid + 1,
-            time_ms=stat.mtime,
-            versions={
-                full_path(write.tree, write.entity): 0 if write.expected is None else write.expected + 1
-                for write in transaction.writes
-            },
-        )
-        await logs[0].conclude([outcome])
+        for change in transaction.changes:
+            outcome = Outcome(
+                change.change_id,
+                change.attempt,
+                store.name,
+                committed=True,
+                revision=stat.mzxid + 1,
+                time_ms=stat.mtime,
+                versions={write.path: 0 if write.expected is None else write.expected + 1 for write in change.writes},
+            )
+            await logs[0].conclude([outcome])
         return await commit(store, transaction, deadline)
 
     _replace(PostgresAuditLog, "intend", intend_and_note)
@@ -106,7 +104,7 @@ def settled_by_reading() -> None:
 def without_writer_node() -> None:
     """A transaction takes its revision and time from a node that is always there, whoever's session it is under."""
 
-    def plan(transaction: Transaction, **more: Any) -> transactions.Plan:
+    def plan(transaction: Transaction, **more: Any) -> transactions.Operations:
         made = _plan(transaction, **more)
         made.operations[0] = ("set", znodes.COMMITS, b"", -1)
         return made
@@ -140,7 +138,7 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
 
 
 def _leave_out(role: str) -> None:
-    def plan(transaction: Transaction, **more: Any) -> transactions.Plan:
+    def plan(transaction: Transaction, **more: Any) -> transactions.Operations:
         made = _plan(transaction, **more)
         index = made.roles.index(role)
         del made.operations[index], made.roles[index]

@@ -18,12 +18,12 @@ from app.domain.facets import FacetName
 from app.services import reconcile
 from app.services.clusters import Caller
 from app.services.edits import Edit
-from app.services.ports import Committed, Conflict, Freeze, FreezeWrite, Outcome
+from app.services.ports import Committed, Conflict, Freeze, Outcome, StateWrite
 from app.services.reconcile import Reconciler
 from app.settings import Settings
 from tests.audit.rows import entity, fetch, intent, run
 from tests.support import servers
-from tests.support.stores import committed, opened, soon, until, write
+from tests.support.stores import commit, committed, opened, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -234,11 +234,9 @@ async def test_a_frozen_cluster_is_settled(stage: Stage) -> None:
     one = await stage.process()
     applied = await stage.left_open(one, 1, applied=True)
     never = await stage.left_open(one, 2, applied=False)
-    freeze = FreezeWrite(
-        uuid7(), 1, one.store.writer(), (await one.store.read_freeze(soon())).version,
-        Freeze("upgrade", "User:olga", 1), "User:olga", "r",
-    )  # fmt: skip
-    assert isinstance(await one.store.set_freeze(freeze, soon()), Committed)
+    version = (await one.store.read_freeze(soon())).version
+    freeze = StateWrite("/confplane/freeze", version, Freeze("upgrade", "User:olga", 1))
+    assert isinstance(await commit(one.store, freeze, guarded=False), Committed)
     await one.round()
     assert {key: value[0] for key, value in stage.outcomes().items()} == {
         applied.change_id: True,

@@ -19,6 +19,7 @@ from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName, Tree
 from app.services import record
+from app.services.changes.runner import ChangeRunner
 from app.services.clusters import Caller
 from app.services.compact import CompactService
 from app.services.ports import AuditQuery
@@ -641,7 +642,7 @@ async def test_what_compaction_removes_is_ours(stage: Stage) -> None:
     await one.alter(pair, producer_byte_rate=1)
     await one.record()
     await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, remove=True),))
-    service = CompactService(one.audit, one.store)
+    service = CompactService(ChangeRunner(one.audit), one.store)
     caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
     run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
     assert [result is not None and result.error is None async for result in run] == [True]

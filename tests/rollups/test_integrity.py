@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from app.rollups import schemas
-from app.services.own_nodes import ENTITY as FREEZE
+from app.services.changes.states import ENTITY as FREEZE
 from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Plan, Trail
 from tests.rollups import samples

@@ -12,8 +12,8 @@ import pytest
 from app.domain.entities import Entity
 from app.domain.errors import FrozenError, UnavailableError
 from app.domain.facets import Tree
-from app.services.ports import Committed, Conflict, Freeze, FreezeWrite, SessionEnded
-from tests.support.stores import ALICE, commit, committed, soon, until, write
+from app.services.ports import Committed, Conflict, Freeze, SessionEnded, StateWrite, Transaction
+from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,23 +27,15 @@ if TYPE_CHECKING:
 UPGRADE = Freeze("upgrade to 3.9", "User:bob", 1_700_000_000_000)
 
 
-def freezing(store: ZooKeeperStore, freeze: Freeze | None, expected: int, **more: Any) -> FreezeWrite:
+def freezing(store: ZooKeeperStore, freeze: Freeze | None, expected: int, **more: Any) -> Transaction:
     """One attempt."""
-    return FreezeWrite(
-        change_id=more.get("change_id") or uuid.uuid4(),
-        attempt=1,
-        writer=more.get("writer") or store.writer(),
-        expected=expected,
-        freeze=freeze,
-        principal="User:bob",
-        request_id="request-1",
-    )
+    return transaction(store, StateWrite("/confplane/freeze", expected, freeze), guarded=False, **more)
 
 
 async def freeze(store: ZooKeeperStore, what: Freeze | None) -> Committed:
     """Freeze or thaw, which must succeed."""
     state = await store.read_freeze(soon())
-    result = await store.set_freeze(freezing(store, what, state.version), soon())
+    result = await store.commit(freezing(store, what, state.version), soon())
     assert isinstance(result, Committed), result
     return result
 
@@ -54,7 +46,7 @@ async def test_freeze_and_thaw_are_transactions_with_a_marker(store: ZooKeeperSt
     assert store.status().frozen is None
     assert (await store.read_freeze(soon())).freeze is None
     change_id = uuid.uuid4()
-    result = await store.set_freeze(freezing(store, UPGRADE, 0, change_id=change_id), soon())
+    result = await store.commit(freezing(store, UPGRADE, 0, change_id=change_id), soon())
     assert isinstance(result, Committed)
     data, stat = raw_zk.get("/confplane/freeze")
     assert json.loads(data) == {
@@ -142,16 +134,16 @@ async def test_nothing_commits_after_a_freeze_amid_writes(open_store: Opener, ra
 
 
 async def test_two_that_change_the_freeze_at_once(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    first = await store.set_freeze(freezing(store, UPGRADE, 0), soon())
+    first = await store.commit(freezing(store, UPGRADE, 0), soon())
     assert isinstance(first, Committed)
-    assert await store.set_freeze(freezing(store, None, 0), soon()) == Conflict()
+    assert await store.commit(freezing(store, None, 0), soon()) == Conflict()
     assert store.status().frozen
     taken = uuid.uuid4()
     raw_zk.create(f"/confplane/commits/{taken}", b"aborted")
-    assert isinstance(await store.set_freeze(freezing(store, None, 1, change_id=taken), soon()), SessionEnded)
-    assert isinstance(await store.set_freeze(freezing(store, None, 1, writer="0" * 32), soon()), SessionEnded)
+    assert isinstance(await store.commit(freezing(store, None, 1, change_id=taken), soon()), SessionEnded)
+    assert isinstance(await store.commit(freezing(store, None, 1, writer="0" * 32), soon()), SessionEnded)
     with pytest.raises(UnavailableError, match="deadline"):
-        await store.set_freeze(freezing(store, None, 1), soon(-1))
+        await store.commit(freezing(store, None, 1), soon(-1))
     assert (await store.read_freeze(soon())).version == 1
 
 

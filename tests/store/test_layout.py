@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,12 @@ from app.services.ports import (
     Layout,
     LayoutCheck,
     LayoutState,
-    LayoutWrite,
     Place,
     SessionEnded,
+    StateWrite,
 )
 from app.store import znodes
-from tests.support.stores import ALICE, BILLING, committed, facets, soon, transaction, until, write
+from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,18 +38,8 @@ BOTH = {name: replace(index, also=APART if name == "client-configs" else None) f
 
 async def set_layout(store: ZooKeeperStore, layout: Layout, **more: Any) -> Any:
     state = await store.read_layout(soon())
-    return await store.set_layout(
-        LayoutWrite(
-            uuid.uuid4(),
-            1,
-            more.get("writer") or store.writer(),
-            more.get("expected", state.version),
-            layout,
-            "User:bob",
-            "request-1",
-        ),
-        soon(),
-    )
+    write_layout = StateWrite("/confplane/layout", more.pop("expected", state.version), layout)
+    return await commit(store, write_layout, **more)
 
 
 async def commit_configs(store: ZooKeeperStore, check: LayoutCheck, tree: Tree = Tree.CONFIG) -> Any:
@@ -58,7 +47,8 @@ async def commit_configs(store: ZooKeeperStore, check: LayoutCheck, tree: Tree =
 
 
 async def test_a_first_write_claims_the_layout_and_a_second_can_not(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    assert await store.read_layout(soon()) == LayoutState(0, None)
+    _, stat = raw_zk.get("/confplane/layout")
+    assert await store.read_layout(soon()) == LayoutState(0, None, stat.czxid)
     assert store.place() == Place(Tree.CONFIG, version=0)
     assert isinstance(await commit_configs(store, LayoutCheck(0, Tree.CONFIG)), Committed)
     assert json.loads(raw_zk.get("/confplane/layout")[0]) == {"version": 1, "layout": "shared"}

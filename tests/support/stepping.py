@@ -88,7 +88,8 @@ class Seams:
 
         async def commit(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
             result = await _commit(store, transaction, deadline)
-            seams._at("transaction", transaction.change_id)
+            for change in transaction.changes:
+                seams._at("transaction", change.change_id)
             return result
 
         classes: tuple[Any, Any] = (PostgresAuditLog, ZooKeeperStore)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.domain.entities import Entity
 from app.domain.facets import Tree
-from app.services.ports import CommitResult, Committed, EntityWrite, Transaction
+from app.services.ports import ChangeWrites, CommitResult, Committed, EntityWrite, Transaction, Write
 from app.store import FacetIndex, ZooKeeperStore
 
 if TYPE_CHECKING:
@@ -59,24 +59,24 @@ def write(entity: Entity, config: dict[str, str], expected: int | None = None, *
     return EntityWrite(more.pop("tree", Tree.CONFIG), entity, expected, config, **more)
 
 
-def transaction(store: ZooKeeperStore, *writes: EntityWrite, **more: Any) -> Transaction:
+def transaction(store: ZooKeeperStore, *writes: Write, **more: Any) -> Transaction:
     """A first attempt under the current session."""
-    return Transaction(
+    change = ChangeWrites(
         change_id=more.get("change_id") or uuid.uuid4(),
         attempt=more.get("attempt", 1),
-        writer=more.get("writer") or store.writer(),
         writes=writes,
-        principal="User:test",
+        principal=more.get("principal", "User:test"),
         request_id="request-1",
     )
+    return Transaction(more.get("writer") or store.writer(), (change,), guarded=more.get("guarded", True))
 
 
-async def commit(store: ZooKeeperStore, *writes: EntityWrite, **more: Any) -> CommitResult:
+async def commit(store: ZooKeeperStore, *writes: Write, **more: Any) -> CommitResult:
     """Commit writes as one transaction."""
     return await store.commit(transaction(store, *writes, **more), soon())
 
 
-async def committed(store: ZooKeeperStore, *writes: EntityWrite, **more: Any) -> Committed:
+async def committed(store: ZooKeeperStore, *writes: Write, **more: Any) -> Committed:
     """Commit writes, which must succeed."""
     result = await commit(store, *writes, **more)
     assert isinstance(result, Committed), result

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def collection(facet: Any) -> Collection:
     store = cast("ClusterStore", SimpleNamespace(name="c"))
-    return Collection(facet, Tree.CONFIG, store, cast("Any", None), cast("Any", None))
+    return Collection(facet, Tree.CONFIG, store, cast("Any", None))
 
 
 def node(entity_id: str, mzxid: int, **config: str) -> Node:

@@ -16,6 +16,7 @@ from app.domain.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from app.services.changes.runner import ChangeRunner
 from app.services.clusters import Caller
 from app.services.freeze import FreezeService
 from app.services.ports import (
@@ -23,10 +24,11 @@ from app.services.ports import (
     Conflict,
     Freeze,
     FreezeState,
-    FreezeWrite,
     Marker,
     Outcome,
     SessionEnded,
+    StateWrite,
+    Transaction,
     Unknown,
 )
 
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports import AuditLog, Claim, ClusterStore, CommitResult, Intent
+    from app.services.ports import AuditLog, Claim, ClusterStore, CommitResult, Intent, Write
 
+COMMITTED = Committed(77, 1_000, (), {"/confplane/freeze": 5})
 OTHERS = Freeze("maintenance", "User:bob", 1_700_000_000_000)
 
 
@@ -58,8 +61,11 @@ class Stage:
     async def read_freeze(self, _deadline: float) -> FreezeState:
         return self.state
 
-    async def set_freeze(self, change: FreezeWrite, _deadline: float) -> CommitResult:
-        self.happened.append(change)
+    async def check_admission(self, _writes: Sequence[Write], _deadline: float, *, guarded: bool) -> None:
+        assert not guarded
+
+    async def commit(self, transaction: Transaction, _deadline: float) -> CommitResult:
+        self.happened.append(transaction)
         return self.results.pop(0)
 
     async def intend(self, intents: Sequence[Intent], _claim: Claim | None = None) -> None:
@@ -89,22 +95,26 @@ class Stage:
         return [type(each).__name__ for each in self.happened]
 
     async def run(self, method: str = "freeze", reason: str = "upgrade", seconds: float = 60) -> Any:
-        service = FreezeService(cast("AuditLog", self))
+        service = FreezeService(ChangeRunner(cast("AuditLog", self)))
         caller = Caller("User:olga", "here", "r-1", time.monotonic() + seconds)
         return await getattr(service, method)(cast("ClusterStore", self), reason, caller)
 
 
 async def test_intent_then_transaction_then_outcome() -> None:
-    stage = Stage(Committed(77, 1_000, ()))
+    stage = Stage(COMMITTED)
     result = await stage.run()
-    intent, change, outcome, released = stage.happened
-    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome", "tuple"]
+    intent, transaction, outcome, released = stage.happened
+    [change] = transaction.changes
+    [write] = change.writes
+    assert isinstance(write, StateWrite)
+    assert isinstance(write.value, Freeze)
+    assert stage.kinds() == ["Intent", "Transaction", "Outcome", "tuple"]
     assert (intent.reason, intent.entities[0].before, intent.entities[0].after) == (
         "upgrade",
         {"frozen": None},
         {"frozen": "upgrade"},
     )
-    assert (change.expected, change.writer, change.change_id, change.freeze.principal) == (
+    assert (write.expected, transaction.writer, change.change_id, write.value.principal) == (
         4,
         intent.writer,
         intent.change_id,
@@ -112,22 +122,23 @@ async def test_intent_then_transaction_then_outcome() -> None:
     )
     assert (outcome.committed, outcome.revision, outcome.versions) == (True, 77, {"/confplane/freeze": 5})
     assert released == ("released", change.change_id)
-    assert (result.revision, result.before, result.after) == (77, None, change.freeze)
+    assert (result.revision, result.before, result.after) == (77, None, write.value)
 
 
 async def test_a_conflict_is_another_attempt_of_the_same_change() -> None:
-    stage = Stage(Conflict(), Committed(77, 1_000, ()))
+    stage = Stage(Conflict(), COMMITTED)
     await stage.run()
-    assert stage.kinds() == ["Intent", "FreezeWrite", "Intent", "FreezeWrite", "Outcome", "tuple"]
-    assert [each.attempt for each in stage.happened[:5]] == [1, 1, 2, 2, 2]
-    assert len({each.change_id for each in stage.happened[:5]}) == 1
+    assert stage.kinds() == ["Intent", "Transaction", "Intent", "Transaction", "Outcome", "tuple"]
+    made = [each.changes[0] if isinstance(each, Transaction) else each for each in stage.happened[:5]]
+    assert [each.attempt for each in made] == [1, 1, 2, 2, 2]
+    assert len({each.change_id for each in made}) == 1
 
 
 async def test_conflicts_until_the_deadline_are_a_rejected_change() -> None:
     stage = Stage(Conflict())
     with pytest.raises(ConcurrentChangeError):
         await stage.run(seconds=-1)
-    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+    assert stage.kinds() == ["Intent", "Transaction", "Outcome"]
     assert not stage.happened[-1].committed
 
 
@@ -135,7 +146,7 @@ async def test_a_lost_reply_of_a_commit_is_settled_as_it_was_committed() -> None
     stage = Stage(Unknown())
     stage.marker = Marker(uuid4(), True, 1, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003 - as its fields
     result = await stage.run()
-    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome", "tuple", "tuple"]
+    assert stage.kinds() == ["Intent", "Transaction", "Outcome", "tuple", "tuple"]
     intent, _, outcome, released, waited = stage.happened
     assert outcome == Outcome(intent.change_id, 1, "c", True, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003
     assert (released, waited) == (("released", intent.change_id), ("waited for", 77))
@@ -148,16 +159,16 @@ async def test_a_lost_reply_of_what_never_arrived_is_settled_as_aborted() -> Non
     with pytest.raises(UnavailableError) as caught:
         await stage.run()
     assert caught.value.retriable
-    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+    assert stage.kinds() == ["Intent", "Transaction", "Outcome"]
     assert not stage.happened[-1].committed
 
 
 async def test_all_attempts_are_made_under_one_session() -> None:
-    stage = Stage(Conflict(), Committed(77, 1_000, ()))
-    stage.writers = ["second", "first"]
+    stage = Stage(Conflict(), COMMITTED)
+    stage.writers = ["second", "first", "first"]  # it is asked for before each attempt, and before the first queue
     with pytest.raises(UnavailableError):
         await stage.run()
-    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+    assert stage.kinds() == ["Intent", "Transaction", "Outcome"]
     assert stage.happened[0].writer == "first"
     assert not stage.happened[-1].committed
 
@@ -166,7 +177,7 @@ async def test_a_lost_reply_leaves_the_intent_open() -> None:
     stage = Stage(Unknown())
     with pytest.raises(OutcomeUnknownError) as caught:
         await stage.run(seconds=0.1)
-    assert stage.kinds() == ["Intent", "FreezeWrite"]
+    assert stage.kinds() == ["Intent", "Transaction"]
     assert caught.value.change_id == str(stage.happened[0].change_id)
 
 
@@ -174,7 +185,7 @@ async def test_a_session_that_ended_is_a_rejected_change() -> None:
     stage = Stage(SessionEnded("gone"))
     with pytest.raises(UnavailableError):
         await stage.run()
-    assert stage.kinds() == ["Intent", "FreezeWrite", "Outcome"]
+    assert stage.kinds() == ["Intent", "Transaction", "Outcome"]
 
 
 async def test_without_an_intent_nothing_is_submitted() -> None:
@@ -203,7 +214,7 @@ async def test_one_that_cannot_be_read_is_no_equal() -> None:
     unreadable = Freeze("upgrade", None, 0)
     with pytest.raises(AlreadyExistsError):
         await Stage(freeze=unreadable).run()
-    stage = Stage(Committed(77, 1_000, ()), freeze=unreadable)
+    stage = Stage(COMMITTED, freeze=unreadable)
     assert (await stage.run("thaw")).after is None
 
 

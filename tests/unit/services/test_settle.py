@@ -139,9 +139,8 @@ async def test_the_own_change_that_can_not_be_settled_is_unknown(error: Exceptio
 
 def test_a_settled_commit_tells_what_the_lost_reply_would_have() -> None:
     there, absent = Entity.of(user="a"), Entity.of(user="b")
-    node = Node(there.id, ("k", "1"), 4, czxid=50, mzxid=60, mtime_ms=1)
     writes = (
-        EntityWrite(Tree.CONFIG, there, 4, {"k": "2"}, b'{"x":1}'),
+        EntityWrite(Tree.CONFIG, there, 4, {"k": "2"}, b'{"x":1}', czxid=50),
         EntityWrite(Tree.CLIENT_CONFIGS, absent, None, {"acks": "1"}),
     )
     outcome = Outcome(
@@ -153,7 +152,7 @@ def test_a_settled_commit_tells_what_the_lost_reply_would_have() -> None:
         time_ms=1_000,
         versions={"/config/users/a": 5, "/confplane/client-configs/users/b": 0},
     )
-    result = committed(outcome, writes, [node, None])
+    result = committed(outcome, writes)
     assert (result.revision, result.time_ms) == (77, 1_000)
     assert result.nodes == (
         Node("user=a", ("k", "2"), 5, czxid=50, mzxid=77, mtime_ms=1_000, extra=b'{"x":1}'),

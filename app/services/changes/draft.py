@@ -1,0 +1,64 @@
+"""Drafts: what a change writes, what the trail keeps of it, and what it is answered with.
+
+A change is a function from what was read to what is written. The function **decides**: it reads, and returns either a
+:class:`Draft`, or :class:`Unchanged` where nothing is to be written. The runner (:mod:`app.services.changes.runner`)
+calls it again after each conflict, so it keeps nothing of an earlier attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from app.domain.entities import Entity
+    from app.domain.errors import ConfplaneError
+    from app.domain.facets import Tree
+    from app.services.ports import IntentEntity, LayoutCheck, Write
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(Generic[P]):
+    """A change as it was decided, ready to be written. ``plan`` is what the caller makes its own answer from."""
+
+    plan: P
+    writes: tuple[Write, ...]
+    entities: tuple[IntentEntity, ...]
+    """What the trail keeps, without secrets."""
+    answers: tuple[dict[str, Any], ...] = ()
+    """What the change is answered with, as plain data without secrets: an Idempotency-Key keeps them, and another
+    process answers from them."""
+    layout: LayoutCheck | None = None
+    """Of client configs."""
+    guarded: bool = True
+    """Whether freeze and controller are checked, before the intent and within the transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged(Generic[P]):
+    """A decision to write nothing."""
+
+    plan: P
+    error: ConfplaneError | None = None
+    """Why; the trail has it where an earlier attempt left an intent. The caller answers it."""
+    seen: tuple[tuple[Tree, Entity, int | None], ...] | None = None
+    """The nodes that led to it, with the versions read (None: absent), for ZooKeeper to confirm. None where they were
+    read from ZooKeeper for this very attempt."""
+    layout: LayoutCheck | None = None
+    """What ZooKeeper has to confirm as well."""
+
+
+class Decide(Protocol[P]):
+    """The function that a change is."""
+
+    async def __call__(self, *, again: bool) -> Draft[P] | Unchanged[P]:
+        """Decide one attempt.
+
+        Args:
+            again: An earlier attempt met a conflict: what the mirror has is not enough, ZooKeeper has to be read.
+
+        Raises:
+            ConfplaneError: The change is refused, and ends with this error.
+        """

@@ -1,0 +1,72 @@
+"""Changes of this service's own znodes that hold a state of the whole cluster: its freeze, its layout.
+
+The trail has them under the entity ``cluster``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from app.domain.changes import Op
+from app.services.changes.draft import Draft
+from app.services.ports import Freeze, IntentEntity, Layout, StateWrite
+
+ENTITY: Final = "cluster"
+"""The id and the facet under which the trail has such changes."""
+
+S = TypeVar("S", Freeze | None, Layout | None)
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange(Generic[S]):
+    """A state as it was read, and as it has to be."""
+
+    before: S
+    after: S
+
+
+def draft(
+    path: str,
+    key: str,
+    change: StateChange[S],
+    *,
+    version: int,
+    czxid: int | None,
+    guarded: bool,
+) -> Draft[StateChange[S]]:
+    """Return the draft of a state's change.
+
+    Args:
+        path: Of the znode.
+        key: What the trail calls it.
+        change: From what to what.
+        version: Of the znode, as read.
+        czxid: Of the znode, as read.
+        guarded: See :class:`~app.services.ports.Transaction`.
+    """
+    shown = _shown(change.after)
+    op = Op(key, remove=True) if shown is None else Op(key, shown)
+    return Draft(
+        change,
+        writes=(StateWrite(path, version, change.after, czxid),),
+        entities=(
+            IntentEntity(
+                entity_id=ENTITY,
+                facet=ENTITY,
+                path=path,
+                version_read=version,
+                czxid_read=czxid,
+                keys=(key,),
+                ops=(op.as_json(),),
+                before={key: _shown(change.before)},
+                after={key: shown},
+            ),
+        ),
+        guarded=guarded,
+    )
+
+
+def _shown(state: Freeze | Layout | None) -> str | None:
+    """Return a state as the trail has it; None for that of an empty node."""
+    return state.reason if isinstance(state, Freeze) else None if state is None else str(state)

@@ -1,0 +1,86 @@
+"""Every kind of change, its process killed at each step: it ends as it was applied or not, and is simply made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from app.audit.migrate import upgrade
+from app.devstack.postgres import SERVICE
+from app.services.clusters import Caller
+from tests.audit.rows import fetch
+from tests.support import kinds, stepping
+from tests.support.kinds import KINDS, Made
+from tests.support.processes import program
+from tests.support.recording import Replica
+from tests.support.stores import soon
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from tests.support.servers import Database
+
+APPLIED: Final = {"intent": False, "transaction": True, "outcome": True}
+"""By step, whether a change whose process dies right after it is applied."""
+
+
+@pytest.mark.parametrize("step", APPLIED)
+@pytest.mark.parametrize("name", KINDS)
+async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
+    name: str, step: str, tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database
+) -> None:
+    upgrade(database.owner_dsn, SERVICE)
+    kind, encoder = KINDS[name], kinds.secrets_of(tmp_path)
+    kinds.store_before(kind, raw_zk)
+    cluster = {"client_configs_layout": "shared", "password_encoder": encoder.model_dump(mode="json")}
+    environment = {
+        **os.environ,
+        "CONFPLANE_CLUSTERS": json.dumps({"default": {"zookeeper": chroot, "session_timeout_ms": 4000, **cluster}}),
+        "CONFPLANE_POSTGRES__DSN": database.service_dsn,
+        "CONFPLANE_ADMIN_TOKEN_FILE": str(tmp_path / "token"),
+        stepping.STEP_FILE_VARIABLE: str(tmp_path / "step"),
+        kinds.ARM_VARIABLE: f"{step}:SIGKILL",
+    }
+    with program(["-m", "tests.support.kinds", name], environment=environment) as command:
+        assert command.wait(120) == -signal.SIGKILL, command.output
+    assert kind.applied(raw_zk) is APPLIED[step]
+
+    replica = await Replica(chroot, database, tmp_path, **cluster).start()
+    try:
+        await _until_settled(replica, database)
+        assert _last_outcome(database) == (APPLIED[step], 1)
+        assert kind.applied(raw_zk) is APPLIED[step]
+        # By whoever runs it again, it is done once.
+        caller = Caller("User:olga", "127.0.0.1", "again", soon(60))
+        await kind.make(Made(replica.parts, caller, encoder))
+        assert kind.applied(raw_zk)
+        [again] = fetch(database.owner_dsn, "SELECT count(*) FROM intents WHERE request_id = 'again'")
+        assert again == (0 if APPLIED[step] else 1,)
+        await _until_settled(replica, database)
+    finally:
+        await replica.stop()
+
+
+async def _until_settled(replica: Replica, database: Database) -> None:
+    """Let the reconciler work until each change has an outcome."""
+    deadline = soon(90)
+    while fetch(
+        database.owner_dsn, "SELECT 1 FROM intents WHERE change_id NOT IN (SELECT change_id FROM outcomes) LIMIT 1"
+    ):
+        assert soon(0) < deadline
+        await replica.reconciler.round()
+
+
+def _last_outcome(database: Database) -> tuple[bool, int]:
+    """Whether the last change was committed, and how many outcomes it has."""
+    [(committed, outcomes)] = fetch(
+        database.owner_dsn,
+        "SELECT bool_and(committed), count(*) FROM outcomes WHERE change_id = (SELECT max(change_id::text)::uuid FROM intents)",
+    )
+    return committed, outcomes

@@ -1,0 +1,270 @@
+"""Every kind of change: what is stored before it, how it is made, and how to see in ZooKeeper that it is applied.
+
+``python -m tests.support.kinds <kind>`` makes one with the seams of :mod:`tests.support.stepping` on, so that it dies
+at a step of the protocol. A new kind needs one entry in :data:`KINDS` for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import NoNodeError
+
+from app.crypto import KafkaRotator, Keyring
+from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from app.domain.broker_keys import is_password
+from app.domain.changes import Op
+from app.domain.definitions import Kind as ConfigKind
+from app.domain.entities import Entity
+from app.domain.errors import UndecodablePasswordError
+from app.domain.facets import FacetName, Tree
+from app.services.changes.draft import Draft, Unchanged
+from app.services.compact import CompactService
+from app.services.edits import Edit, EntityDraft
+from app.services.freeze import FreezeService
+from app.services.layout import LayoutService
+from app.services.renames import RenameService
+from app.services.rotate import RotateService
+from app.settings import BrokerEncoderSettings, PasswordEncoderSettings, Settings
+from app.wiring import opened
+from tests.support import stepping
+from tests.support.stores import soon
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kazoo.client import KazooClient
+
+    from app.services.clusters import Caller
+    from app.wiring import Parts
+
+ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
+PAIR: Final = Entity.of(user="olga", client_id="x")
+RATE: Final = "producer_byte_rate"
+PASSWORD: Final = "listener.name.external.ssl.key.password"
+FAST: Final = EncoderParameters(iterations=1024)
+OLD, NEW = (PasswordEncoder(f"{name}-encoder-secret", FAST) for name in ("old", "new"))
+NODE_FREEZE, NODE_LAYOUT = "/confplane/freeze", "/confplane/layout"
+ARM_VARIABLE = "CONFPLANE_TEST_ARM"
+"""What is put into the step file right before the change that is meant."""
+
+
+def secrets_of(directory: Path) -> PasswordEncoderSettings:
+    """Settings of a cluster whose brokers' passwords are to go from the old secret to the new one."""
+    for name in ("old", "new"):
+        (directory / f"{name}-secret").write_text(f"{name}-encoder-secret\n")
+    return PasswordEncoderSettings(
+        secret_file=directory / "new-secret", old_secret_file=directory / "old-secret", iterations=1024
+    )
+
+
+class Made:
+    """Makes changes through the parts of one process.
+
+    Args:
+        parts: Its parts, running.
+        caller: Who asks.
+        encoder: The brokers' encoder secrets.
+        arm: Called right before the change that is meant, where others come before it.
+    """
+
+    def __init__(
+        self, parts: Parts, caller: Caller, encoder: BrokerEncoderSettings, arm: Callable[[], None] = lambda: None
+    ) -> None:
+        self.parts = parts
+        self.caller = caller
+        self.arm = arm
+        self.store = parts.stores["default"]
+        self.cluster = parts.clusters.get("default")
+        self._encoder = encoder
+
+    async def edit(self, facet: FacetName, *edits: Edit, atomic: bool = False) -> None:
+        collection = self.cluster.collections[facet]
+        for result in await self.parts.alter.alter(collection, edits, self.caller, atomic=atomic):
+            if result.error is not None:
+                raise result.error
+
+    async def alter(self) -> None:
+        await self.edit(FacetName.CLIENT_QUOTAS, Edit(ALICE, (Op(RATE, 1),)))
+
+    async def batch(self) -> None:
+        await self.edit(FacetName.CLIENT_QUOTAS, *(Edit(each, (Op(RATE, 1),)) for each in (ALICE, PAIR)), atomic=True)
+
+    async def first_client_configs(self) -> None:
+        await self.edit(FacetName.CLIENT_CONFIGS, Edit(ALICE, (Op("acks", "1"),)))
+
+    async def freeze(self) -> None:
+        await FreezeService(self.parts.runner).freeze(self.store, "upgrade", self.caller)
+
+    async def thaw(self) -> None:
+        await FreezeService(self.parts.runner).thaw(self.store, "upgraded", self.caller)
+
+    async def compact(self) -> None:
+        service = CompactService(self.parts.runner, self.store)
+        run = service.run([(Tree.CONFIG, PAIR.id)], self.caller, older_than_s=-60, apply=True)
+        assert [result is None or result.error is None async for result in run] == [True]
+
+    async def rotate(self) -> None:
+        keyring = Keyring.from_settings("default", PasswordEncoderSettings(**self._encoder.model_dump()))
+        rotator = KafkaRotator(keyring, encoded=is_password)
+        service = RotateService(self.parts.alter, self.cluster.collections[FacetName.CONFIGS], rotator)
+        rotated = await service.rotate(0, self.caller)
+        if rotated.error is not None:
+            raise rotated.error
+
+    async def rename(self) -> None:
+        table = {ConfigKind.BROKER: {"log.cleaner.count": "log.cleaner.threads"}}
+        service = RenameService(self.parts.alter, self.cluster, table)
+        async for result in service.run(service.lacking(), self.caller, apply=True):
+            if result.error is not None:
+                raise result.error
+
+    async def begin_move(self) -> None:
+        service = LayoutService(self.parts.runner, self.cluster.collections[FacetName.CLIENT_CONFIGS])
+        survey = await service.survey(Tree.CLIENT_CONFIGS, soon())
+        await service.begin(survey, self.caller)
+
+    async def move(self) -> None:
+        service = LayoutService(self.parts.runner, self.cluster.collections[FacetName.CLIENT_CONFIGS])
+        survey = await service.survey(Tree.CLIENT_CONFIGS, soon())
+        version = await service.begin(survey, self.caller)
+        self.arm()
+        async for result in service.move(survey, version, self.caller):
+            assert result.error is None, result
+
+    async def copy(self) -> None:
+        """A kind of change that the service has not: one user's quotas become another's, whatever these were."""
+        quotas, store = self.cluster.collections[FacetName.CLIENT_QUOTAS], self.store
+
+        async def decide(*, again: bool) -> Draft[None] | Unchanged[None]:
+            del again
+            given, node = [await store.read(Tree.CONFIG, each, self.caller.deadline) for each in (ALICE, BOB)]
+            draft = EntityDraft.of(quotas, Edit(BOB, ()), node, {} if given is None else given.config, [])
+            if not draft.diff:
+                return Unchanged(None)
+            return Draft(None, (draft.write(quotas),), (draft.intent(quotas),))
+
+        await self.parts.runner.run(store, decide, self.caller)
+
+
+def stored(zk: KazooClient, path: str) -> Any:
+    """What a znode holds; None where there is no such znode, or it is empty."""
+    try:
+        data, _ = zk.get(path)
+    except NoNodeError:
+        return None
+    return json.loads(data) if data else None
+
+
+def config(zk: KazooClient, path: str) -> dict[str, str]:
+    """The config that a znode holds."""
+    found: dict[str, str] = (stored(zk, path) or {"config": {}})["config"]
+    return found
+
+
+def opens(encoder: PasswordEncoder, encoded: str) -> bool:
+    """Say whether a password was encoded under this encoder's secret."""
+    try:
+        return encoder.decode(encoded) == "hush"
+    except UndecodablePasswordError:
+        return False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of change."""
+
+    make: Callable[[Made], Awaitable[None]]
+    applied: Callable[[KazooClient], bool]
+    before: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What others have stored: path -> content; a config's own members are put around it."""
+    armed_late: bool = False
+    """Whether :meth:`Made.arm` says which change is meant."""
+
+
+_LAID_OUT: Final = {"/config/users/alice": {"acks": "1"}}
+
+KINDS: Final = {
+    "alter": Kind(Made.alter, lambda zk: config(zk, "/config/users/alice") == {RATE: "1"}),
+    "batch": Kind(
+        Made.batch,
+        lambda zk: [config(zk, f"/config/{each.path}") for each in (ALICE, PAIR)] == [{RATE: "1"}, {RATE: "1"}],
+    ),
+    "first client configs": Kind(
+        Made.first_client_configs,
+        lambda zk: config(zk, "/config/users/alice") == {"acks": "1"} and stored(zk, NODE_LAYOUT) is not None,
+    ),
+    "freeze": Kind(Made.freeze, lambda zk: stored(zk, NODE_FREEZE) is not None),
+    "thaw": Kind(
+        Made.thaw,
+        lambda zk: stored(zk, NODE_FREEZE) is None,
+        {NODE_FREEZE: {"version": 1, "reason": "upgrade", "principal": "User:olga", "since": 1}},
+    ),
+    "compaction": Kind(Made.compact, lambda zk: not zk.exists("/config/users/olga"), {f"/config/{PAIR.path}": {}}),
+    "rotation": Kind(
+        Made.rotate,
+        lambda zk: opens(NEW, config(zk, "/config/brokers/0")[PASSWORD]),
+        {"/config/brokers/0": {PASSWORD: OLD.encode("hush")}},
+    ),
+    "rename": Kind(
+        Made.rename,
+        lambda zk: config(zk, "/config/brokers/0").get("log.cleaner.threads") == "2",
+        {"/config/brokers/0": {"log.cleaner.count": "2"}},
+    ),
+    "beginning of a move": Kind(Made.begin_move, lambda zk: "from" in (stored(zk, NODE_LAYOUT) or {}), _LAID_OUT),
+    "move of an entity": Kind(
+        Made.move,
+        lambda zk: config(zk, "/confplane/client-configs/users/alice") == {"acks": "1"},
+        _LAID_OUT,
+        armed_late=True,
+    ),
+    "copy": Kind(
+        Made.copy,
+        lambda zk: config(zk, "/config/users/bob") == {RATE: "7"},
+        {"/config/users/alice": {RATE: "7"}, "/config/users/bob": {RATE: "8", "consumer_byte_rate": "9"}},
+    ),
+}
+
+
+def store_before(kind: Kind, zk: KazooClient) -> None:
+    """Store what is there before a change of this kind."""
+    for path, content in kind.before.items():
+        whole = content if path == NODE_FREEZE else {"version": 1, "config": content}
+        zk.create(path, json.dumps(whole).encode(), makepath=True)
+
+
+async def _make(kind: Kind, arms: Sequence[Callable[[], None]]) -> None:
+    from app.cli import callers  # noqa: PLC0415 - the command line is loaded for its caller alone
+
+    settings = Settings()
+    encoder = settings.clusters["default"].password_encoder
+    assert encoder is not None
+    async with opened(settings, "default") as parts:
+        first, late = arms
+        first()
+        await kind.make(Made(parts, callers.caller("a kind of change"), encoder, late))
+
+
+def main() -> None:
+    """Make a change of the kind that the command line names; it dies where the environment says."""
+    kind = KINDS[sys.argv[1]]
+    stepping.put_on()
+    file, wanted = Path(os.environ[stepping.STEP_FILE_VARIABLE]), os.environ[ARM_VARIABLE]
+
+    def arm() -> None:
+        file.write_text(wanted)
+
+    def leave() -> None:
+        """Say nothing yet."""
+
+    asyncio.run(_make(kind, (leave, arm) if kind.armed_late else (arm, leave)))
+
+
+if __name__ == "__main__":
+    main()

@@ -82,7 +82,7 @@ def _document(keys: frozenset[str], entity_type: str | None, search: str, dynami
 
 @lru_cache(maxsize=64)
 def _page(keys: frozenset[str], entity_type: str | None, search: str, dynamic: bool | None, cluster: str) -> bytes:  # noqa: FBT001 - hashed by position
-    return definitions_page.render(
+    return definitions_page.page(
         select(keys, entity_type=entity_type, search=search, dynamic=dynamic),
         cluster=cluster,
         kafka_version=KAFKA_VERSION,

@@ -15,32 +15,19 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.definitions_page import source_hash
 from app.api.edge import DOCS, DOCS_SCRIPT, DOCS_STYLE, OPENAPI
 from app.api.responses import PreparedResponse
 from app.api.routes import StrictRoute
+from app.pages import inline, render, source_hash
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 _FILES: Final = Path(str(files("fastapi_offline"))) / "static"
-_START: Final = 'SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui", deepLinking: true});'
+_START: Final = inline("docs.js")
 # Its links are relative, so that it works behind a proxy that adds a prefix.
-_PAGE: Final = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Confplane</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="{DOCS_STYLE.removeprefix("/")}">
-</head>
-<body>
-<div id="swagger-ui"></div>
-<script src="{DOCS_SCRIPT.removeprefix("/")}"></script>
-<script>{_START}</script>
-</body>
-</html>
-""".encode()
+_PAGE: Final = render(
+    "docs.html", style_path=DOCS_STYLE.removeprefix("/"), script_path=DOCS_SCRIPT.removeprefix("/"), start=_START
+).encode()
 _HEADERS: Final = {
     "content-type": "text/html; charset=utf-8",
     "content-security-policy": (

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from app.pages import inline, render
 from app.rollups.charts import summary, svg
 
 if TYPE_CHECKING:
@@ -23,20 +23,7 @@ if TYPE_CHECKING:
 ROWS: Final = 25
 """Of each result that are shown as they are."""
 
-_STYLE: Final = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 Helvetica, Arial, sans-serif; color: #222; margin: 0 auto; max-width: 60rem; padding: 2rem 1rem; }
-h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.25rem; margin: 3rem 0 .25rem; }
-h3 { font-size: 1rem; margin: 1.5rem 0 0; }
-.note { color: #666; font-size: .85rem; margin: 0 0 .5rem; }
-nav a { margin-right: 1rem; } a { color: #3b6ea5; }
-img { max-width: 100%; height: auto; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .8rem; }
-th, td { border-bottom: 1px solid #ddd; padding: .2rem .6rem; text-align: left; vertical-align: top; }
-td { max-width: 22rem; overflow-wrap: anywhere; } td.number { text-align: right; white-space: nowrap; }
-.none { color: #aaa; }
-"""
+_STYLE: Final = inline("report.css")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,44 +55,25 @@ def page(cluster: str, results: Sequence[Result], *, made: datetime) -> str:
         results: In the order in which they are shown.
         made: When it is made, UTC.
     """
-    return "\n".join(_page(cluster, results, made))
-
-
-def _page(cluster: str, results: Sequence[Result], made: datetime) -> Iterator[str]:
-    title = escape(f"Rollups of {cluster}")
-    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    # Even a text that slipped through would do nothing.
-    yield (
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-        "style-src 'unsafe-inline'\">"
+    return render(
+        "report.html", style=_STYLE, cluster=cluster, results=results, made=made, summarized=_summarized, drawn=_drawn
     )
-    yield f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
-    yield f'<p class="note">Made {made:%Y-%m-%d %H:%M} UTC by Confplane.</p>'
-    yield "<nav>" + " ".join(f'<a href="#{escape(each.name)}">{escape(each.name)}</a>' for each in results) + "</nav>"
-    for each in results:
-        yield from _section(each)
-    yield "</body>\n</html>\n"
 
 
-def _section(result: Result) -> Iterator[str]:
-    yield f'<h2 id="{escape(result.name)}">{escape(result.name.capitalize())}</h2>\n<p>{escape(result.question)}</p>'
-    if result.as_of is None:
-        yield f'<p class="note">Not run yet: confplane rollups run {escape(result.name)}</p>'
-        return
-    yield (
-        f'<p class="note">As of {result.as_of:%Y-%m-%d %H:%M:%S} UTC; {result.count:,} rows;'
-        f" run {escape(result.run_id)}.</p>"
-    )
-    shown: list[Mapping[str, Any]] = []
-    found = summary(result.name, _kept(result.rows, shown))
-    for fact in found.facts:
-        yield f"<p>{escape(fact)}</p>"
-    for picture in found.pictures:
-        yield _figure(picture)
-    if shown:
-        more = f"The first {len(shown)} of {result.count:,} rows" if result.count > len(shown) else "All rows"
-        yield f'<details><summary>{more}</summary>\n<div class="wide">{_table(shown)}</div></details>'
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a section shows of its rows."""
+
+    facts: Sequence[str]
+    pictures: Sequence[Picture]
+    first: Sequence[Mapping[str, Any]]
+    """The rows that are shown as they are."""
+
+
+def _summarized(result: Result) -> _Shown:
+    first: list[Mapping[str, Any]] = []
+    found = summary(result.name, _kept(result.rows, first))
+    return _Shown(found.facts, found.pictures, first)
 
 
 def _kept(rows: Iterable[Mapping[str, Any]], first: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -117,27 +85,5 @@ def _kept(rows: Iterable[Mapping[str, Any]], first: list[Mapping[str, Any]]) -> 
     yield from remaining
 
 
-def _figure(picture: Picture) -> str:
-    image = base64.b64encode(svg(picture).encode()).decode()
-    return (
-        f'<h3>{escape(picture.title)}</h3>\n<p class="note">{escape(picture.caption)}</p>\n'
-        f'<img alt="{escape(picture.title)}" src="data:image/svg+xml;base64,{image}">'
-    )
-
-
-def _table(rows: list[Mapping[str, Any]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "\n".join(f"<tr>{''.join(map(_cell, row.values()))}</tr>" for row in rows)
-    return f"<table>\n<tr>{head}</tr>\n{body}\n</table>"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return '<td class="none">-</td>'
-    if isinstance(value, (list, tuple)):
-        return f"<td>{escape(' '.join(value))}</td>"
-    if isinstance(value, float):
-        return f'<td class="number">{value:,.6g}</td>'
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f'<td class="number">{value}</td>'
-    return f"<td>{escape(str(value))}</td>"
+def _drawn(picture: Picture) -> str:
+    return base64.b64encode(svg(picture).encode()).decode()

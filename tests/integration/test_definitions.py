@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 from app.api.definitions import prefers_html
-from app.api.definitions_page import render
+from app.api.definitions_page import page as definitions_page
 from app.domain.definitions import Kind, configs_of
 from tests.support.service import running
 
@@ -208,7 +209,7 @@ def test_the_table(page: Browser) -> None:
     assert heads == ["Name", "Type", "Default", "Importance", "Description", "IsDynamic"]
     names = [row["data-name"] for row in found.all("tr") if "data-name" in row]
     assert names == sorted(configs_of(Kind.TOPIC))
-    assert "yes, per-topic" in found.texts
+    assert "per-topic" in found.texts
     assert {"lang": "en"} in found.all("html")
     assert all(head.get("scope") in {"col", "row"} for head in found.all("th"))
     assert len(found.all("caption")) == 1
@@ -216,6 +217,27 @@ def test_the_table(page: Browser) -> None:
     assert {"value": "topic", "selected": None} in found.all("option")
     ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
+
+
+def test_names_and_values_are_whole(page: Browser) -> None:
+    """They break into lines between words at most, and the largest numbers are said in words."""
+    text = page.get().text
+    rows = {match[1]: match[2] for match in re.finditer(r'<tr id="([^"]+)"[^>]*>(.*?)</tr>', text, re.DOTALL)}
+    for kind in Kind:
+        for name, found in configs_of(kind).items():
+            row = rows[f"{kind}_{name}"]
+            assert f'<th scope="row"><code>{name}</code></th>' in row
+            if found.default:
+                assert f"<code>{found.default}</code>" in unescape(row.replace("<wbr>", ""))
+    assert re.search(
+        r"<code>9223372036854775807</code>\s*<small>the largest LONG</small>", rows["topic_flush.messages"]
+    )
+    assert "<small>2147483647 is the largest INT</small>" in rows["quota_connection_creation_rate"]
+    between = re.findall(r"(.)<wbr>(.)", text)
+    assert between
+    assert all(before in ".,:;_" or (before.islower() and after.isupper()) for before, after in between)
+    assert not [after for before, after in between if before == "." and after.isdigit()]
+    assert "the largest" not in rows["topic_retention.ms"]
 
 
 def test_the_search_works_without_a_script(page: Browser) -> None:
@@ -251,7 +273,8 @@ def test_everything_is_escaped(page: Browser) -> None:
         "internal": True, "synonyms": [{"name": nasty, "factor": 2}], "group": [], "listenerPrefix": nasty,
         "prefixRequired": True, "unit": nasty, "description": nasty, "documentation": nasty,
     }  # fmt: skip
-    rendered = render([row], cluster=nasty, kafka_version=nasty, entity_type=nasty, search=nasty, dynamic=True).decode()
+    options: dict[str, Any] = {"cluster": nasty, "kafka_version": nasty, "entity_type": nasty, "search": nasty}
+    rendered = definitions_page([row], **options, dynamic=True).decode()
     assert "<script>alert" not in rendered
     assert len(Page(rendered).all("script")) == 1
     assert [found["data-name"] for found in Page(rendered).all("tr") if "data-name" in found] == [nasty]

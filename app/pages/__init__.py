@@ -1,0 +1,45 @@
+"""HTML pages, made from the templates beside this module. Every value in a page is escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+_TEMPLATES: Final = "templates"
+_ENVIRONMENT: Final = Environment(
+    loader=PackageLoader("app.pages", _TEMPLATES),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page.
+
+    Args:
+        template: The name of its template, such as ``docs.html``.
+        values: What the template names; all of it, or the template fails.
+    """
+    return _ENVIRONMENT.get_template(template).render(values)
+
+
+def fragment(template: str, **values: Any) -> Markup:
+    """Return a part of a page, to stand in another template as it is; see :func:`render`."""
+    return Markup(render(template, **values))  # noqa: S704 - a template of ours, which escapes
+
+
+def inline(file: str) -> Markup:
+    """Return a style or a script of ours, to stand in a page as it is."""
+    return Markup(resources.files("app.pages").joinpath(_TEMPLATES, file).read_text("utf-8"))  # noqa: S704 - our file
+
+
+def source_hash(text: str) -> str:
+    """Return the source by which a content security policy admits this inline script or style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

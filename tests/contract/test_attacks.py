@@ -73,7 +73,9 @@ def service(place: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) ->
         "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(DEADLINE_S * 1000),
     }
     connect, dsn = place
-    with SmallLimitService(tmp_path_factory.mktemp("service"), connect=connect, dsn=dsn, settings=settings) as running:
+    directory = tmp_path_factory.mktemp("service")
+    # As shipped: a child of this process, from which it has the limit.
+    with SmallLimitService(directory, connect=connect, dsn=dsn, settings=settings, shipped=True) as running:
         yield running
 
 

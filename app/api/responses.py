@@ -74,7 +74,8 @@ def consistency_headers(store: ClusterStore, revision: int | None = None) -> dic
     """Say at which revision an answer was made, and how stale it may be."""
     freshness = store.freshness()
     if freshness is None:
-        return {}
+        # A process that has loaded nothing yet can answer what an earlier request with the same Idempotency-Key did.
+        return {} if revision is None else {"confplane-revision": str(revision)}
     at, stale_ms = freshness
     headers = {"confplane-revision": str(max(at, revision or 0))}
     if stale_ms is not None:

@@ -29,7 +29,7 @@ import itertools
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from app.domain.changes import Node
-    from app.store.layout import LayoutNode
     from app.store.mirror import FacetIndex
     from app.store.session import Session
 
@@ -63,6 +62,13 @@ _EARLY: Final = 4
 """Notifications asked for together with the parent's count, before it is known how many there are."""
 _DEBOUNCE_SECONDS: Final = 0.005
 """While own commits are under way most events are theirs, and their replies right behind."""
+
+
+class TreeOrder(Protocol):
+    """The order in which a node is read from both trees that it may be in, so that none is missed while it moves."""
+
+    def __call__(self, *, loading: bool) -> tuple[Tree, Tree]:
+        """Return the trees; ``loading`` while they are read as wholes."""
 
 
 class _GapError(Exception):
@@ -91,7 +97,7 @@ class Follower:
         name: str,
         trees: Mapping[Tree, Mapping[str, FacetIndex]],
         on_writer_gone: Callable[[Session], None],
-        layout: LayoutNode,
+        order: TreeOrder,
     ) -> None:
         self.mirror: Mirror | None = None
         self.journal = Journal()
@@ -109,7 +115,7 @@ class Follower:
         self._name = name
         self._trees = trees
         self._on_writer_gone = on_writer_gone
-        self._layout = layout
+        self._trees_in_order = order
         self._loading: Mirror | None = None
         self._reload = True
         self._session: Session | None = None
@@ -391,7 +397,7 @@ class Follower:
             revision = (await session.touch()).mzxid
             await self.metadata.follow(session)
             names, stat = await session.children(znodes.CHANGES)
-            await loader.load(session, mirror, self._layout.order(loading=True), self._topics_watch)
+            await loader.load(session, mirror, self._trees_in_order(loading=True), self._topics_watch)
             self.mirror = mirror
         except BaseException:
             self._topics_rung = True
@@ -520,7 +526,7 @@ class Follower:
 
         for path in paths:
             parts = path.split("/")
-            for tree in self._layout.order(loading=False):
+            for tree in self._trees_in_order(loading=False):
                 if tree not in self._trees or (tree is not Tree.CONFIG and parts[0] != "users"):
                     continue
                 window.add(session.get(f"{tree.value}/{path}"), partial(taken, tree, path))

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kazoo.exceptions import NoNodeError
 
@@ -26,8 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from app.store.bridge import Reply
-    from app.store.follower import Follower
     from app.store.session import Session
+
+
+class Copy(Protocol):
+    """The mirror that must not be ahead of what is known here."""
+
+    @property
+    def revision(self) -> int:
+        """Up to which it has everything."""
+
+    def advance_soon(self) -> None:
+        """Bring the revision to this moment."""
 
 
 class LayoutNode:
@@ -41,7 +51,7 @@ class LayoutNode:
         self._name = name
         self._chosen = chosen
         self._place = Place(chosen or Tree.CONFIG)
-        self._follower: Follower | None = None
+        self._copy: Copy | None = None
         self._session: Session | None = None
         self._until: int | None = None
         self._asked = 0
@@ -49,14 +59,14 @@ class LayoutNode:
         self.on_missing: Callable[[], None] = lambda: None
         """Called where the node is absent: nothing would tell of the next one."""
 
-    def follow(self, follower: Follower) -> None:
-        """Know whose mirror it is that must not be ahead."""
-        self._follower = follower
+    def guide(self, copy: Copy) -> None:
+        """Serve this mirror, which must not be ahead."""
+        self._copy = copy
 
     @property
     def place(self) -> Place:
         """Where client configs are, for all that was followed."""
-        if self._until is not None and self._follower is not None and self._follower.revision >= self._until:
+        if self._until is not None and self._copy is not None and self._copy.revision >= self._until:
             self._place, self._until = replace(self._place, source=None), None
         return self._place
 
@@ -110,8 +120,8 @@ class LayoutNode:
         source, moving = layout.source, layout.source is not None
         if not moving and before.settled and (before.source is not None or before.tree is not layout.tree):
             source, self._until = layout.tree.other, stat.mzxid
-            if self._follower is not None:
-                self._follower.advance_soon()
+            if self._copy is not None:
+                self._copy.advance_soon()
         self._place = Place(layout.tree, source, moving=moving, settled=True, version=stat.version)
 
     # -- for the mirror

@@ -109,9 +109,9 @@ class ZooKeeperStore:
             on_ready=self._on_ready,
             on_down=self._on_down,
         )
-        self._follower = Follower(self.name, self._trees, self._keeper.replace, self._layout)
+        self._follower = Follower(self.name, self._trees, self._keeper.replace, self._layout.order)
         self.journal = self._follower.journal
-        self._layout.follow(self._follower)
+        self._layout.guide(self._follower)
         self._admission = Admission(
             self.name,
             self._limits,

@@ -21,7 +21,7 @@ from tests.support.commands import Commands, Said
 from tests.support.processes import program
 from tests.support.service import Service
 from tests.support.stalls import Stall, stalled
-from tests.support.stores import kafka_writes
+from tests.support.stores import kafka_writes, soon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -124,6 +124,11 @@ async def every(client: ConfplaneClient) -> dict[str, dict[str, str]]:
     }
 
 
+async def warnings_of(client: ConfplaneClient) -> list[str]:
+    body = (await client.request("GET", "/readyz")).body
+    return [str(text) for text in body["warnings"]]
+
+
 # The tests go on from where the one before them ended: the layout is one of the whole cluster.
 
 
@@ -142,9 +147,12 @@ async def test_the_first_write_settles_the_layout_and_others_follow_it(
     await two.put("client-configs", entity(1), configs(1))
     assert stage.node("/config/users/u001") == configs(1)
     assert stage.zk.exists(APART) is None
-    warnings = (await two.request("GET", "/readyz")).body["warnings"]
-    assert [text for text in warnings if "stored in the layout shared, which counts" in text]
-    assert not (await one.request("GET", "/readyz")).body["warnings"]
+    deadline = soon(60)
+    # An answer of /readyz is kept for a moment.
+    while not any("stored in the layout shared, which counts" in text for text in await warnings_of(two)):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    assert not await warnings_of(one)
 
 
 async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> None:

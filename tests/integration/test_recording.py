@@ -511,6 +511,21 @@ async def test_a_write_without_a_notification_is_found_and_notified(
         await one.store.recording.notify_overlooked(lambda: False)
 
 
+async def test_a_write_without_a_notification_that_was_read_for_an_earlier_one_is_recorded(stage: Stage) -> None:
+    """No mirror differs from ZooKeeper, so nobody notifies of it, and nothing else is written."""
+    one = await stage.replica()
+    await one.record()
+    async with held_back(one.store):
+        kafka_writes(stage.zk, "users/bob", rate(1))
+        stage.zk.set("/config/users/bob", rate(2))
+        last = stage.zk.get("/config/users/bob")[1].mzxid
+    deadline = soon(60)
+    while (known := await one.states.watermark("default")) is None or known.revision < last:
+        assert time.monotonic() < deadline, (known, last)
+        await one.round()
+    assert [shown(record)[:3] for record in await one.external()] == [(None, 1, 2)]
+
+
 async def test_an_entity_that_only_another_mirror_knows_is_not_taken_for_deleted(stage: Stage) -> None:
     one = await stage.replica()
     await one.record()

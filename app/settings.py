@@ -174,6 +174,13 @@ class ClusterSettings(_Group):
     notifications_max: int = Field(
         default=10_000, ge=10, le=37_000, description="Most config_change_ nodes while brokers are registered"
     )
+    jute_maxbuffer: int = Field(
+        default=0xFFFFF,
+        ge=100_000,
+        le=2_147_483_647,
+        description="The brokers' jute.maxbuffer in bytes. While brokers are registered, no entity is created that"
+        " would make a list of names longer than they can read",
+    )
     client_configs_layout: ClientConfigsLayout | None = Field(
         default=None,
         description="Where client configs go in a cluster that has none yet. Must be chosen where brokers are"

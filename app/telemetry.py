@@ -92,6 +92,12 @@ METRICS: Final[dict[str, Metric]] = {
     "mirror_load_seconds": Metric(_G, "How long the last load took", _CLUSTER),
     "mirror_gaps": Metric(_C, "How often notifications were missed, so that it was loaded again", _CLUSTER),
     "entities": Metric(_G, "Entities in the copy, by the tree that they are stored in", ("cluster", "tree")),
+    "list_bytes": Metric(
+        _G,
+        "Bytes of the list of a parent's children, as a broker reads it; users/*/clients: of the longest",
+        ("cluster", "tree", "parent"),
+    ),
+    "list_bytes_limit": Metric(_G, "Bytes that each list stays below while brokers are registered", _CLUSTER),
     "unreadable_znodes": Metric(_G, "Znodes that can't be read, decoded or addressed; /readyz names some", _CLUSTER),
     # the cluster
     "brokers_registered": Metric(_G, "1 where brokers are registered in ZooKeeper", _CLUSTER),

@@ -257,6 +257,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
         session_timeout_ms=cluster.session_timeout_ms,
         max_packet=cluster.max_packet,
         notifications_max=cluster.notifications_max,
+        jute_maxbuffer=cluster.jute_maxbuffer,
         access=Access.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl),
         facets={
             facet.name.value: FacetIndex(

@@ -74,6 +74,7 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.AlreadyExistsError: Row(409, "already-exists", "Already exists"),
     errors.ConcurrentChangeError: Row(409, "concurrent-change", "Changed by others meanwhile"),
     errors.PreconditionFailedError: Row(412, "precondition-failed", "Precondition failed"),
+    errors.ListFullError: Row(422, "list-full", "Brokers could not list more names"),
     errors.ThrottledError: Row(429, "throttled", "Too many changes"),
     errors.NotAttemptedError: Row(409, "not-attempted", "Not attempted"),
     errors.UnavailableError: Row(503, "unavailable", "A store is not available"),

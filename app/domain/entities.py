@@ -63,6 +63,9 @@ _ESCAPED_LOOSELY: Final = re.compile(r"(?:[A-Za-z0-9._-]|~[0-9A-Fa-f]{2})+")
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ALL_ENCODED: Final = re.compile(r"%3D|%2C")
 _RAW_NAMES: Final = {"topic": re.compile(r"[A-Za-z0-9._-]{1,249}"), "broker": re.compile(r"0|[1-9][0-9]{0,9}")}
+LONGEST_NAME: Final = 4096
+"""Bytes that the name of a new entity may take in its path, percent-encoded. Kafka has no such limit, but brokers list
+all names of a kind in one answer of ``jute.maxbuffer`` bytes; principals of SASL and X.509 need far less."""
 CACHED_LENGTH: Final = 512
 """What is made of ids longer than this is not remembered, so that a flood of long ones can't fill the memory."""
 
@@ -225,6 +228,20 @@ class Entity:
         return "/".join(
             f"{kind.plural}/{DEFAULT_NODE if name is None else _element(kind, name)}" for kind, name in self.components
         )
+
+    def check_new(self, *, pointer: str | None = None) -> None:
+        """Refuse names that are too long for an entity that is not there yet.
+
+        Raises:
+            InvalidRequestError: One takes more than :data:`LONGEST_NAME` bytes.
+        """
+        for kind, name in self.components:
+            if name is not None and (size := len(_element(kind, name))) > LONGEST_NAME:
+                raise InvalidRequestError(
+                    f"The {kind} name takes {size} bytes, percent-encoded as in ZooKeeper; the name of a new entity may"
+                    f" take {LONGEST_NAME} at most",
+                    pointer=pointer,
+                )
 
     def get(self, kind: EntityType) -> str | None:
         """Return the name for a type; ``None`` for the default entity and for a type that is not there."""

@@ -30,6 +30,7 @@
     ├── PreconditionFailedError        95  the etag given is not the current one
     ├── ConcurrentChangeError          95  others kept changing the entity until the deadline
     │   └── IdempotencyKeyBusyError    95  the first request with this Idempotency-Key is still under way
+    ├── ListFullError                  44  an entity whose name no longer fits into what brokers can list
     ├── ThrottledError                 89  too many notifications are waiting for the brokers
     ├── NotAttemptedError              55  an entry of an atomic batch in which another failed
     ├── UnavailableError               13  ZooKeeper or Postgres is away, or not caught up
@@ -286,6 +287,15 @@ class ThrottledError(ConfplaneError):
 
     code = KafkaCode.THROTTLING_QUOTA_EXCEEDED
     retriable = True
+
+
+class ListFullError(ConfplaneError):
+    """Another entity would make a list of names longer than brokers can read; others have to go first.
+
+    The code is the one of Kafka's own limits of what a cluster may hold, such as that of partitions in one request.
+    """
+
+    code = KafkaCode.POLICY_VIOLATION
 
 
 class NotAttemptedError(ConfplaneError):

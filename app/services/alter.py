@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from app.domain.changes import Node
-from app.domain.entities import EntityType
+from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     ConfplaneError,
     InvalidRequestError,
@@ -263,6 +263,8 @@ class _EntitiesChange:
                 await pace.rest()
             try:
                 draft = await decide(collection, node, planned)
+                if draft.diff and node is None:
+                    _check_new(collection, edit)
                 if draft.diff and self._policies:
                     self._check_policies(collection, draft)
             except ConfplaneError as error:
@@ -348,6 +350,14 @@ async def _plan(
     planned: Planned,
 ) -> EntityDraft:
     return await planner.plan(collection, edit, encoded, node, planned=planned)
+
+
+def _check_new(collection: Collection, edit: Edit) -> None:
+    """Refuse names too long for what is created: the entity, and its user where that is not there either."""
+    entity = edit.entity
+    user = Entity(entity.components[:1])
+    known = len(entity.components) > 1 and collection.store.get(collection.tree, user.id) is not None
+    (Entity(entity.components[1:]) if known else entity).check_new(pointer=edit.pointer)
 
 
 async def _one_by_one(

@@ -10,6 +10,7 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 
 from app.domain.errors import (
     FrozenError,
+    ListFullError,
     StaleControllerError,
     ThrottledError,
     UnavailableError,
@@ -17,6 +18,7 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.domain.facets import Tree
+from app.domain.texts import clipped
 from app.services.ports import EntityWrite
 from app.store import findings, metadata, transactions, znodes
 from app.store.purge import PERIOD_SECONDS
@@ -39,6 +41,7 @@ class Admission:
         name: The cluster's name.
         limits: Sizes of requests.
         notifications_max: Most notifications while brokers are registered.
+        jute_maxbuffer: Bytes that a list of names stays below while brokers are registered.
         keeper: The session.
         guard: What is known of the controller and of a freeze.
         follower: The mirror.
@@ -49,6 +52,7 @@ class Admission:
         name: str,
         limits: transactions.Limits,
         notifications_max: int,
+        jute_maxbuffer: int,
         *,
         keeper: Keeper,
         guard: Guard,
@@ -57,6 +61,7 @@ class Admission:
         self._name = name
         self._limits = limits
         self._notifications_max = notifications_max
+        self._jute_maxbuffer = jute_maxbuffer
         self._keeper = keeper
         self._guard = guard
         self._follower = follower
@@ -72,6 +77,7 @@ class Admission:
                 await mended(self._guard.refresh(), deadline)
                 self._guard.checks()
         self._check_notifications(transactions.notifications_of(writes))
+        await self._check_lists([write for write in writes if isinstance(write, EntityWrite)], deadline)
         await self.check_topics(transactions.entities_of(writes), deadline)
 
     def _check_notifications(self, more: int) -> None:
@@ -89,6 +95,40 @@ class Admission:
                     outcome=WriteOutcome.NOT_APPLIED,
                     retry_after_s=int(PERIOD_SECONDS),
                 )
+
+    async def _check_lists(self, writes: Sequence[EntityWrite], deadline: float) -> None:
+        """Ask whether the brokers could still list the entities once these are there as well.
+
+        Raises:
+            ListFullError: They could not. What is there may be altered and removed all the same.
+        """
+        if self._guard.brokers and any(write.expected is None for write in writes) and self._too_long(writes):
+            # Others may have made room, or the very entity.
+            await mended(self._follower.catch_up(deadline), deadline)
+            if (found := self._too_long(writes)) is not None:
+                path, size = found
+                raise ListFullError(
+                    f"Cluster {self._name}: with this the names below {clipped(path)} would take {size} bytes, and"
+                    f" brokers list them in one answer of less than {self._jute_maxbuffer} (their jute.maxbuffer)."
+                    f" Remove what is not needed (`confplane compact --cluster {self._name}` finds empty entities); or"
+                    " raise jute.maxbuffer of all brokers and tools, and then the cluster's setting jute_maxbuffer",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                )
+
+    def _too_long(self, writes: Sequence[EntityWrite]) -> tuple[str, int] | None:
+        """Return a parent whose list would become too long, and its bytes then."""
+        mirror = self._follower.mirror
+        for tree, copy in {} if mirror is None else mirror.trees.items():
+            new: dict[str, None] = {}
+            for write in writes:
+                if write.expected is None and write.tree is tree:
+                    # A user comes with its first client.
+                    user = write.entity.id.partition(",")[0]
+                    new.update(dict.fromkeys(each for each in (user, write.entity.id) if each not in copy.nodes))
+            for path, size in copy.listings.with_more(new):
+                if size >= self._jute_maxbuffer:
+                    return f"{tree.value}/{path}", size
+        return None
 
     async def check_topics(self, entities: Iterable[Entity], deadline: float) -> None:
         """Ask ZooKeeper for the topics among some entities.
@@ -153,7 +193,7 @@ class Admission:
         return mirror.trees[write.tree].any_below(head + comma if comma else f"{write.entity.types[0].value}")
 
 
-async def mended(work: Awaitable[None], deadline: float) -> None:
+async def mended(work: Awaitable[object], deadline: float) -> None:
     """Do what the next attempt needs, as far as the deadline and ZooKeeper allow."""
     try:
         async with asyncio.timeout(deadline - time.monotonic()):

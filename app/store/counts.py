@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from app.services.figures import SECONDS, Figure, Histogram
 from app.services.ports import Conflict, MirrorState, SessionEnded, SessionState
 from app.store import transactions
+from app.store.listings import ALL_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,5 +70,9 @@ def of_mirror(follower: Follower) -> Iterator[Figure]:
         unread = len(mirror.forbidden) + len(mirror.unaddressed)
         for tree, copy in mirror.trees.items():
             yield Figure("entities", len(copy.nodes), (tree.value,))
+            for parent, size in copy.listings.sizes():
+                yield Figure("list_bytes", size, (tree.value, parent))
+            if (longest := copy.listings.longest_of_users()) is not None:
+                yield Figure("list_bytes", longest[1], (tree.value, ALL_PAIRS))
             unread += copy.defective
         yield Figure("unreadable_znodes", unread)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from app.domain.texts import shown
 from app.services.notices import Notice
 from app.store import znodes
+from app.store.listings import ALL_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from app.store.follower import Follower
+    from app.store.mirror import Mirror
 
+_LONG: Final = 0.7
+"""The part of what brokers can list from which an operator is warned."""
 _STUCK_MS: Final = 10_000
 _NAMED: Final = 5
 """Findings named one by one; the rest is a number."""
@@ -45,6 +50,29 @@ def of(follower: Follower) -> Iterator[Notice]:
         yield _counted("Znodes that may not be read with this identity are not shown", mirror.forbidden)
     if mirror.unaddressed:
         yield _counted("Znodes whose names are not spelled as Kafka spells them are not shown", mirror.unaddressed)
+
+
+def of_lists(mirror: Mirror, limit: int) -> Iterator[Notice]:
+    """Return a notice of each list of names that brokers soon can't read any more.
+
+    Args:
+        mirror: The mirror.
+        limit: Bytes that a list stays below.
+    """
+    for tree, copy in mirror.trees.items():
+        longest = copy.listings.longest_of_users()
+        for path, size in (*copy.listings.sizes(), *(() if longest is None else (longest,))):
+            if size >= _LONG * limit:
+                of_user = longest is not None and path == longest[0]
+                text = (
+                    f"take {size} of the {limit} bytes that brokers can list (their jute.maxbuffer). Above that, no"
+                    " entity can be created there: remove what is not needed, or raise jute.maxbuffer of all brokers"
+                    " and then the setting"
+                )
+                yield Notice(
+                    f"The names below {tree.value}/{ALL_PAIRS if of_user else path} {text}",
+                    f"The names below {shown(f'{tree.value}/{path}')} {text}",
+                )
 
 
 def _counted(what: str, names: Collection[str]) -> Notice:

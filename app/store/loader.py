@@ -93,10 +93,10 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
     """
     entity_id = znodes.entity_id(path)
     copy = mirror.trees[tree]
-    _note(mirror.forbidden, f"{tree.value}/{path}", present=value is FORBIDDEN)
+    mirror.note(tree, path, unaddressed=entity_id is None and value is not None, forbidden=value is FORBIDDEN)
     if entity_id is None:
-        _note(mirror.unaddressed, f"{tree.value}/{path}", present=value is not None)
-    elif value is FORBIDDEN:
+        return
+    if value is FORBIDDEN:
         copy.remove(entity_id, seen_at)
     elif value is None:
         copy.remove(entity_id, seen_at)
@@ -105,13 +105,6 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
     else:
         data, stat = value
         copy.put(entity_id, znodes.decode_entity(data), stat)
-
-
-def _note(paths: dict[str, None], path: str, *, present: bool) -> None:
-    if present:
-        paths[path] = None
-    elif paths:
-        paths.pop(path, None)
 
 
 async def load(session: Session, mirror: Mirror, order: Iterable[Tree], topics_watch: Callable[[Any], None]) -> None:

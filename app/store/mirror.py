@@ -16,6 +16,7 @@ from sortedcontainers import SortedList
 
 from app.domain.changes import Node
 from app.domain.entities import Entity, EntityType, sanitize
+from app.store.listings import Listings
 from app.store.znodes import readable
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class TreeMirror:
         self.defective = 0
         self.note: Note | None = None
         """Called with each change of a node; None in a copy that is being loaded."""
+        self.listings = Listings()
         self._facets = dict(facets)
         self._ids: SortedList[str] = SortedList()
         self._facet_ids: dict[str, SortedList[str]] = {name: SortedList() for name in facets}
@@ -158,6 +160,7 @@ class TreeMirror:
         self.defective += node.defect is not None
         self._index_facets(entity_id, () if old is None else self._facets_of(old), self._facets_of(node))
         if old is None:
+            self.listings.add(entity_id)
             self._ids.add(entity_id)
             self._index_client(entity_id)
         return True
@@ -185,6 +188,7 @@ class TreeMirror:
         old = self.nodes.pop(entity_id, None)
         if old is None:
             return
+        self.listings.drop(entity_id)
         if self.note is not None:
             self.note(old.id, old, None, seen_at)
         self.defective -= old.defect is not None
@@ -245,9 +249,25 @@ class Mirror:
         for tree, copy in self.trees.items():
             copy.note = partial(journal.note, tree)
 
+    def note(self, tree: Tree, path: str, *, unaddressed: bool, forbidden: bool) -> None:
+        """Take note of a znode below a tree's root that is there and no node here, or is so no more."""
+        full = f"{tree.value}/{path}"
+        before = full in self.unaddressed or full in self.forbidden
+        _mark(self.unaddressed, full, present=unaddressed)
+        _mark(self.forbidden, full, present=forbidden)
+        if before != (unaddressed or forbidden):
+            self.trees[tree].listings.note(path, present=not before)
+
     def entities(self) -> int:
         """Return the number of nodes."""
         return sum(len(tree.nodes) for tree in self.trees.values())
+
+
+def _mark(paths: dict[str, None], path: str, *, present: bool) -> None:
+    if present:
+        paths[path] = None
+    else:
+        paths.pop(path, None)
 
 
 def _client_of(entity_id: str) -> str | None:

@@ -62,12 +62,13 @@ class ZooKeeperStore:
         session_timeout_ms: The session timeout to ask for, 45 s at most; the server may grant another.
         max_packet: Largest transaction in bytes.
         notifications_max: Most notifications while brokers are registered.
+        jute_maxbuffer: The brokers' jute.maxbuffer: bytes that a list of names stays below while they are registered.
         facets: By facet name, what the mirror indexes for it.
         access: Who this service is to ZooKeeper, and the ACL of what it creates; nobody, and open, where left out.
         layout: The settings' choice of where client configs are, which counts until one is stored.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a cluster's settings
         self,
         name: str,
         *,
@@ -75,6 +76,7 @@ class ZooKeeperStore:
         session_timeout_ms: int,
         max_packet: int,
         notifications_max: int,
+        jute_maxbuffer: int,
         facets: Mapping[str, FacetIndex],
         access: Access | None = None,
         layout: Tree | None = None,
@@ -85,6 +87,7 @@ class ZooKeeperStore:
         self._access = access or Access()
         self._limits = transactions.Limits(max_packet, self._chroot, self._access)
         self._notifications_max = notifications_max
+        self._jute_maxbuffer = jute_maxbuffer
         self.transactions = counts.Transactions()
         self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
         for facet, index in facets.items():
@@ -116,6 +119,7 @@ class ZooKeeperStore:
             self.name,
             self._limits,
             self._notifications_max,
+            self._jute_maxbuffer,
             keeper=self._keeper,
             guard=self._guard,
             follower=self._follower,
@@ -160,9 +164,13 @@ class ZooKeeperStore:
             stale_ms=follower.stale_ms,
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
-            warnings=(*self._keeper.findings(), *self._layout.findings(), *findings.of(follower)),
+            warnings=(*self._keeper.findings(), *self._layout.findings(), *findings.of(follower), *self._lists()),
             frozen=None if self._guard.freeze is None else Notice(_FROZEN, self._guard.freeze.reason),
         )
+
+    def _lists(self) -> Iterator[Notice]:
+        if self._guard.brokers and self._follower.mirror is not None:
+            yield from findings.of_lists(self._follower.mirror, self._jute_maxbuffer)
 
     def figures(self) -> Iterator[Figure]:
         """Return the figures; see :mod:`app.telemetry`."""
@@ -178,6 +186,7 @@ class ZooKeeperStore:
         yield Figure("frozen", self._guard.freeze is not None)
         yield Figure("brokers_registered", self._guard.brokers > 0)
         yield Figure("notifications_limit", self._notifications_max)
+        yield Figure("list_bytes_limit", self._jute_maxbuffer)
         yield Figure("notifications_purged", self._purger.purged)
 
     def freshness(self) -> tuple[int, int | None] | None:

@@ -61,6 +61,7 @@ def new_store(connect: str) -> ZooKeeperStore:
         session_timeout_ms=10_000,
         max_packet=900_000,
         notifications_max=10_000,
+        jute_maxbuffer=0xFFFFF,
         facets={"client-quotas": FacetIndex(Tree.CONFIG, ClientQuotas().owns, bool)},
     )
 

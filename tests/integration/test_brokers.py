@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from app.client import ConfplaneClient
     from tests.support.servers import Database
 
 ALICE = Entity.of(user="alice")
@@ -181,3 +183,57 @@ async def test_credentials_appear_nowhere(tmp_path: Path, chroot: str, raw_zk: K
         assert secret not in service.log.read_text()
         assert not any(secret in text or service.token in text for text in seen)
     assert secret.encode() in raw_zk.get("/config/users/alice")[0]
+
+
+async def test_new_names_are_bounded_and_those_that_are_there_are_not(
+    tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
+) -> None:
+    register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
+    stored, longest = Entity.of(user="s" * 5_000), Entity.of(user="é" * 682 + "abcd")
+    assert len(longest.path) == len("users/") + 4_096
+    raw_zk.create(f"/config/{stored.path}", b'{"version":1,"config":{"producer_byte_rate":"1"}}')
+    cluster = {"jute_maxbuffer": 100_000, "client_configs_layout": "shared"}
+    with Service(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as service:
+        async with service.client() as client:
+
+            async def refused(entity: Entity) -> dict[str, Any]:
+                with pytest.raises(ProblemError) as caught:
+                    await client.put("client-quotas", entity, {"producer_byte_rate": 1})
+                assert caught.value.outcome == "not_applied"
+                body: dict[str, Any] = caught.value.body
+                return body
+
+            await client.put("client-quotas", longest, {"producer_byte_rate": 1})
+            for entity in (Entity.of(user="é" * 683), Entity.of(user="a", client_id="c" * 4_097)):
+                problem = await refused(entity)
+                assert (problem["status"], problem["kafkaErrorCode"]) == (400, 42)
+                assert "4096" in problem["detail"]
+                with pytest.raises(ProblemError) as caught:
+                    await client.alter("client-quotas", [(entity, {"producer_byte_rate": 1})], validate_only=True)
+                assert caught.value.kafka_error_code == 42
+                assert "/entries/0" in json.dumps(caught.value.body)
+            assert raw_zk.exists("/config/users/a") is None
+            # Whatever is there is read, altered, given a client, and removed.
+            assert (await client.get("client-quotas", stored)).body["quotas"] == {"producer_byte_rate": 1}
+            await client.put("client-quotas", stored, {"producer_byte_rate": 2})
+            await client.put("client-quotas", Entity.of(user="s" * 5_000, client_id="c"), {"producer_byte_rate": 2})
+            await client.delete("client-quotas", stored)
+            while (full := await next_user(client)) is None:
+                pass
+            assert (full["status"], full["kafkaErrorCode"]) == (422, 44)
+            assert full["type"] == "/problems/list-full"
+            assert 20 < len(raw_zk.get_children("/config/users")) < 26
+            await client.put("client-quotas", longest, {"producer_byte_rate": 2})
+            assert (await client.alter("client-quotas", [(longest, {"producer_byte_rate": None})])).status == 200
+            ready = await client.request("GET", "/readyz")
+            assert any("jute.maxbuffer" in warning for warning in ready.body["warnings"])
+
+
+async def next_user(client: ConfplaneClient) -> dict[str, Any] | None:
+    """Create users of long names, one at a call; return the problem in which that ends."""
+    try:
+        await client.put("client-quotas", Entity.of(user=f"{uuid4()}{'x' * 3_900}"), {"producer_byte_rate": 1})
+    except ProblemError as error:
+        body: dict[str, Any] = error.body
+        return body
+    return None

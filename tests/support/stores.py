@@ -128,6 +128,7 @@ async def opened(connect: str, **more: Any) -> ZooKeeperStore:
         session_timeout_ms=more.pop("session_timeout_ms", 4_000),
         max_packet=more.pop("max_packet", 900_000),
         notifications_max=more.pop("notifications_max", 1_000),
+        jute_maxbuffer=more.pop("jute_maxbuffer", 0xFFFFF),
         facets=more.pop("facets", None) or facets(),
         **more,
     )

@@ -1,0 +1,118 @@
+"""How many bytes the lists of a tree's znodes take, each of which a broker's Java client reads as one answer.
+
+A broker lists all entities of a kind when it starts. ZooKeeper has no pages, and Java's client gives up the connection
+over an answer of ``jute.maxbuffer`` bytes. So the bytes are summed up as names come and go: an addition for each.
+
+Names count as they are stored: those of users, clients and ips percent-encoded.
+
+Source: org.apache.zookeeper.proto.GetChildren2Response, ReplyHeader; ClientCnxnSocket.readLength.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from app.domain.entities import DEFAULT_NODE, EntityType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_ANSWER: Final = 16 + 4 + 68
+"""Header of the reply, number of names, Stat of the parent."""
+_NAME: Final = 4
+"""Before each name, its length."""
+_PLURALS: Final = {kind.value: kind.plural for kind in EntityType}
+_KINDS: Final = {plural: kind for kind, plural in _PLURALS.items()}
+ALL_PAIRS: Final = "users/*/clients"
+"""Stands for the lists of all users' clients."""
+
+
+class Listings:
+    """The sizes of one tree's lists: one for each kind of entity, and one of clients for each user that has any."""
+
+    def __init__(self) -> None:
+        self._kinds = dict.fromkeys(_PLURALS, _ANSWER)
+        self._users: dict[str, int] = {}
+        self._fullest: str | None = None
+        """The user whose list is the longest; None where that has to be found again."""
+
+    # -- what comes and goes
+
+    def add(self, entity_id: str) -> None:
+        """Count an entity that came."""
+        self._change(*_place_of(entity_id), 1)
+
+    def drop(self, entity_id: str) -> None:
+        """Count an entity that went."""
+        self._change(*_place_of(entity_id), -1)
+
+    def note(self, path: str, *, present: bool) -> None:
+        """Count a znode that stands for no entity here, because of its name or because it may not be read."""
+        kind, name, *rest = path.split("/")
+        if kind not in _KINDS:
+            return
+        user, name = (_user_of(name), rest[-1]) if rest else (None, name)
+        self._change(user, _KINDS[kind], _NAME + len(name.encode()), 1 if present else -1)
+
+    def _change(self, user: str | None, kind: str, size: int, sign: int) -> None:
+        if user is None:
+            self._kinds[kind] += sign * size
+            return
+        after = self._users.get(user, _ANSWER) + sign * size
+        if after > _ANSWER:
+            self._users[user] = after
+        else:
+            self._users.pop(user, None)
+        if sign < 0:
+            if user == self._fullest:
+                self._fullest = None
+        elif self._fullest is not None and after > self._users[self._fullest]:
+            self._fullest = user
+
+    # -- how large they are
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Return the path of each kind's parent below the tree's root, and the bytes of its list."""
+        for kind, size in self._kinds.items():
+            yield _PLURALS[kind], size
+
+    def longest_of_users(self) -> tuple[str, int] | None:
+        """Return the path of the parent with the longest list of a user's clients, and its bytes; None without any.
+
+        One look at all users where the longest list became shorter since the last call.
+        """
+        if not self._users:
+            return None
+        if self._fullest is None:
+            self._fullest = max(self._users, key=self._users.__getitem__)
+        return _path_of(self._fullest), self._users[self._fullest]
+
+    def with_more(self, entity_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Return the parents of entities that are not there yet, and the bytes of their lists once they are."""
+        more: dict[tuple[str | None, str], int] = {}
+        for entity_id in entity_ids:
+            user, kind, size = _place_of(entity_id)
+            more[user, kind] = more.get((user, kind), 0) + size
+        for (user, kind), size in more.items():
+            if user is None:
+                yield _PLURALS[kind], self._kinds[kind] + size
+            else:
+                yield _path_of(user), self._users.get(user, _ANSWER) + size
+
+
+def _place_of(entity_id: str) -> tuple[str | None, str, int]:
+    """Return the user in whose list an entity stands (None: in that of its kind), its kind, and its bytes there."""
+    head, comma, tail = entity_id.partition(",")
+    kind, equals, name = (tail if comma else head).partition("=")
+    # What is ~HH in an id is %HH in the path, and the rest is ASCII.
+    return head if comma else None, kind, _NAME + (len(name) if equals else len(DEFAULT_NODE))
+
+
+def _user_of(element: str) -> str:
+    user = EntityType.USER.value
+    return user if element == DEFAULT_NODE else f"{user}={element.replace('%', '~')}"
+
+
+def _path_of(user: str) -> str:
+    _, equals, name = user.partition("=")
+    return f"users/{name.replace('~', '%') if equals else DEFAULT_NODE}/clients"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -76,6 +78,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _forks() -> Iterator[None]:
     """Confplane's services and commands are forks of one process, but for those that a test wants as shipped."""
     with zygote.used():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_tls_context() -> Iterator[None]:
+    """Each client of httpx would read the certificates of all authorities, 20 ms each time, to speak plain HTTP."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx._transports.default.create_ssl_context", functools.cache(httpx.create_ssl_context))
         yield
 
 

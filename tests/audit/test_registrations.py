@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from app.audit.registration_view import MAX_PER_ENTITY, RegistrationView, Softwa
 from app.domain.errors import InvalidRequestError, UnavailableError
 from app.services.ports import Registration
 from tests.audit.rows import count, fetch, run
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,12 +62,6 @@ async def found(log: PostgresRegistrationLog, **filters: Any) -> list[tuple[Regi
     )
     assert cursor is None
     return page
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(EVENTUALLY_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in Postgres
-            await asyncio.sleep(0.02)
 
 
 async def written(log: PostgresRegistrationLog) -> None:

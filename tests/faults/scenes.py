@@ -20,6 +20,7 @@ from tests.support import servers
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE, REASON
 from tests.support.stores import kafka_writes
+from tests.support.waiting import until_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -164,11 +165,11 @@ class Scene:
 
     async def settled(self, number: int) -> None:
         """Wait until the trail has so many changes, each with its outcome."""
-        await until(lambda: self._ended() == (number, number))
+        await until_thread(lambda: self._ended() == (number, number))
 
     async def recorded(self) -> None:
         """Wait until the recorder has accounted for all that was written; before the first write, until it records."""
-        await until(self._is_recorded)
+        await until_thread(self._is_recorded)
 
     def _is_recorded(self) -> bool:
         with connect(self._database.service_dsn) as connection:
@@ -214,18 +215,3 @@ async def scene(directory: Path, zookeeper: ZooKeeper, database: Database) -> As
 async def ready(*services: Service) -> None:
     """Wait until services are ready; in threads, since the loop may have a proxy to run."""
     await asyncio.gather(*(asyncio.to_thread(service.wait_ready) for service in services))
-
-
-async def until(what: Any, seconds: float = 120.0) -> Any:
-    """Wait until ``what()`` is true, which may take its time."""
-    deadline = time.monotonic() + seconds
-    while not (found := await asyncio.to_thread(what)):
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.05)
-    return found
-
-
-def stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal."""
-    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - no file of ours
-        return stat.read().rpartition(")")[2].split()[0] == "T"

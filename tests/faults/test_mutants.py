@@ -15,10 +15,12 @@ import pytest
 from tests.faults import mutants
 from tests.faults.checker import check
 from tests.faults.checks import answers, refusals, trail
-from tests.faults.scenes import COMMITS, NODE, ready, stopped, until
+from tests.faults.scenes import COMMITS, NODE, ready
 from tests.faults.world import rules
+from tests.support.processes import stopped
 from tests.support.proxy import proxy
 from tests.support.stepping import STEP_FILE_VARIABLE, STEP_VARIABLE
+from tests.support.waiting import until_thread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +105,7 @@ async def test_the_reply_to_an_applied_write_is_lost(stage: Scene, mutant: str |
         await stage.put(service, 1)
         line.replies.clear()
         writing = asyncio.create_task(stage.put(service, 2))
-        await until(lambda: stage.zk.exists(NODE).version == 1)
+        await until_thread(lambda: stage.zk.exists(NODE).version == 1)
         line.cut()
         line.replies.set()
         call = await writing
@@ -121,7 +123,7 @@ async def test_a_transaction_comes_after_its_change_was_settled(stage: Scene, mu
     ):
         await ready(impatient, slow)
         writing = asyncio.create_task(stage.put(slow, 1, step=True))
-        await until(lambda: stopped(slow.pid))
+        await until_thread(lambda: stopped(slow.pid))
         try:
             await stage.settled(1)
         finally:
@@ -142,13 +144,13 @@ async def test_a_lost_reply_is_settled_after_its_marker_was_swept(stage: Scene, 
         await stage.put(slow, 1)
         line.replies.clear()
         writing = asyncio.create_task(stage.put(slow, 2))
-        await until(lambda: stage.zk.exists(NODE).version == 1)
+        await until_thread(lambda: stage.zk.exists(NODE).version == 1)
         line.accepting = False
         line.cut()
         line.replies.set()
         # The other one takes it for abandoned, settles it as committed, and drops its marker after that.
         await stage.settled(2)
-        await until(lambda: not stage.zk.get_children(COMMITS))
+        await until_thread(lambda: not stage.zk.get_children(COMMITS))
         line.accepting = True
         call = await writing
         assert call.status == (200 if mutant is None else 503)
@@ -159,7 +161,7 @@ async def stalled(stage: Scene, service: Service, reached: Path) -> asyncio.Task
     """Begin a write that stands still at its intent. A session this short may be lost before that, on a busy machine."""
     while True:
         writing = asyncio.create_task(stage.put(service, 1, step=True))
-        await until(partial(lambda task: reached.exists() or task.done(), writing))
+        await until_thread(partial(lambda task: reached.exists() or task.done(), writing))
         if not writing.done():
             return writing
         assert (await writing).status == 503
@@ -190,7 +192,7 @@ async def test_a_transaction_goes_out_under_a_session_that_kazoo_opened_by_itsel
         line.cut()
         # The other one leads: settles it once its session is gone, and drops the tombstone after that.
         await stage.settled(1)
-        await until(lambda: not stage.zk.get_children(COMMITS))
+        await until_thread(lambda: not stage.zk.get_children(COMMITS))
         go_on.touch()
         line.accepting = True
         call = await writing

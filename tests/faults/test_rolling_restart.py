@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import httpx
 
 from tests.faults.checker import check
-from tests.faults.scenes import NODE, Scene, ready, until
+from tests.faults.scenes import NODE, Scene, ready
 from tests.support.proxy import proxy
+from tests.support.waiting import until_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,11 +82,11 @@ async def test_no_read_and_no_write_fails_while_three_replicas_are_restarted(sta
         tasks = [asyncio.create_task(client.run(stop)) for client in clients]
         for service in services:
             before = [client.done for client in clients]
-            await until(lambda: all(client.done > known for client, known in zip(clients, before, strict=True)))  # noqa: B023
+            await until_thread(lambda: all(client.done > known for client, known in zip(clients, before, strict=True)))  # noqa: B023
             assert await asyncio.to_thread(service.stop) == -signal.SIGTERM
             await asyncio.to_thread(service.start)
         before = [client.done for client in clients]
-        await until(lambda: all(client.done > known for client, known in zip(clients, before, strict=True)))
+        await until_thread(lambda: all(client.done > known for client, known in zip(clients, before, strict=True)))
         stop.set()
         await asyncio.gather(*tasks)
     assert failed == []
@@ -101,7 +102,7 @@ async def test_a_process_that_is_to_stop_says_so_first_and_serves_on(stage: Scen
             answer = httpx.get(f"{service.url}/readyz", trust_env=False, timeout=60)
             return None if answer.status_code == 200 else answer
 
-        answer = await until(unready)
+        answer = await until_thread(unready)
         assert (answer.status_code, answer.json()["status"]) == (503, "stopping")
         assert answer.headers["Connection"] == "close"
         assert (await stage.put(service, 1)).status == 200
@@ -115,7 +116,7 @@ async def test_what_is_under_way_when_the_listener_closes_is_answered(stage: Sce
         await ready(service)
         line.replies.clear()
         writing = asyncio.create_task(stage.put(service, 1))
-        await until(lambda: stage.zk.exists(NODE))
+        await until_thread(lambda: stage.zk.exists(NODE))
         os.kill(service.pid, signal.SIGTERM)
 
         def refused() -> bool:
@@ -125,7 +126,7 @@ async def test_what_is_under_way_when_the_listener_closes_is_answered(stage: Sce
                 return True
             return False
 
-        await until(refused)
+        await until_thread(refused)
         line.replies.set()
         assert (await writing).status == 200
     assert check(stage.collected()) == []

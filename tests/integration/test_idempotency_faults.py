@@ -16,9 +16,11 @@ import pytest
 from app.devstack.postgres import SERVICE
 from tests.audit.rows import fetch, run
 from tests.integration.test_idempotency import WAYS, entry, new_key, opened, quota, same
+from tests.support.processes import stopped
 from tests.support.proxy import proxy
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE, REASON, STEP_VARIABLE
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -101,21 +103,6 @@ def scene(tmp_path: Path, chroot: str, migrated: Database) -> Scene:
     return Scene(tmp_path, chroot, migrated)
 
 
-async def poll(what: Any, seconds: float = 120.0) -> Any:
-    """Wait until ``what()`` is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.05)
-    return found
-
-
-def stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal."""
-    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - no file of ours
-        return stat.read().rpartition(")")[2].split()[0] == "T"
-
-
 @pytest.mark.parametrize("at", ["intent", "transaction"])
 async def test_killed_amid_a_write_it_is_applied_once_through_another_process(
     scene: Scene, raw_zk: KazooClient, at: str
@@ -177,7 +164,7 @@ async def test_a_holder_paused_past_its_session_tells_what_the_next_did(scene: S
     key = new_key()
     async with scene.service(step="intent:SIGSTOP") as (one, first), scene.service() as (_, second):
         writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
-        await poll(lambda: stopped(one.pid))
+        await until(lambda: stopped(one.pid))
         try:
             # It waits for the first until that one's session has ended, and then does it itself.
             answer = await second.put(PATH, json=quota(1), headers=key)
@@ -198,7 +185,7 @@ async def test_while_the_first_is_alive_and_in_time_it_is_waited_for_and_then_40
         scene.service(deadline_ms=1_000) as (_, second),
     ):
         writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
-        await poll(lambda: stopped(one.pid))
+        await until(lambda: stopped(one.pid))
         try:
             began = time.monotonic()
             busy = await second.put(PATH, json=quota(1), headers=key)
@@ -224,7 +211,7 @@ async def test_once_the_first_ones_deadline_has_passed_the_next_goes_on(
         scene.service() as (_, second),
     ):
         writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
-        await poll(lambda: stopped(one.pid))
+        await until(lambda: stopped(one.pid))
         try:
             scene.run("UPDATE request_keys SET until = now()")
             answer = await second.put(PATH, json=quota(1), headers=key)
@@ -253,7 +240,7 @@ async def test_an_unknown_outcome_is_not_the_answer_of_the_next(
         line.replies.clear()
         line.swallowing = not arrived
         writing = asyncio.create_task(client.put(PATH, json=quota(2), headers=key))
-        await poll(lambda: raw_zk.exists(NODE).version == 1 if arrived else b"config_change_" in line.swallowed)
+        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else b"config_change_" in line.swallowed)
         line.accepting = False
         line.cut()
         unknown = await writing
@@ -343,6 +330,6 @@ async def test_keys_are_forgotten_after_a_while_and_across_a_restart_they_are_no
     purging = {"app.services.idempotency.KEEP_S": 0.5, "app.services.idempotency.PURGE_S": 0.5}
     async with scene.service(constants=purging) as (_, client):
         for table in ("request_keys", "request_changes"):
-            await poll(lambda: not fetch(scene.database.owner_dsn, f"SELECT FROM {table}"))  # noqa: B023
+            await until(lambda: not fetch(scene.database.owner_dsn, f"SELECT FROM {table}"))  # noqa: B023
         anew = await client.put(PATH, json=quota(2), headers=key)
         assert (anew.status_code, "Idempotency-Replayed" in anew.headers) == (200, False)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 from app.client import ClientError
 from app.domain.entities import Entity
 from tests.support.service import Service
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,10 +48,10 @@ async def test_kill_and_restart(tmp_path: Path, chroot: str, raw_zk: KazooClient
     with service:
         async with service.client() as client:
             # What was open is settled within seconds by whoever leads now.
-            deadline = time.monotonic() + 120
-            while [item async for item in client.items("audit", outcome="open")]:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.2)
+            async def settled() -> bool:
+                return not [item async for item in client.items("audit", outcome="open")]
+
+            await until(settled)
             trail = [item async for item in client.items("audit", pageSize="1000")]
             for index in range(WRITERS):
                 entity = Entity.of(user=f"k{index}")

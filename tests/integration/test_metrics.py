@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from app.domain.entities import Entity
 from app.telemetry import METRICS, PREFIX
 from tests.support.metrics import Scraped, scrape
 from tests.support.stores import kafka_writes
+from tests.support.waiting import until_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +36,14 @@ async def scraped(service: Service) -> Scraped:
 
 
 async def scraped_when(service: Service, holds: Callable[[Scraped], object]) -> Scraped:
-    deadline = time.monotonic() + 90
-    while not holds(found := await scraped(service)):
-        assert time.monotonic() < deadline, found.text
-        await asyncio.sleep(0.05)
-    return found
+    found: list[Scraped] = []
+
+    def holding() -> object:
+        found[:] = [scrape(service)]
+        return holds(found[0])
+
+    await until_thread(holding, why=lambda: found[0].text)
+    return found[0]
 
 
 def answered(found: Scraped, method: str, route: str, status: int) -> float:

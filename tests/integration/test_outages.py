@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,24 +15,12 @@ from app.devstack.zookeeper import ZooKeeper
 from app.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.service import Service
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 ALICE = Entity.of(user="alice")
-
-
-async def eventually(what: Callable[[], Awaitable[Any]], *, within_s: float = 120.0) -> Any:
-    """Repeat until it raises no problem."""
-    end = time.monotonic() + within_s
-    while True:
-        try:
-            return await what()
-        except ProblemError:
-            if time.monotonic() > end:
-                raise
-            await asyncio.sleep(0.1)
 
 
 async def test_zookeeper_away_and_back(tmp_path: Path, own_postgres: Postgres) -> None:
@@ -60,7 +48,7 @@ async def test_zookeeper_away_and_back(tmp_path: Path, own_postgres: Postgres) -
                 await asyncio.sleep(6)  # past the session's timeout, so that it is lost and not merely suspended
                 assert (await client.get("client-quotas", ALICE)).body["quotas"] == {"producer_byte_rate": 1}
                 zookeeper.start()
-                await eventually(lambda: client.put("client-quotas", ALICE, {"producer_byte_rate": 3}))
+                await until(lambda: client.put("client-quotas", ALICE, {"producer_byte_rate": 3}), refused=ProblemError)
                 again = await client.get("client-quotas", ALICE, strong=True)
                 assert again.body["quotas"] == {"producer_byte_rate": 3}
                 assert again.stale_ms is None
@@ -96,7 +84,7 @@ async def test_postgres_away_and_back(tmp_path: Path, chroot: str, own_postgres:
             assert away("postgres_faults_total") >= 4
             own_postgres.start()
             again = {"producer_byte_rate": 3}
-            await eventually(lambda: client.put("client-quotas", ALICE, again, idempotency_key="k"))
+            await until(lambda: client.put("client-quotas", ALICE, again, idempotency_key="k"), refused=ProblemError)
             assert (await client.put("client-quotas", ALICE, again, idempotency_key="k")).replayed
             trail = [item async for item in client.items("audit", entity=ALICE.id, outcome="committed")]
             assert [item["entities"][0]["after"]["producer_byte_rate"] for item in trail] == ["3", "1"]
@@ -126,7 +114,7 @@ async def test_a_service_that_starts_before_its_stores(tmp_path: Path) -> None:
                 await client.get("client-quotas", ALICE)
             assert caught.value.status == 503
             with postgres, zookeeper:
-                await eventually(lambda: client.put("client-quotas", ALICE, {"producer_byte_rate": 1}))
+                await until(lambda: client.put("client-quotas", ALICE, {"producer_byte_rate": 1}), refused=ProblemError)
                 service.wait_ready()
     finally:
         service.stop()

@@ -163,10 +163,7 @@ async def test_only_the_leader_settles(stage: Stage) -> None:
     assert stage.outcomes() == {}
     await leader.close()
     stage.processes.remove(leader)
-    deadline = soon(60)
-    while not await other.round():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    await until(other.round)
     assert len(stage.outcomes()) == 1
 
 

@@ -30,9 +30,10 @@ from tests.faults.txnlog import read_events
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE
 from tests.support.stores import notify
+from tests.support.waiting import until_thread, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.servers import Database
@@ -71,14 +72,7 @@ class Process:
     def dies_at(self, step: str) -> None:
         """Wait until it was killed at a step of its recording; it comes there only while it leads."""
         self.step.write_text(f"{step}:SIGKILL")
-        wait_for(lambda: not self.service.running, f"dying at {step!r}")
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
+        wait_for(lambda: not self.service.running, why=f"dying at {step!r}")
 
 
 class Writers:
@@ -166,7 +160,7 @@ async def test_every_version_is_accounted_for_once_and_in_order(
             process.service.start(wait_ready=False)
         for process in processes:
             await asyncio.to_thread(process.service.wait_ready)
-        await asyncio.to_thread(wait_for, lambda: since(migrated), "first contact")
+        await until_thread(lambda: since(migrated), why="first contact")
         tasks = [asyncio.create_task(writers.through()) for _ in range(4)]
         tasks.append(asyncio.create_task(asyncio.to_thread(writers.past)))
         try:
@@ -175,7 +169,7 @@ async def test_every_version_is_accounted_for_once_and_in_order(
         finally:
             writers.stopped = True
             await asyncio.gather(*tasks)
-        await asyncio.to_thread(wait_for, lambda: not unrecorded(migrated.service_dsn, zk)[0], "all is recorded")
+        await until_thread(lambda: not unrecorded(migrated.service_dsn, zk)[0], why="all is recorded")
         await told_over_http(processes, since(migrated))
     finally:
         for process in processes:
@@ -250,5 +244,5 @@ def leading(processes: list[Process], zk: KazooClient) -> Process:
             found.extend(each for each in processes if each.service.running and each.service.pid == pid)
         return bool(found)
 
-    wait_for(look, "a leader")
+    wait_for(look, why="a leader")
     return found[0]

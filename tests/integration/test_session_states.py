@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from tests.support.metrics import scrape
 from tests.support.proxy import Proxy, proxy
 from tests.support.service import Service
 from tests.support.stores import kafka_writes
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -54,11 +54,14 @@ async def state(client: ConfplaneClient) -> dict[str, Any]:
 async def state_when(
     client: ConfplaneClient, holds: Callable[[dict[str, Any]], object], within_s: float = 120
 ) -> dict[str, Any]:
-    deadline = time.monotonic() + within_s
-    while not holds(found := await state(client)):
-        assert time.monotonic() < deadline, found
-        await asyncio.sleep(0.02)
-    return found
+    found: list[dict[str, Any]] = []
+
+    async def holding() -> object:
+        found[:] = [await state(client)]
+        return holds(found[0])
+
+    await until(holding, within_s, why=lambda: found)
+    return found[0]
 
 
 async def refused_at_once(what: Awaitable[Any]) -> ProblemError:
@@ -186,10 +189,7 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         told = await figures(end)
         assert (told.state("session_state"), told.state("mirror_state")) == ("lost", "stale")
         before = told("mirror_loads_total", cluster="default")
-        deadline = time.monotonic() + 120
-        while writers & set(zk.get_children("/confplane/writers")):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+        await until(lambda: not writers & set(zk.get_children("/confplane/writers")))
         notified = kafka_writes(zk, "users/added", content)
         zk.delete("/config/users/removed")
         zk.delete(notified)

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,11 @@ import pytest
 from app.client import ClientError, ProblemError
 from app.domain.entities import Entity
 from tests.support.metrics import scrape
+from tests.support.processes import stopped
 from tests.support.proxy import Proxy, proxy
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE, REASON, STEP_VARIABLE
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,19 +94,6 @@ def scene(tmp_path: Path, chroot: str, migrated: Database) -> Scene:
     return Scene(tmp_path, chroot, migrated)
 
 
-async def poll(what: Any, seconds: float = 120.0) -> Any:
-    """Wait until ``what()`` is true, be it a coroutine's result."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = what()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.05)
-
-
 async def concluded(client: ConfplaneClient) -> list[dict[str, Any]]:
     """The trail of alice, oldest first, once nothing in it is open."""
 
@@ -113,7 +101,7 @@ async def concluded(client: ConfplaneClient) -> list[dict[str, Any]]:
         items = [item async for item in client.items("audit", entity=ALICE.id)]
         return [] if any(item["outcome"] == "open" for item in items) else items[::-1]
 
-    found: list[dict[str, Any]] = await poll(whole)
+    found: list[dict[str, Any]] = await until(whole)
     return found
 
 
@@ -131,12 +119,6 @@ def agrees(trail: list[dict[str, Any]], zk: KazooClient) -> None:
         assert int(changes[-1]["revision"]) == stat.mzxid
 
 
-def stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal."""
-    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - no file of ours
-        return stat.read().rpartition(")")[2].split()[0] == "T"
-
-
 @pytest.mark.parametrize(("at", "outcome"), [("intent", "rejected"), ("transaction", "committed")])
 async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_it(
     scene: Scene, raw_zk: KazooClient, at: str, outcome: str
@@ -148,7 +130,7 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
         two.client(timeout_s=300) as second,
     ):
         await first.put("client-quotas", ALICE, {"producer_byte_rate": 1})
-        await poll(lambda: raw_zk.exists(LEADER))
+        await until(lambda: raw_zk.exists(LEADER))
         leader = json.loads(raw_zk.get(LEADER)[0])["process"]
         with pytest.raises(ClientError):
             await step(first, 2)
@@ -156,18 +138,18 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
         trail = await concluded(second)
         assert [item["outcome"] for item in trail] == ["committed", outcome]
         agrees(trail, raw_zk)
-        led = await poll(lambda: raw_zk.exists(LEADER) and json.loads(raw_zk.get(LEADER)[0])["process"])
+        led = await until(lambda: raw_zk.exists(LEADER) and json.loads(raw_zk.get(LEADER)[0])["process"])
         assert led.endswith(f":{two.pid}")
         assert leader.endswith((f":{one.pid}", f":{two.pid}"))
         # Marker and tombstone go once they have done their work.
-        await poll(lambda: not raw_zk.get_children(COMMITS))
+        await until(lambda: not raw_zk.get_children(COMMITS))
         told = await asyncio.to_thread(scrape, two)
         settled = {"rejected": "aborted", "committed": "committed"}[outcome]
         assert told("settlements_total", cluster="default", outcome=settled) >= 1
         assert told.total("settlements_total") == told("settlements_total", cluster="default", outcome=settled)
         # The first change's marker may have been dropped by the process that made it.
         assert told("markers_dropped_total", cluster="default") >= 1
-        await poll(lambda: scrape(two).get("open_changes", cluster="default") == 0)
+        await until(lambda: scrape(two).get("open_changes", cluster="default") == 0)
         again = await second.put("client-quotas", ALICE, {"producer_byte_rate": 3})
         assert again.revision >= raw_zk.exists(NODE).mzxid
         agrees(await concluded(second), raw_zk)
@@ -185,12 +167,12 @@ async def test_a_writer_paused_past_its_session_does_not_commit(
     ):
         await first.put("client-quotas", ALICE, {"producer_byte_rate": 1})
         writing = asyncio.create_task(step(first, 2))
-        await poll(lambda: stopped(one.pid))
+        await until(lambda: stopped(one.pid))
         try:
             trail = await concluded(second)
             assert [item["outcome"] for item in trail] == ["committed", "rejected"]
             if constants is SWEEPING:
-                await poll(lambda: not raw_zk.get_children(COMMITS))
+                await until(lambda: not raw_zk.get_children(COMMITS))
         finally:
             os.kill(one.pid, signal.SIGCONT)
         with pytest.raises(ProblemError) as caught:
@@ -206,7 +188,7 @@ async def test_a_writer_paused_past_its_session_does_not_commit(
             except ProblemError:
                 return None
 
-        assert (await poll(once_more)).revision >= raw_zk.exists(NODE).mzxid
+        assert (await until(once_more)).revision >= raw_zk.exists(NODE).mzxid
         trail = await concluded(second)
         assert [item["outcome"] for item in trail if item["reason"] == REASON] == ["rejected"]
         agrees(trail, raw_zk)
@@ -222,7 +204,7 @@ async def test_a_writer_paused_after_its_transaction_tells_of_the_commit_that_wa
         two.client(timeout_s=300) as second,
     ):
         writing = asyncio.create_task(step(first, 2))
-        await poll(lambda: stopped(one.pid))
+        await until(lambda: stopped(one.pid))
         try:
             [item] = await concluded(second)
             assert item["outcome"] == "committed"
@@ -240,7 +222,7 @@ async def test_a_lost_reply_to_an_applied_write_is_answered_with_its_revision(
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
         line.replies.clear()
         writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
-        await poll(lambda: raw_zk.exists(NODE).version == 1)
+        await until(lambda: raw_zk.exists(NODE).version == 1)
         line.cut()
         line.replies.set()
         answer = await writing
@@ -266,7 +248,7 @@ async def test_a_lost_reply_to_a_batch_is_answered_with_its_revision(
         line.replies.clear()
         entries = [(ALICE, {"producer_byte_rate": 2}), (bob, {"consumer_byte_rate": 3})]
         writing = asyncio.create_task(client.alter("client-quotas", entries, atomic=True))
-        await poll(lambda: raw_zk.exists("/config/users/bob/clients/billing"))
+        await until(lambda: raw_zk.exists("/config/users/bob/clients/billing"))
         line.cut()
         line.replies.set()
         answer = await writing
@@ -283,7 +265,7 @@ async def test_a_lost_reply_to_a_write_that_never_arrived_is_not_applied(
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
         line.swallowing = True
         writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
-        await poll(lambda: b"config_change_" in line.swallowed)
+        await until(lambda: b"config_change_" in line.swallowed)
         line.cut()
         line.swallowing = False
         with pytest.raises(ProblemError) as caught:
@@ -305,7 +287,7 @@ async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
         line.replies.clear()
         line.swallowing = not arrived
         writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
-        await poll(lambda: raw_zk.exists(NODE).version == 1 if arrived else b"config_change_" in line.swallowed)
+        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else b"config_change_" in line.swallowed)
         line.accepting = False
         line.cut()
         with pytest.raises(ProblemError) as caught:
@@ -344,7 +326,7 @@ async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_th
         writers = [asyncio.create_task(writer(index)) for index in range(24)]
         for _ in range(4):
             before = len(answered)
-            await poll(lambda: len(answered) > before + 60 or all(each.done() for each in writers))  # noqa: B023
+            await until(lambda: len(answered) > before + 60 or all(each.done() for each in writers))  # noqa: B023
             line.replies.clear()
             await asyncio.sleep(0.1)
             line.cut()
@@ -355,7 +337,7 @@ async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_th
         async def whole() -> bool:
             return not [item async for item in client.items("audit", outcome="open")]
 
-        await poll(whole)
+        await until(whole)
         trail = {item["changeId"]: item async for item in client.items("audit", outcome="committed", pageSize="1000")}
         assert trail.keys() == answered.keys()
         assert all(int(item["revision"]) <= answered[change_id] for change_id, item in trail.items())

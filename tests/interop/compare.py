@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 from app.client import ProblemError
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,21 +22,14 @@ Quotas = dict[tuple[tuple[str, str | None], ...], dict[str, float]]
 
 async def until_equal(left: Callable[[], Awaitable[Any]], right: Callable[[], Awaitable[Any]], what: str = "") -> Any:
     """Ask both until their answers are equal, and return it. The second of two answers is always the later one."""
-    deadline = time.monotonic() + BOUND_S
-    while True:
-        one, two = await left(), await right()
-        if one == two:
-            return one
-        assert time.monotonic() < deadline, f"{what} after {BOUND_S} s:\n" + "\n".join(differences(one, two))
-        await asyncio.sleep(0.1)
+    found: list[Any] = []
 
+    async def equal() -> bool:
+        found[:] = [await left(), await right()]
+        return bool(found[0] == found[1])
 
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for something to become true."""
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {BOUND_S} s: {what}"
-        await asyncio.sleep(0.1)
+    await until(equal, BOUND_S, why=lambda: f"{what}:\n" + "\n".join(differences(*found)), pause_s=0.1)
+    return found[0]
 
 
 def differences(one: Any, two: Any) -> list[str]:
@@ -131,10 +124,7 @@ async def new_topics(client: ConfplaneClient, admin: Admin, *names: str) -> None
         return True
 
     await asyncio.to_thread(admin.create_topics, *names)
-    deadline = time.monotonic() + BOUND_S
-    while not await known():
-        assert time.monotonic() < deadline, f"Confplane does not know all of {names} after {BOUND_S} s"
-        await asyncio.sleep(0.1)
+    await until(known, BOUND_S, why=f"Confplane knows all of {names}", pause_s=0.1)
 
 
 async def same_configs(client: ConfplaneClient, admin: Admin, kind: str, name: str) -> dict[str, Any]:

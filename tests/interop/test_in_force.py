@@ -11,7 +11,8 @@ import pytest
 
 from app.domain.entities import Entity
 from tests.interop.broker import BROKER_ID
-from tests.interop.compare import new_topics, our_alter, same_configs, until
+from tests.interop.compare import new_topics, our_alter, same_configs
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from app.client import ConfplaneClient
@@ -42,14 +43,14 @@ class Producers:
 
     async def add(self, user: str) -> None:
         await asyncio.to_thread(self.admin.set_scram, user, "secret")
-        await until(lambda: self.admin.login(self.address, user, "secret")["code"] == 0, f"a login as {user}")
+        await until(lambda: self.admin.login(self.address, user, "secret")["code"] == 0, why=f"a login as {user}")
 
     async def heard(self, user: str, rate: int) -> None:
         """Wait until the broker has taken a user's quota."""
         said = re.compile(
             rf"Processing override for entityPath: users/{user} with config: .*\bproducer_byte_rate -> {rate}\b"
         )
-        await until(lambda: said.search(self.broker.said()), said.pattern)
+        await until(lambda: said.search(self.broker.said()), why=said.pattern)
 
     async def produce(self, user: str, **how: Any) -> Any:
         return await asyncio.to_thread(self.admin.produce, self.address, user, "secret", topic=self.topic, **how)
@@ -134,11 +135,11 @@ async def test_a_metrics_reporter_is_loaded_reconfigured_and_closed(client: Conf
     await our_alter(client, "BROKER", "", ("polling.interval", "SET", "1000"), ("metric.reporters", "SET", REPORTER))
     found = await same_configs(client, admin, "BROKER", BROKER)
     assert found["metric.reporters"]["value"] == REPORTER
-    await until(lambda: code() == 42, "the reporter judges what is its own")
+    await until(lambda: code() == 42, why="the reporter judges what is its own")
     answer = admin.alter_configs("BROKER", "", refused, validate_only=True)
     assert "Invalid polling interval 0" in answer["message"]
     await our_alter(client, "BROKER", "", ("polling.interval", "SET", "2000"))
     await same_configs(client, admin, "BROKER", "")
     assert code() == 42
     await our_alter(client, "BROKER", "", ("metric.reporters", "DELETE", None))
-    await until(lambda: code() == 0, "the reporter is gone")
+    await until(lambda: code() == 0, why="the reporter is gone")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from app.domain.entities import Entity
-from tests.interop.compare import exactly, our_quotas, their_quotas, until, until_equal
+from tests.interop.compare import exactly, our_quotas, their_quotas, until_equal
 from tests.support.commands import Commands
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,7 @@ async def test_credentials_and_quotas_survive_a_move_and_both_layouts(
     path = f"/config/{entity.path}"
 
     async def logs_in() -> None:
-        await until(lambda: admin.login(f"{host}:{port}", USER, "pw")["code"] == 0, "a login")
+        await until(lambda: admin.login(f"{host}:{port}", USER, "pw")["code"] == 0, why="a login")
 
     async def run(*arguments: str) -> str:
         said = await asyncio.to_thread(commands.run, *arguments)

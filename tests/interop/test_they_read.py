@@ -20,11 +20,11 @@ from tests.interop.compare import (
     our_quotas,
     same_configs,
     their_quotas,
-    until,
     until_equal,
 )
 from tests.interop.entities import entities, label, quotas_of
 from tests.interop.values import AS_DEFAULT, ON_BROKER, ON_TOPIC
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from app.client import ConfplaneClient
@@ -54,7 +54,7 @@ async def test_quotas(client: ConfplaneClient, admin: Admin, broker: Broker, nam
     assert list((await their_quotas(admin, only, strict=True)).values()) == [wanted]
     # Not only stored: the broker heard of it.
     heard = f"Processing override for entityPath: {entity.path} with config: "
-    await until(lambda: heard in broker.said(), heard)
+    await until(lambda: heard in broker.said(), why=heard)
     # One key changes, one goes.
     changed, *others = wanted
     await client.alter("client-quotas", [(entity, {changed: 4096, **dict.fromkeys(others[:1])})])
@@ -205,7 +205,7 @@ async def test_threads_take_effect_without_a_restart(client: ConfplaneClient, ad
         await our_alter(client, "BROKER", BROKER, ("num.io.threads", "DELETE", None))
         await our_alter(client, "BROKER", name, ("num.io.threads", "SET", str(new)))
         resized = f"Resizing request handler thread pool size from {old} to {new}"
-        await until(lambda: resized in broker.said(), resized)  # noqa: B023 - awaited in this round
+        await until(lambda: resized in broker.said(), why=resized)  # noqa: B023 - awaited in this round
         found = await same_configs(client, admin, "BROKER", BROKER)
         assert found["num.io.threads"]["value"] == str(new)
     code, answer = await our_alter_code(client, "BROKER", BROKER, [("num.io.threads", "SET", "7")])
@@ -217,7 +217,7 @@ async def test_threads_take_effect_without_a_restart(client: ConfplaneClient, ad
 async def test_the_log_cleaner_takes_a_new_limit(client: ConfplaneClient, admin: Admin, broker: Broker) -> None:
     await our_alter(client, "BROKER", "", ("log.cleaner.io.max.bytes.per.second", "SET", "1.25E6"))
     taken = "Updating logCleanerIoMaxBytesPerSecond: 1250000.0"
-    await until(lambda: taken in broker.said(), taken)
+    await until(lambda: taken in broker.said(), why=taken)
     await same_configs(client, admin, "BROKER", BROKER)
 
 

@@ -16,11 +16,11 @@ from tests.interop.compare import (
     our_quotas,
     same_configs,
     their_quotas,
-    until,
     until_equal,
 )
 from tests.interop.entities import entities, label, quotas_of
 from tests.interop.values import AS_DEFAULT, ON_BROKER, ON_TOPIC
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -170,7 +170,7 @@ async def test_scram_credentials_survive_all_our_writes(client: ConfplaneClient,
             # The broker takes a credential, and drops one, once it hears of the node.
             await until(
                 lambda: admin.login(address, "o'scram, =x", password, mechanism)["code"] == 0,  # noqa: B023
-                f"a login with {mechanism}",
+                why=f"a login with {mechanism}",
             )
 
     still_there()
@@ -189,7 +189,7 @@ async def test_scram_credentials_survive_all_our_writes(client: ConfplaneClient,
     still_there()
 
     # Four of these writes are on the node that has the credentials.
-    await until(lambda: broker.said().count(heard) >= writes + 4, "the broker hears of each")
+    await until(lambda: broker.said().count(heard) >= writes + 4, why="the broker hears of each")
     await logs_in()
     assert admin.login(address, "o'scram, =x", "wrong")["code"] == 58
     # And the other way: what Kafka does to credentials leaves our quotas.

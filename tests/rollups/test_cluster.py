@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -16,6 +15,7 @@ from tests.rollups.driver import JOBS, results
 from tests.rollups.trail import CLUSTER, fill
 from tests.support.processes import program
 from tests.support.spark import cluster
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,21 +73,11 @@ def test_a_worker_that_is_lost_in_the_middle_changes_nothing(
         # The driver reads this table of all the least: nothing of it.
         blocker.execute("LOCK TABLE intents IN ACCESS EXCLUSIVE MODE")
         with program(arguments(master.url, origin, tmp_path, "activity")) as driver:
-            wait_for_tasks(watch, 2)
+            wait_for(lambda: watch.execute(WAITING).fetchone() == (2,), 300)
             workers[0].lose()
-            until = time.monotonic() + 120
-            while master.state()["aliveworkers"] != 1:
-                assert time.monotonic() < until
-                time.sleep(0.1)
+            wait_for(lambda: master.state()["aliveworkers"] == 1)
             blocker.rollback()
             assert driver.wait(300) == 0, driver.output
             assert "Lost executor" in driver.output
             assert result(tmp_path)["rows"] == wanted
             assert result(tmp_path)["lost"] == 1
-
-
-def wait_for_tasks(watch: Any, count: int) -> None:
-    until = time.monotonic() + 300
-    while watch.execute(WAITING).fetchone() != (count,):
-        assert time.monotonic() < until
-        time.sleep(0.1)

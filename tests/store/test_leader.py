@@ -31,10 +31,7 @@ LONG_MS = 20_000
 
 async def leads(store: ZooKeeperStore, seconds: float = 60.0) -> None:
     """Wait until a store leads."""
-    deadline = soon(seconds)
-    while not await store.leadership.seek(soon()):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+    await until(lambda: store.leadership.seek(soon()), seconds)
 
 
 def held(store: ZooKeeperStore) -> bool:

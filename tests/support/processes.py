@@ -103,3 +103,9 @@ def wait_gone(processes: Sequence[psutil.Process], seconds: float = 30) -> None:
     """Wait until none of the processes is left."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)
     assert not alive, f"still there: {[process.cmdline() for process in alive]}"
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - no file of ours
+        return stat.read().rpartition(")")[2].split()[0] == "T"

@@ -8,13 +8,13 @@ import importlib.util
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.devstack.java import find_java
 from app.devstack.process import Server, free_port
 from tests.support.processes import ROOT
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,8 +123,5 @@ def cluster(directory: Path, workers: int = 2) -> Iterator[tuple[Master, list[Wo
         started = [Worker(directory / f"worker-{number}", master) for number in range(workers)]
         for worker in started:
             stack.enter_context(worker)
-        deadline = time.monotonic() + 120
-        while master.state().get("aliveworkers") != workers:
-            assert time.monotonic() < deadline, master.log.read_text()
-            time.sleep(0.1)
+        wait_for(lambda: master.state().get("aliveworkers") == workers, why=master.log.read_text)
         yield master, started

@@ -12,9 +12,10 @@ from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.services.ports import ChangeWrites, CommitResult, Committed, EntityWrite, Transaction, Write
 from app.store import FacetIndex, ZooKeeperStore
+from tests.support import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from kazoo.client import KazooClient
 
@@ -45,13 +46,8 @@ def soon(seconds: float = 30.0) -> float:
     return time.monotonic() + seconds
 
 
-async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for something to become true."""
-    deadline = soon(seconds)
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("did not happen in time")
-        await asyncio.sleep(0.005)
+until = waiting.until
+"""As tests of the stores know it."""
 
 
 def write(entity: Entity, config: dict[str, str], expected: int | None = None, **more: Any) -> EntityWrite:

@@ -1,0 +1,67 @@
+"""Waiting for what comes about by itself: by time, never by a count of polls."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S: Final = 120.0
+"""Long after the slowest machine has done it."""
+
+
+async def until(
+    what: Callable[[], Any],
+    seconds: float = PATIENCE_S,
+    *,
+    why: object = "",
+    refused: type[Exception] | tuple[type[Exception], ...] = (),
+    pause_s: float = 0.02,
+) -> Any:
+    """Ask again and again until the answer is true, and return it.
+
+    Args:
+        what: A function, plain or async. For a plain one that blocks, see :func:`until_thread`.
+        seconds: How long, at most.
+        why: What to say when it does not come about; if this is a function, what it returns then.
+        refused: Exceptions that mean "not yet"; the last one is raised when it does not come about.
+        pause_s: Between two questions.
+
+    Raises:
+        AssertionError: It did not come about.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            found = what()
+            if inspect.isawaitable(found):
+                found = await found
+            if found:
+                return found
+        except refused:
+            if time.monotonic() > deadline:
+                raise
+        assert time.monotonic() < deadline, _text(why, seconds)
+        await asyncio.sleep(pause_s)
+
+
+async def until_thread(what: Callable[[], Any], seconds: float = PATIENCE_S, *, why: object = "") -> Any:
+    """Like :func:`until`, for a question that blocks: asked in a thread, since the loop may have a proxy to run."""
+    return await until(lambda: asyncio.to_thread(what), seconds, why=why, pause_s=0.05)
+
+
+def wait_for(what: Callable[[], Any], seconds: float = PATIENCE_S, *, why: object = "", pause_s: float = 0.05) -> Any:
+    """Like :func:`until`, without a loop."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, _text(why, seconds)
+        time.sleep(pause_s)
+    return found
+
+
+def _text(why: object, seconds: float) -> str:
+    return f"not within {seconds:g} s: {why() if callable(why) else why}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,8 +16,8 @@ from tests.faults.history import Call, Kind, Mode, Part, Run
 from tests.faults.operations import Operations
 from tests.faults.txnlog import read_events
 from tests.support import servers
-from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE, REASON
+from tests.support.stage import Stage
+from tests.support.stepping import REASON
 from tests.support.stores import kafka_writes
 from tests.support.waiting import until_thread
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from app.devstack.zookeeper import ZooKeeper
     from tests.support.proxy import Proxy
     from tests.support.servers import Database
+    from tests.support.service import Service
 
 NODE = "/config/users/alice"
 COMMITS = "/confplane/commits"
@@ -53,6 +53,7 @@ class Scene:
 
     def __init__(self, directory: Path, zookeeper: ZooKeeper, database: Database, connect: str, zk: Any) -> None:
         self.directory = directory
+        self._stage = Stage(directory, connect, database)
         self.server = zookeeper
         self.zk = zk
         """A plain client, rooted where the services are."""
@@ -74,25 +75,16 @@ class Scene:
         settings: dict[str, str] | None = None,
     ) -> AsyncIterator[Service]:
         """Run one, as it is or as a mutant of it. Wait until it is ready before it is used."""
-        host = self.server.hosts if through is None else f"127.0.0.1:{through.port}"
-        service = Service(
-            self.directory,
-            connect=f"{host}{self._chroot}",
-            dsn=self._database.service_dsn,
+        async with self._stage.service(
+            constants=_QUICK if leads else _NEVER,
+            deadline_ms=deadline_ms,
             cluster={"session_timeout_ms": session_timeout_ms},
-            settings={
-                CONSTANTS_VARIABLE: json.dumps(_QUICK if leads else _NEVER),
-                "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
-                **({} if mutant is None else {mutants.VARIABLE: mutant}),
-                **(settings or {}),
-            },
+            settings={**({} if mutant is None else {mutants.VARIABLE: mutant}), **(settings or {})},
+            through=through,
             module="tests.faults.mutants",
-        )
-        try:
-            service.start(wait_ready=False)
+            ready=False,
+        ) as service:
             yield service
-        finally:
-            await asyncio.to_thread(service.__exit__)
 
     # -- calls
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -18,8 +17,8 @@ from tests.audit.rows import fetch, run
 from tests.integration.test_idempotency import WAYS, entry, new_key, opened, quota, same
 from tests.support.processes import stopped
 from tests.support.proxy import proxy
-from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE, REASON, STEP_VARIABLE
+from tests.support.stage import Stage
+from tests.support.stepping import REASON
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -28,56 +27,23 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from tests.support.proxy import Proxy
     from tests.support.servers import Database
+    from tests.support.service import Service
 
 NODE = "/config/users/alice"
 PATH = "/client-quotas/user=alice"
 STEP = {"reason": REASON}
 
 
-class Scene:
-    """Starts services on the test's chroot and database."""
-
-    def __init__(self, directory: Path, chroot: str, database: Database) -> None:
-        self._directory = directory
-        self._chroot = chroot
-        self.database = database
+class Scene(Stage):
+    """Its services come with clients."""
 
     @asynccontextmanager
-    async def service(
-        self,
-        *,
-        step: str | None = None,
-        constants: dict[str, float] | None = None,
-        deadline_ms: int = 60_000,
-        session_timeout_ms: int = 4_000,
-        cluster: dict[str, Any] | None = None,
-        through: Proxy | None = None,
-    ) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
-        """Run one, with a client."""
-        settings = {
-            CONSTANTS_VARIABLE: json.dumps(constants or {}),
-            "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms),
-        }
-        connect = self._chroot
-        if through is not None:
-            connect = f"127.0.0.1:{through.port}/{connect.partition('/')[2]}"
-        service = Service(
-            self._directory,
-            connect=connect,
-            dsn=self.database.service_dsn,
-            cluster={"session_timeout_ms": session_timeout_ms, **(cluster or {})},
-            settings=settings | ({} if step is None else {STEP_VARIABLE: step}),
-            module="tests.support.stepping",
-        )
-        try:
-            await asyncio.to_thread(service.start)
-            async with opened(service) as client:
-                client.timeout = httpx.Timeout(300)
-                yield service, client
-        finally:
-            await asyncio.to_thread(service.__exit__)
+    async def served(self, **options: Any) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
+        """Run a service, with a client."""
+        async with self.service(**options) as service, opened(service) as client:
+            client.timeout = httpx.Timeout(300)
+            yield service, client
 
     def run(self, sql: str) -> None:
         """Run a statement as the owner of the tables."""
@@ -108,7 +74,7 @@ async def test_killed_amid_a_write_it_is_applied_once_through_another_process(
     scene: Scene, raw_zk: KazooClient, at: str
 ) -> None:
     key = new_key()
-    async with scene.service(step=f"{at}:SIGKILL") as (one, first), scene.service() as (_, second):
+    async with scene.served(step=f"{at}:SIGKILL") as (one, first), scene.served() as (_, second):
         with pytest.raises(httpx.TransportError):
             await first.put(PATH, json=quota(1), headers=key, params=STEP)
         assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
@@ -137,7 +103,7 @@ async def test_a_batch_killed_in_the_middle_is_applied_once_by_the_next(
     value = {user: -1 if user == "u4" and not atomic else 7 for user in users}
     body = {"entries": [entry(user, value[user]) for user in users], "atomic": atomic}
     key = new_key()
-    async with scene.service(step=f"{at}:SIGKILL") as (one, first), scene.service() as (_, second):
+    async with scene.served(step=f"{at}:SIGKILL") as (one, first), scene.served() as (_, second):
         await second.put("/client-quotas/user=u3", json=quota(7))
         with pytest.raises(httpx.TransportError):
             await first.post("/client-quotas:alter", json=body, headers=key, params=STEP)
@@ -162,7 +128,7 @@ async def test_a_batch_killed_in_the_middle_is_applied_once_by_the_next(
 
 async def test_a_holder_paused_past_its_session_tells_what_the_next_did(scene: Scene, raw_zk: KazooClient) -> None:
     key = new_key()
-    async with scene.service(step="intent:SIGSTOP") as (one, first), scene.service() as (_, second):
+    async with scene.served(step="intent:SIGSTOP") as (one, first), scene.served() as (_, second):
         writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
         await until(lambda: stopped(one.pid))
         try:
@@ -181,8 +147,8 @@ async def test_while_the_first_is_alive_and_in_time_it_is_waited_for_and_then_40
 ) -> None:
     key = new_key()
     async with (
-        scene.service(step="intent:SIGSTOP", session_timeout_ms=40_000) as (one, first),
-        scene.service(deadline_ms=1_000) as (_, second),
+        scene.served(step="intent:SIGSTOP", cluster={"session_timeout_ms": 40_000}) as (one, first),
+        scene.served(deadline_ms=1_000) as (_, second),
     ):
         writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
         await until(lambda: stopped(one.pid))
@@ -207,8 +173,8 @@ async def test_once_the_first_ones_deadline_has_passed_the_next_goes_on(
 ) -> None:
     key = new_key()
     async with (
-        scene.service(step=f"{at}:SIGSTOP", session_timeout_ms=40_000) as (one, first),
-        scene.service() as (_, second),
+        scene.served(step=f"{at}:SIGSTOP", cluster={"session_timeout_ms": 40_000}) as (one, first),
+        scene.served() as (_, second),
     ):
         writing = asyncio.create_task(first.put(PATH, json=quota(1), headers=key, params=STEP))
         await until(lambda: stopped(one.pid))
@@ -232,8 +198,8 @@ async def test_an_unknown_outcome_is_not_the_answer_of_the_next(
     key = new_key()
     async with (
         proxy(chroot.partition("/")[0]) as line,
-        scene.service(through=line, deadline_ms=3_000) as (_, client),
-        scene.service() as (_, other),
+        scene.served(through=line, deadline_ms=3_000) as (_, client),
+        scene.served() as (_, other),
     ):
         # The node is there, and what a transaction on it needs is known.
         await poll_for(lambda: client.put(PATH, json=quota(1)), {200})
@@ -272,7 +238,7 @@ async def test_an_answer_that_could_not_be_stored_is_made_again_from_what_was_ap
 ) -> None:
     (tmp_path / "secret").write_text("the-secret")
     encoder = {"password_encoder": {"secret_file": str(tmp_path / "secret"), "iterations": 1024}}
-    async with scene.service(cluster=encoder) as (_, client):
+    async with scene.served(cluster=encoder) as (_, client):
         columns = "status, headers, answer"
         scene.run(
             f"REVOKE UPDATE ON request_keys FROM {SERVICE}; GRANT UPDATE (until, holder, writer) ON request_keys TO {SERVICE}",
@@ -306,7 +272,7 @@ async def test_an_answer_that_could_not_be_stored_is_made_again_from_what_was_ap
 
 async def test_not_applied_is_told_once_postgres_said_that_the_key_is_new(scene: Scene, raw_zk: KazooClient) -> None:
     key = new_key()
-    async with scene.service() as (_, client):
+    async with scene.served() as (_, client):
         scene.run(f"REVOKE INSERT ON intents FROM {SERVICE}")
         refused = await client.put(PATH, json=quota(1), headers=key)
         assert (refused.status_code, refused.json()["outcome"]) == (503, "not_applied")
@@ -323,12 +289,12 @@ async def test_not_applied_is_told_once_postgres_said_that_the_key_is_new(scene:
 
 async def test_keys_are_forgotten_after_a_while_and_across_a_restart_they_are_not(scene: Scene) -> None:
     key = new_key()
-    async with scene.service() as (_, client):
+    async with scene.served() as (_, client):
         first = await client.put(PATH, json=quota(1), headers=key)
-    async with scene.service() as (_, client):
+    async with scene.served() as (_, client):
         same(first, await client.put(PATH, json=quota(1), headers=key))
     purging = {"app.services.idempotency.KEEP_S": 0.5, "app.services.idempotency.PURGE_S": 0.5}
-    async with scene.service(constants=purging) as (_, client):
+    async with scene.served(constants=purging) as (_, client):
         for table in ("request_keys", "request_changes"):
             await until(lambda: not fetch(scene.database.owner_dsn, f"SELECT FROM {table}"))  # noqa: B023
         anew = await client.put(PATH, json=quota(2), headers=key)

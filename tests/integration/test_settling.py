@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import signal
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +18,8 @@ from app.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.processes import stopped
 from tests.support.proxy import Proxy, proxy
-from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE, REASON, STEP_VARIABLE
+from tests.support.stage import Stage
+from tests.support.stepping import REASON
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -53,45 +52,9 @@ async def line(chroot: str) -> AsyncIterator[Proxy]:
         yield running
 
 
-class Scene:
-    """Starts services on the test's chroot and database."""
-
-    def __init__(self, directory: Path, chroot: str, database: Database) -> None:
-        self._directory = directory
-        self._chroot = chroot
-        self._database = database
-
-    @asynccontextmanager
-    async def service(
-        self,
-        *,
-        step: str | None = None,
-        constants: dict[str, float] = QUICK,
-        deadline_ms: int = 60_000,
-        through: Proxy | None = None,
-    ) -> AsyncIterator[Service]:
-        connect = self._chroot
-        if through is not None:
-            connect = f"127.0.0.1:{through.port}/{connect.partition('/')[2]}"
-        settings = {CONSTANTS_VARIABLE: json.dumps(constants), "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(deadline_ms)}
-        service = Service(
-            self._directory,
-            connect=connect,
-            dsn=self._database.service_dsn,
-            settings=settings | ({} if step is None else {STEP_VARIABLE: step}),
-            module="tests.support.stepping",
-        )
-        try:
-            # In a thread: the loop has the proxy to run.
-            await asyncio.to_thread(service.start)
-            yield service
-        finally:
-            await asyncio.to_thread(service.__exit__)
-
-
 @pytest.fixture
-def scene(tmp_path: Path, chroot: str, migrated: Database) -> Scene:
-    return Scene(tmp_path, chroot, migrated)
+def scene(tmp_path: Path, chroot: str, migrated: Database) -> Stage:
+    return Stage(tmp_path, chroot, migrated, QUICK)
 
 
 async def concluded(client: ConfplaneClient) -> list[dict[str, Any]]:
@@ -121,7 +84,7 @@ def agrees(trail: list[dict[str, Any]], zk: KazooClient) -> None:
 
 @pytest.mark.parametrize(("at", "outcome"), [("intent", "rejected"), ("transaction", "committed")])
 async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_it(
-    scene: Scene, raw_zk: KazooClient, at: str, outcome: str
+    scene: Stage, raw_zk: KazooClient, at: str, outcome: str
 ) -> None:
     async with (
         scene.service(step=f"{at}:SIGKILL", constants=SWEEPING) as one,
@@ -157,7 +120,7 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
 
 @pytest.mark.parametrize("constants", [QUICK, SWEEPING], ids=["tombstone-stands", "tombstone-swept"])
 async def test_a_writer_paused_past_its_session_does_not_commit(
-    scene: Scene, raw_zk: KazooClient, constants: dict[str, float]
+    scene: Stage, raw_zk: KazooClient, constants: dict[str, float]
 ) -> None:
     async with (
         scene.service(step="intent:SIGSTOP", constants=constants) as one,
@@ -195,7 +158,7 @@ async def test_a_writer_paused_past_its_session_does_not_commit(
 
 
 async def test_a_writer_paused_after_its_transaction_tells_of_the_commit_that_was_settled(
-    scene: Scene, raw_zk: KazooClient
+    scene: Stage, raw_zk: KazooClient
 ) -> None:
     async with (
         scene.service(step="transaction:SIGSTOP") as one,
@@ -216,7 +179,7 @@ async def test_a_writer_paused_after_its_transaction_tells_of_the_commit_that_wa
 
 
 async def test_a_lost_reply_to_an_applied_write_is_answered_with_its_revision(
-    scene: Scene, line: Proxy, raw_zk: KazooClient
+    scene: Stage, line: Proxy, raw_zk: KazooClient
 ) -> None:
     async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
@@ -238,7 +201,7 @@ async def test_a_lost_reply_to_an_applied_write_is_answered_with_its_revision(
 
 
 async def test_a_lost_reply_to_a_batch_is_answered_with_its_revision(
-    scene: Scene, line: Proxy, raw_zk: KazooClient
+    scene: Stage, line: Proxy, raw_zk: KazooClient
 ) -> None:
     bob = Entity.of(user="bob", client_id="billing")
     async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
@@ -259,7 +222,7 @@ async def test_a_lost_reply_to_a_batch_is_answered_with_its_revision(
 
 
 async def test_a_lost_reply_to_a_write_that_never_arrived_is_not_applied(
-    scene: Scene, line: Proxy, raw_zk: KazooClient
+    scene: Stage, line: Proxy, raw_zk: KazooClient
 ) -> None:
     async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
@@ -280,7 +243,7 @@ async def test_a_lost_reply_to_a_write_that_never_arrived_is_not_applied(
 
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
-    scene: Scene, line: Proxy, raw_zk: KazooClient, *, arrived: bool
+    scene: Stage, line: Proxy, raw_zk: KazooClient, *, arrived: bool
 ) -> None:
     async with scene.service(through=line, deadline_ms=3_000) as service, service.client(timeout_s=300) as client:
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
@@ -302,7 +265,7 @@ async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
 
 
 async def test_many_writes_under_way_when_the_line_breaks_are_all_answered_as_they_ended(
-    scene: Scene, line: Proxy, raw_zk: KazooClient
+    scene: Stage, line: Proxy, raw_zk: KazooClient
 ) -> None:
     async with scene.service(through=line) as service, service.client(timeout_s=300) as client:
         answered: dict[str, int] = {}

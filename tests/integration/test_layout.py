@@ -20,7 +20,7 @@ from tests.support.commands import Commands, Said
 from tests.support.processes import program
 from tests.support.service import Service
 from tests.support.stalls import Stall, stalled
-from tests.support.stores import kafka_writes, soon
+from tests.support.stores import kafka_writes
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ async def test_the_first_write_settles_the_layout_and_others_follow_it(
     await two.put("client-configs", entity(1), configs(1))
     assert stage.node("/config/users/u001") == configs(1)
     assert stage.zk.exists(APART) is None
-    deadline = soon(60)
-    # An answer of /readyz is kept for a moment.
-    while not any("stored in the layout shared, which counts" in text for text in await warnings_of(two)):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+
+    async def warned() -> bool:
+        return any("stored in the layout shared, which counts" in text for text in await warnings_of(two))
+
+    await until(warned)  # an answer of /readyz is kept for a moment
     assert not await warnings_of(one)
 
 

@@ -172,8 +172,8 @@ class Marker:
     time_ms: int | None = None
     versions: dict[str, int] = field(default_factory=dict)
     """Full znode path -> the version that the change gave it."""
-    removed: tuple[str, ...] = ()
-    """Full paths of znodes that the change removed."""
+    removed: dict[str, int] = field(default_factory=dict)
+    """Full path of an entity's znode that the change removed -> the version it had."""
     principal: str = ""
     writer: str = ""
     request_id: str = ""

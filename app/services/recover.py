@@ -68,7 +68,7 @@ class LostChanges:
         self._known.difference_update(lost)
         by_path: dict[str, list[Marker]] = {}
         for marker in await self._store.recording.commits(lost) if lost else ():
-            for path in marker.versions:
+            for path in (*marker.versions, *marker.removed):
                 by_path.setdefault(path, []).append(marker)
         return by_path
 
@@ -99,6 +99,8 @@ def as_writes(
         following = steps[index + 1] if index + 1 < len(steps) else None
         if known:
             afters.append(write.after)
+        elif write.version is None:
+            afters.append({})
         elif following is None:
             joins = (end.present, end.czxid, end.version) == (True, write.czxid or write.revision, write.version)
             afters.append(end.content if joins else between)
@@ -119,10 +121,9 @@ def as_writes(
 
 
 def _bare(path: str, marker: Marker) -> OwnWrite:
-    version = marker.versions[path]
-    time_ms = marker.time_ms or 0
-    read = version - 1 if version else None
-    return OwnWrite(marker.revision or 0, time_ms, marker.change_id.int >> 80, read, None, version)
+    version = marker.versions.get(path)
+    read = marker.removed[path] if version is None else version - 1 if version else None
+    return OwnWrite(marker.revision or 0, marker.time_ms or 0, marker.change_id.int >> 80, read, None, version)
 
 
 def _with_creations(steps: Sequence[tuple[OwnWrite, bool]], start: Point, end: Point) -> list[tuple[OwnWrite, bool]]:
@@ -162,7 +163,7 @@ def parents(lost: Mapping[str, Sequence[Marker]], path: str, znodes: Container[i
         for pair, markers in lost.items()
         if pair.startswith(f"{path}/")
         for marker in markers
-        if marker.versions[pair] == 0 and marker.revision in znodes
+        if marker.versions.get(pair) == 0 and marker.revision in znodes
     }
     return list(found.values())
 
@@ -187,7 +188,7 @@ def row_of(path: str, marker: Marker, write: OwnWrite) -> dict[str, Any]:
         "principal": marker.principal,
         "writer": marker.writer,
         "request_id": marker.request_id,
-        "position": sorted(marker.versions).index(path),
+        "position": sorted((*marker.versions, *marker.removed)).index(path),
     }
 
 

@@ -73,7 +73,11 @@ def encode_committed(writer: str, change: ChangeWrites) -> bytes:
             if not isinstance(write, Removal)
         ],
     }
-    removed = [write.path for write in change.writes if isinstance(write, Removal) and write.entity is not None]
+    removed = [
+        {"path": write.path, "version": write.expected}
+        for write in change.writes
+        if isinstance(write, Removal) and write.entity is not None
+    ]
     if removed:
         content["removed"] = removed
     return orjson.dumps(content)
@@ -103,7 +107,7 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
                     revision=czxid,
                     time_ms=ctime_ms,
                     versions=versions,
-                    removed=tuple(str(path) for path in content.get("removed", ())),
+                    removed={str(each["path"]): int(each["version"]) for each in content.get("removed", ())},
                     principal=str(content.get("principal", "")),
                     writer=str(content.get("writer", "")),
                     request_id=str(content.get("requestId", "")),

@@ -726,6 +726,39 @@ async def test_a_change_that_postgres_lost_is_recovered_by_its_marker(stage: Sta
     assert await one.trail() == trail
 
 
+async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(stage: Stage) -> None:
+    one = await stage.replica()
+    pair = Entity.of(user="olga", client_id="x")
+    await one.alter(pair, producer_byte_rate=1)
+    await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, remove=True),))
+    await one.record()
+    backup = Backup(stage.database.owner_dsn)
+    service = CompactService(ChangeRunner(one.audit), one.store)
+    caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+    run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
+    [removed] = [result async for result in run]
+    assert removed is not None
+    assert removed.entity_ids == (pair.id, "user=olga")
+    await one.record()
+    backup.restore()
+    one.recorder._server = "the one before"
+    await one.record()
+    trail = await one.trail()
+    assert [record.kind for record in trail] == ["change", "change", "recovered"]
+    [recovered] = trail[2:]
+    assert str(recovered.intent.change_id) == removed.change_id
+    assert {(each.entity_id, each.version_read) for each in recovered.intent.entities} == {
+        (pair.id, 1),
+        ("user=olga", 0),
+    }
+    assert recovered.outcome is not None
+    assert recovered.outcome.versions == {}
+    # What is made anew is ours, and the removal is nobody else's.
+    await one.alter(pair, producer_byte_rate=2)
+    await one.record()
+    assert await one.external() == []
+
+
 async def test_a_user_that_came_with_a_pair_whose_creation_postgres_lost_is_ours(stage: Stage) -> None:
     one = await stage.replica()
     await one.record()

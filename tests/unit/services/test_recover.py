@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.services.chain import OwnWrite, Point, runs_of_others
 from app.services.ports import Marker
-from app.services.recover import as_writes
+from app.services.recover import as_writes, row_of
 
 PATH = "/config/users/alice"
 
@@ -58,6 +58,18 @@ def test_one_that_made_the_znode_and_one_on_a_znode_that_others_made_anew() -> N
     assert (write.version_read, write.czxid, write.after) == (0, 15, {"a": "2"})
     [run] = runs_of_others(point(3, 10, a="1"), [write], anew, 1)
     assert (run.before.version, run.after.czxid, run.after.version) == (3, 15, 0)
+
+
+def test_a_lost_removal_ends_the_znode() -> None:
+    start, gone = point(3, 10), Point(present=False, czxid=5, mzxid=25)
+    removal = Marker(
+        UUID(int=20), committed=True, attempt=1, revision=20, time_ms=20, removed={PATH: 3}, principal="User:admin"
+    )
+    [write] = as_writes(PATH, [removal], start, [], gone)
+    assert (write.version_read, write.czxid, write.version, write.before, write.after) == (3, 5, None, {}, {})
+    assert runs_of_others(start, [write], gone, 1) == []
+    row = row_of(PATH, removal, write)
+    assert (row["versions"], row["position"], row["version_read"], row["keys"]) == ({}, 0, 3, [])
 
 
 def test_what_the_states_tell_already_is_no_loss() -> None:

@@ -190,8 +190,8 @@ def _times(check: _Check) -> None:
     flush = check.after.integer(_FLUSH)
     if _FLUSH in check.changed and flush is not None and flush < 0:
         check.warnings.append(
-            f"{_FLUSH}: brokers take a value below 0, and then neither describe nor alter a topic without a flush.ms "
-            "of its own; remove it to leave flushing to the operating system"
+            f"{_FLUSH}: brokers take a value below 0 and fail to apply it; they then neither describe nor alter a "
+            "topic without a flush.ms of its own. Remove it to leave flushing to the operating system"
         )
 
 

@@ -34,6 +34,7 @@ EXPLAINED_ERRORS = (
     # What it says of requests that it takes although it can't use them, and of znodes that none of its own wrote.
     "error processing change notification",
     " configs could not be applied: ",
+    "Per-broker configs of 0 could not be applied: ",
     "Dynamic broker config contains invalid values in: ",
     "Dynamic default cluster config contains invalid values in: ",
     "Non-dynamic configs configured in ZooKeeper will be ignored: ",

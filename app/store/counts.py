@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from app.services.figures import SECONDS, Figure, Histogram
 from app.services.ports import Conflict, MirrorState, SessionEnded, SessionState
-from app.store import transactions
-from app.store.listings import ALL_PAIRS
+from app.store.mirror.listings import ALL_PAIRS
+from app.store.write import transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.store.follower import Follower
-    from app.store.session import Keeper
+    from app.store.mirror.follower import Follower
+    from app.store.session.keeper import Keeper
 
 _UNKNOWN: Final = "unknown"
 _RESULTS: Final[dict[type, str]] = {

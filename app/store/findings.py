@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from app.domain.texts import shown
 from app.services.notices import Notice
 from app.store import znodes
-from app.store.listings import ALL_PAIRS
+from app.store.mirror.listings import ALL_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from app.store.follower import Follower
-    from app.store.mirror import Mirror
+    from app.store.mirror.follower import Follower
+    from app.store.mirror.nodes import Mirror
 
 _LONG: Final = 0.7
 """The part of what brokers can list from which an operator is warned."""

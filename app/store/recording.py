@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 
 from app.store import znodes
-from app.store.session import answered, unavailable
+from app.store.session.keeper import answered, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.facets import Tree
     from app.services.ports import Marker
-    from app.store.follower import Follower
-    from app.store.markers import Markers
-    from app.store.mirror import Mirror
-    from app.store.overlooked import Overlooked
-    from app.store.purge import Purger
-    from app.store.session import Keeper
+    from app.store.mirror.follower import Follower
+    from app.store.mirror.nodes import Mirror
+    from app.store.session.keeper import Keeper
+    from app.store.write.markers import Markers
+    from app.store.write.overlooked import Overlooked
+    from app.store.write.purge import Purger
 
 
 _CALL_S: Final = 10.0

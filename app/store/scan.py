@@ -16,10 +16,10 @@ from app.domain.changes import Node
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.store import znodes
-from app.store.access import Access
-from app.store.bridge import Mailbox
-from app.store.loader import FORBIDDEN, Walk
-from app.store.session import Session, answered, place_of, unavailable
+from app.store.mirror.loader import FORBIDDEN, Walk
+from app.store.session.access import Access
+from app.store.session.bridge import Mailbox
+from app.store.session.keeper import Session, answered, place_of, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

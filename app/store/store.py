@@ -24,27 +24,28 @@ from app.services.ports import (
     StoreStatus,
     Unknown,
 )
-from app.store import compaction, counts, findings, transactions, znodes
-from app.store.access import Access
-from app.store.admission import Admission, mended
-from app.store.bridge import Mailbox
-from app.store.follower import Follower
-from app.store.guard import Guard
-from app.store.layout import LayoutNode
-from app.store.leader import Leadership
-from app.store.markers import Markers
-from app.store.overlooked import Overlooked
-from app.store.purge import Purger
+from app.store import counts, findings, znodes
+from app.store.mirror.follower import Follower
 from app.store.recording import Recording
-from app.store.session import Keeper, Session, answered, place_of, unavailable
+from app.store.session.access import Access
+from app.store.session.bridge import Mailbox
+from app.store.session.keeper import Keeper, Session, answered, place_of, unavailable
+from app.store.session.leader import Leadership
+from app.store.write import compaction, transactions
+from app.store.write.admission import Admission, mended
+from app.store.write.guard import Guard
+from app.store.write.layout import LayoutNode
+from app.store.write.markers import Markers
+from app.store.write.overlooked import Overlooked
+from app.store.write.purge import Purger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from app.services.ports import CommitResult, LayoutCheck, Marker, Place, Removal, Transaction, Write
-    from app.store.bridge import Delivery
-    from app.store.mirror import FacetIndex, Mirror
+    from app.store.mirror.nodes import FacetIndex, Mirror
+    from app.store.session.bridge import Delivery
 
 _FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
 _REPLACED: Final = "the session that the attempt was begun under was replaced"

@@ -25,7 +25,8 @@ from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.domain.quotas import ClientQuotas
 from app.services.ports import ChangeWrites, Committed, EntityWrite, Transaction
-from app.store import FacetIndex, ZooKeeperStore, markers, znodes
+from app.store import FacetIndex, ZooKeeperStore, znodes
+from app.store.write import markers
 
 PRINCIPAL = "User:admin"
 

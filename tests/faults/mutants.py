@@ -23,7 +23,8 @@ from app.audit import PostgresAuditLog
 from app.cli.commands import main
 from app.services import settle
 from app.services.ports import Marker, Outcome
-from app.store import ZooKeeperStore, markers, transactions, znodes
+from app.store import ZooKeeperStore, znodes
+from app.store.write import markers, transactions
 from tests.support import stepping
 from tests.support.stepping import REASON
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.services.ports import Claim, CommitResult, Intent, Transaction
-    from app.store.session import Session
+    from app.store.session.keeper import Session
 
 VARIABLE: Final = "CONFPLANE_TEST_MUTANT"
 STALL_VARIABLE: Final = "CONFPLANE_TEST_STALL"

@@ -48,10 +48,10 @@ CONSTANTS: Final[dict[str, float]] = {
     "app.services.reconcile.INTERVAL_S": 0.5,
     "app.services.record.INTERVAL_S": 0.5,
     "app.services.record.OVERLOOKED_INTERVAL_S": 4.0,
-    "app.store.overlooked.OVERLOOKED_AGE_S": 4.0,
+    "app.store.write.overlooked.OVERLOOKED_AGE_S": 4.0,
     # Notifications go while replicas are away, who then find a gap.
-    "app.store.purge.EXPIRATION_MS": 20_000,
-    "app.store.purge.PERIOD_SECONDS": 5.0,
+    "app.store.write.purge.EXPIRATION_MS": 20_000,
+    "app.store.write.purge.PERIOD_SECONDS": 5.0,
 }
 
 

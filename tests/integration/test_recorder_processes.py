@@ -29,7 +29,7 @@ QUICK = {
     "app.services.reconcile.INTERVAL_S": 0.2,
     "app.services.record.INTERVAL_S": 0.2,
     "app.services.record.OVERLOOKED_INTERVAL_S": 0.5,
-    "app.store.overlooked.OVERLOOKED_AGE_S": 0.5,
+    "app.store.write.overlooked.OVERLOOKED_AGE_S": 0.5,
 }
 LEADER = "/confplane/leader"
 

@@ -42,7 +42,7 @@ QUICK = {
     "app.services.reconcile.INTERVAL_S": 0.2,
     "app.services.record.INTERVAL_S": 0.2,
     "app.services.record.OVERLOOKED_INTERVAL_S": 0.5,
-    "app.store.overlooked.OVERLOOKED_AGE_S": 0.5,
+    "app.store.write.overlooked.OVERLOOKED_AGE_S": 0.5,
 }
 ENTITIES = ("users/a", "users/b", "users/b/clients/x", "users/b/clients/y", "clients/c", "users/<default>", "users/d")
 PATIENCE_S = 120.0

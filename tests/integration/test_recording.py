@@ -23,7 +23,7 @@ from app.services.changes.runner import ChangeRunner
 from app.services.clusters import Caller
 from app.services.compact import CompactService
 from app.services.ports import AuditQuery
-from app.store import overlooked
+from app.store.write import overlooked
 from tests.audit.rows import count
 from tests.support import servers
 from tests.support.recording import Backup, Leads, Replica, assert_chains, everything, shown, states

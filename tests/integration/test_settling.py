@@ -40,7 +40,7 @@ SWEEPING = {
     **QUICK,
     "app.services.reconcile.SWEEP_AGE_S": 1.0,
     "app.services.reconcile._SLACK_S": 1.0,
-    "app.store.markers.RELEASE_SECONDS": 1.0,
+    "app.store.write.markers.RELEASE_SECONDS": 1.0,
     "app.services.dropping.PERIOD_S": 1.0,
 }
 

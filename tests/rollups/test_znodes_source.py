@@ -17,8 +17,9 @@ from app.rollups import schemas
 from app.rollups.origin import Origin
 from app.rollups.sources import znodes as source
 from app.settings import ClusterSettings, UnusableSettingsError
-from app.store import loader, scan
-from app.store.session import unavailable
+from app.store import scan
+from app.store.mirror import loader
+from app.store.session.keeper import unavailable
 from tests.support.planted import Planted
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.store.clock import Clock
+from app.store.session.clock import Clock
 from tests.support.stores import ALICE, committed, write
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.services.journal import Page, TooOld
-from app.store.journal import Journal
+from app.store.mirror.journal import Journal
 from tests.support.stores import ALICE, BILLING, committed, held_back, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.domain.errors import UnavailableError
-from app.store.leader import UNREADABLE
+from app.store.session.leader import UNREADABLE
 from tests.support.proxy import proxy
 from tests.support.stores import soon, until
 

@@ -14,9 +14,9 @@ from app.devstack.java import find_java
 from app.domain.entities import DEFAULT_NODE, Entity
 from app.domain.errors import KafkaCode, ListFullError
 from app.domain.facets import Tree
-from app.store import loader
-from app.store.listings import ALL_PAIRS
-from app.store.mirror import Mirror
+from app.store.mirror import loader
+from app.store.mirror.listings import ALL_PAIRS
+from app.store.mirror.nodes import Mirror
 from tests.support.stores import committed, facets, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.store import znodes
-from app.store.loader import take_node
-from app.store.mirror import Mirror, TreeMirror
+from app.store.mirror.loader import take_node
+from app.store.mirror.nodes import Mirror, TreeMirror
 from tests.support.stores import facets
 
 IDS = [

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.facets import Tree
 from app.store import znodes
-from app.store.session import Session
+from app.store.session.keeper import Session
 from tests.support.stores import Late, soon, until
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.store import ZooKeeperStore
-    from app.store.bridge import Reply
+    from app.store.session.bridge import Reply
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -13,7 +13,7 @@ from kazoo.security import make_acl
 from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.services.ports import SessionState
-from app.store import oddities
+from app.store.mirror import oddities
 from tests.support.stores import ALICE, Late, committed, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.store import ZooKeeperStore
-    from app.store.session import Session
+    from app.store.session.keeper import Session
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.store import ZooKeeperStore
-    from app.store.session import Session
+    from app.store.session.keeper import Session
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

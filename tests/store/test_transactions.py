@@ -15,8 +15,9 @@ from app.domain.entities import Entity
 from app.domain.errors import BodyTooLargeError, StaleControllerError, ThrottledError, UnavailableError
 from app.domain.facets import Tree
 from app.services.ports import Committed, Conflict, SessionEnded, Unknown
-from app.store import Access, transactions
-from app.store.transactions import Limits
+from app.store import Access
+from app.store.write import transactions
+from app.store.write.transactions import Limits
 from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from app.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKey
 from app.cli.commands import main
 from app.security.tokens import AdminToken
 from app.store import ZooKeeperStore
-from app.store.markers import Markers
+from app.store.write.markers import Markers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.store.session import Session
+    from app.store.session.keeper import Session
 
 QUOTA_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
 CONFIG_KEYS = {"acks", "session.timeout.ms"}

@@ -16,7 +16,7 @@ from app.services import settle as settling
 from app.services.ports import EntityWrite, Marker, Outcome
 from app.services.reconcile import SWEEP_AGE_S
 from app.services.settle import committed, settle, settle_own
-from app.store.markers import RELEASE_SECONDS
+from app.store.write.markers import RELEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

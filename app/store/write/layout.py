@@ -25,8 +25,8 @@ from app.store import znodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from app.store.bridge import Reply
-    from app.store.session import Session
+    from app.store.session.bridge import Reply
+    from app.store.session.keeper import Session
 
 
 class Copy(Protocol):

@@ -12,8 +12,8 @@ from app.store import znodes
 
 if TYPE_CHECKING:
     from app.domain.facets import Tree
-    from app.store.mirror import Mirror
-    from app.store.session import Session
+    from app.store.mirror.nodes import Mirror
+    from app.store.session.keeper import Session
 
 _TYPES: Final = (EntityType.USER.value, EntityType.CLIENT_ID.value, EntityType.IP.value)
 _CLIENTS: Final = EntityType.CLIENT_ID.plural

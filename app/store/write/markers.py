@@ -28,14 +28,15 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, Runt
 from app.domain.errors import CorruptZnodeError
 from app.services.figures import Figure
 from app.services.ports import Marker, Removal
-from app.store import loader, znodes
-from app.store.session import answered, unavailable
+from app.store import znodes
+from app.store.mirror import loader
+from app.store.session.keeper import answered, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from app.services.ports import ChangeWrites
-    from app.store.session import Keeper, Session
+    from app.store.session.keeper import Keeper, Session
 
 logger = logging.getLogger(__name__)
 

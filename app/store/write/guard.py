@@ -25,8 +25,8 @@ from app.store import znodes
 
 if TYPE_CHECKING:
     from app.services.ports import Freeze
-    from app.store.layout import LayoutNode
-    from app.store.session import Session
+    from app.store.session.keeper import Session
+    from app.store.write.layout import LayoutNode
 
 logger = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0

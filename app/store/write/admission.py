@@ -20,18 +20,20 @@ from app.domain.errors import (
 from app.domain.facets import Tree
 from app.domain.texts import clipped
 from app.services.ports import EntityWrite
-from app.store import findings, metadata, transactions, znodes
-from app.store.purge import PERIOD_SECONDS
-from app.store.session import answered, unavailable
+from app.store import findings, znodes
+from app.store.mirror import metadata
+from app.store.session.keeper import answered, unavailable
+from app.store.write import transactions
+from app.store.write.purge import PERIOD_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from app.domain.entities import Entity
     from app.services.ports import Transaction, Write
-    from app.store.follower import Follower
-    from app.store.guard import Guard
-    from app.store.session import Keeper, Session
+    from app.store.mirror.follower import Follower
+    from app.store.session.keeper import Keeper, Session
+    from app.store.write.guard import Guard
 
 
 class Admission:

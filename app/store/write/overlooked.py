@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
 from app.domain.entities import DEFAULT_NODE, EntityType
-from app.store import loader, znodes
-from app.store.session import answered, unavailable
+from app.store import znodes
+from app.store.mirror import loader
+from app.store.session.keeper import answered, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from app.domain.facets import Tree
-    from app.store.follower import Follower
-    from app.store.guard import Guard
-    from app.store.mirror import Mirror
-    from app.store.session import Keeper, Session
+    from app.store.mirror.follower import Follower
+    from app.store.mirror.nodes import Mirror
+    from app.store.session.keeper import Keeper, Session
+    from app.store.write.guard import Guard
 
 OVERLOOKED_AGE_S = 60.0
 """How long a write may be without its notification: whoever made it may be about to write that."""

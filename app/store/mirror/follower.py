@@ -37,18 +37,19 @@ from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.background import Background
 from app.services.ports import MirrorState
-from app.store import loader, znodes
-from app.store.journal import Journal
-from app.store.metadata import TopicMetadata
-from app.store.mirror import Mirror
-from app.store.oddities import Oddities
+from app.store import znodes
+from app.store.mirror import loader
+from app.store.mirror.journal import Journal
+from app.store.mirror.metadata import TopicMetadata
+from app.store.mirror.nodes import Mirror
+from app.store.mirror.oddities import Oddities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from app.domain.changes import Node
-    from app.store.mirror import FacetIndex
-    from app.store.session import Session
+    from app.store.mirror.nodes import FacetIndex
+    from app.store.session.keeper import Session
 
 logger = logging.getLogger(__name__)
 

@@ -36,13 +36,13 @@ from app.services.background import Background
 from app.services.notices import Notice
 from app.services.ports import SessionState
 from app.store import znodes
-from app.store.bridge import LoopHandler, Mailbox, Reply
-from app.store.clock import Clock
+from app.store.session.bridge import LoopHandler, Mailbox, Reply
+from app.store.session.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-    from app.store.access import Access
+    from app.store.session.access import Access
 
     Watcher = Callable[[Any], None]
 
@@ -61,7 +61,7 @@ _FAILURE_TOLD_SECONDS: Final = 900.0
 """How long a failure of kazoo's thread is a warning."""
 LONGEST_TIMEOUT_MS: Final = 45_000
 """The longest session timeout that settling bears: a settler acts on what it read up to 15 s before, and markers go a
-minute after their outcome (app/store/markers.py)."""
+minute after their outcome (app/store/write/markers.py)."""
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -96,9 +96,9 @@ async def answered(name: str, deadline: float) -> AsyncIterator[None]:
 class Session:
     """One client of one ZooKeeper session. All methods are the event loop's.
 
-    Paths are below the chroot. Calls return a :class:`~app.store.bridge.Reply`; awaiting it raises kazoo's exceptions.
-    The calls themselves raise UnavailableError while the connection is down, and ValueError for a path that no znode
-    can have.
+    Paths are below the chroot. Calls return a :class:`~app.store.session.bridge.Reply`; awaiting it raises kazoo's
+    exceptions. The calls themselves raise UnavailableError while the connection is down, and ValueError for a path that
+    no znode can have.
 
     Attributes:
         writer: The name of this session's ephemeral node, new for every session.

@@ -19,10 +19,10 @@ import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from app.store import znodes
-from app.store.session import answered
+from app.store.session.keeper import answered
 
 if TYPE_CHECKING:
-    from app.store.session import Keeper, Session
+    from app.store.session.keeper import Keeper, Session
 
 UNREADABLE: Final = "an unreadable node"
 

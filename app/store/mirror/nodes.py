@@ -16,14 +16,14 @@ from sortedcontainers import SortedList
 
 from app.domain.changes import Node
 from app.domain.entities import Entity, EntityType, sanitize
-from app.store.listings import Listings
+from app.store.mirror.listings import Listings
 from app.store.znodes import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from app.domain.facets import Tree
-    from app.store.journal import Journal
+    from app.store.mirror.journal import Journal
     from app.store.znodes import Content
 
     Note = Callable[..., None]

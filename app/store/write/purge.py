@@ -24,14 +24,15 @@ from kazoo.exceptions import ZookeeperError
 
 from app.domain.errors import UnavailableError
 from app.services.background import Background
-from app.store import loader, znodes
+from app.store import znodes
+from app.store.mirror import loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.store.follower import Follower
-    from app.store.guard import Guard
-    from app.store.session import Keeper, Session
+    from app.store.mirror.follower import Follower
+    from app.store.session.keeper import Keeper, Session
+    from app.store.write.guard import Guard
 
 logger = logging.getLogger(__name__)
 

@@ -33,14 +33,15 @@ from app.services.ports import (
     SessionEnded,
     StateWrite,
 )
-from app.store import markers, znodes
+from app.store import znodes
+from app.store.write import markers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from app.domain.entities import Entity
     from app.services.ports import Transaction, Write
-    from app.store.access import Access
+    from app.store.session.access import Access
 
 Operation = tuple[Any, ...]
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from app.domain.facets import Tree
-    from app.store.bridge import Reply
-    from app.store.mirror import Mirror
-    from app.store.session import Session
+    from app.store.mirror.nodes import Mirror
+    from app.store.session.bridge import Reply
+    from app.store.session.keeper import Session
 
     Taken = Callable[[Any], None]
 

@@ -18,7 +18,7 @@ from app.store import znodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from app.store.session import Session
+    from app.store.session.keeper import Session
 
 
 class TopicMetadata:

@@ -1,0 +1,1 @@
+"""The copy of the configs in memory: loaded, followed, and what changed in it."""

@@ -18,8 +18,6 @@ import httpx
 import psutil
 import pytest
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from tests.support import servers
 from tests.support.metrics import scrape
 from tests.support.service import Service
@@ -60,8 +58,7 @@ class SmallLimitService(Service):
 
 @pytest.fixture(scope="module")
 def place(zookeeper: ZooKeeper, postgres: Postgres) -> tuple[str, str]:
-    database = servers.make_database(postgres)
-    upgrade(database.owner_dsn, SERVICE)
+    database = servers.make_migrated(postgres)
     return servers.make_chroot(zookeeper.hosts), database.service_dsn
 
 

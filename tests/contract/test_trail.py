@@ -13,10 +13,8 @@ import schemathesis
 import yaml
 from uuid_utils.compat import uuid7
 
-from app.audit.migrate import upgrade
 from app.cli import compact, freeze, import_kip5, layout, secrets, upgrade_keys
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.devstack.postgres import SERVICE
 from app.domain.changes import Op
 from app.domain.definitions import Kind
 from app.domain.entities import Entity
@@ -156,8 +154,7 @@ def encoder(tmp_path: Path) -> dict[str, Any]:
 async def test_every_kind_of_row_is_as_published(
     chroot: str, postgres: Postgres, raw_zk: KazooClient, tmp_path: Path, encoder: dict[str, Any]
 ) -> None:
-    database = servers.make_database(postgres)
-    upgrade(database.owner_dsn, SERVICE)
+    database = servers.make_migrated(postgres)
     for kind in ("users", "clients", "ips", "topics", "brokers", "changes"):
         raw_zk.ensure_path(f"/config/{kind}")
     under_old = PasswordEncoder("old-encoder-secret", EncoderParameters(iterations=1024)).encode("hidden")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,13 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from app.audit.migrate import upgrade
-from app.devstack.postgres import SERVICE
 from app.services.clusters import Caller
 from tests.audit.rows import fetch
-from tests.support import kinds, stepping
+from tests.support import kinds, stepping, zygote
 from tests.support.kinds import KINDS, Made
-from tests.support.processes import program
 from tests.support.recording import Replica
 from tests.support.stores import soon
 
@@ -33,36 +31,37 @@ APPLIED: Final = {"intent": False, "transaction": True, "outcome": True}
 @pytest.mark.parametrize("step", APPLIED)
 @pytest.mark.parametrize("name", KINDS)
 async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
-    name: str, step: str, tmp_path: Path, chroot: str, raw_zk: KazooClient, database: Database
+    name: str, step: str, tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database
 ) -> None:
-    upgrade(database.owner_dsn, SERVICE)
     kind, encoder = KINDS[name], kinds.secrets_of(tmp_path)
     kinds.store_before(kind, raw_zk)
     cluster = {"client_configs_layout": "shared", "password_encoder": encoder.model_dump(mode="json")}
     environment = {
         **os.environ,
         "CONFPLANE_CLUSTERS": json.dumps({"default": {"zookeeper": chroot, "session_timeout_ms": 4000, **cluster}}),
-        "CONFPLANE_POSTGRES__DSN": database.service_dsn,
+        "CONFPLANE_POSTGRES__DSN": migrated.service_dsn,
         "CONFPLANE_ADMIN_TOKEN_FILE": str(tmp_path / "token"),
         stepping.STEP_FILE_VARIABLE: str(tmp_path / "step"),
         kinds.ARM_VARIABLE: f"{step}:SIGKILL",
     }
-    with program(["-m", "tests.support.kinds", name], environment=environment) as command:
-        assert command.wait(120) == -signal.SIGKILL, command.output
+    said = tmp_path / "said"
+    with said.open("wb") as output:
+        command = zygote.start("tests.support.kinds", [name], environment=environment, stdout=output, stderr=output)
+        assert await asyncio.to_thread(command.wait, 120) == -signal.SIGKILL, said.read_text()
     assert kind.applied(raw_zk) is APPLIED[step]
 
-    replica = await Replica(chroot, database, tmp_path, **cluster).start()
+    replica = await Replica(chroot, migrated, tmp_path, **cluster).start()
     try:
-        await _until_settled(replica, database)
-        assert _last_outcome(database) == (APPLIED[step], 1)
+        await _until_settled(replica, migrated)
+        assert _last_outcome(migrated) == (APPLIED[step], 1)
         assert kind.applied(raw_zk) is APPLIED[step]
         # By whoever runs it again, it is done once.
         caller = Caller("User:olga", "127.0.0.1", "again", soon(60))
         await kind.make(Made(replica.parts, caller, encoder))
         assert kind.applied(raw_zk)
-        [again] = fetch(database.owner_dsn, "SELECT count(*) FROM intents WHERE request_id = 'again'")
+        [again] = fetch(migrated.owner_dsn, "SELECT count(*) FROM intents WHERE request_id = 'again'")
         assert again == (0 if APPLIED[step] else 1,)
-        await _until_settled(replica, database)
+        await _until_settled(replica, migrated)
     finally:
         await replica.stop()
 

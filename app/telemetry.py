@@ -79,7 +79,7 @@ METRICS: Final[dict[str, Metric]] = {
     "transactions_in_flight": Metric(_G, "ZooKeeper transactions without a reply yet", _CLUSTER),
     # the session and the mirror
     "session_state": Metric(_G, "1 for the state that the ZooKeeper session is in", ("cluster", "state")),
-    "session_state_seconds": Metric(_G, "For how long it has been in that state", _CLUSTER),
+    "session_state_seconds": Metric(_G, "Time that the ZooKeeper session has been in its state", _CLUSTER),
     "session_failures": Metric(_C, "How often an error of the service ended the ZooKeeper session: a defect", _CLUSTER),
     "session_transitions": Metric(_C, "How often the ZooKeeper session came into a state", ("cluster", "state")),
     "clock_ahead_seconds": Metric(
@@ -89,8 +89,8 @@ METRICS: Final[dict[str, Metric]] = {
     "mirror_revision": Metric(_G, "The revision of the copy", _CLUSTER),
     "mirror_stale_seconds": Metric(_G, "How long ago the copy could last be current; 0 while it is", _CLUSTER),
     "mirror_loads": Metric(_C, "How often the copy was loaded", _CLUSTER),
-    "mirror_load_seconds": Metric(_G, "How long the last load took", _CLUSTER),
-    "mirror_gaps": Metric(_C, "How often notifications were missed, so that it was loaded again", _CLUSTER),
+    "mirror_load_seconds": Metric(_G, "Time of the last load of the copy", _CLUSTER),
+    "mirror_gaps": Metric(_C, "How often the copy was loaded again because notifications were missed", _CLUSTER),
     "entities": Metric(_G, "Entities in the copy, by the tree that they are stored in", ("cluster", "tree")),
     "list_bytes": Metric(
         _G,
@@ -103,10 +103,12 @@ METRICS: Final[dict[str, Metric]] = {
     "brokers_registered": Metric(_G, "1 where brokers are registered in ZooKeeper", _CLUSTER),
     "frozen": Metric(_G, "1 while the cluster is frozen", _CLUSTER),
     "notifications": Metric(_G, "Change notifications in ZooKeeper, as last seen", _CLUSTER),
-    "notifications_limit": Metric(_G, "How many there may be while brokers are registered", _CLUSTER),
+    "notifications_limit": Metric(
+        _G, "The most notifications that there may be while brokers are registered", _CLUSTER
+    ),
     "notifications_purged": Metric(_C, "Old notifications that this process deleted", _CLUSTER),
     "stray_notifications": Metric(
-        _G, "Nodes among them that are none: they stop brokers from seeing changes", _CLUSTER
+        _G, "Children of /config/changes that are no notifications: they stop brokers from seeing changes", _CLUSTER
     ),
     "nameless_notifications": Metric(_G, "Notifications that name no config entity, as far as read", _CLUSTER),
     # settling
@@ -115,9 +117,11 @@ METRICS: Final[dict[str, Metric]] = {
         _C, "Changes that this process settled by their markers: committed or aborted", ("cluster", "outcome")
     ),
     "open_changes": Metric(_G, "Changes without an outcome, as the leader saw last", _CLUSTER),
-    "oldest_open_change_seconds": Metric(_G, "The age of the oldest of them; 0 where there is none", _CLUSTER),
+    "oldest_open_change_seconds": Metric(
+        _G, "Age of the oldest change without an outcome; 0 where there is none", _CLUSTER
+    ),
     "markers_released": Metric(_G, "Markers that this process is going to drop", _CLUSTER),
-    "markers_dropped": Metric(_C, "Markers that it has dropped", _CLUSTER),
+    "markers_dropped": Metric(_C, "Markers that this process has dropped", _CLUSTER),
     "stray_markers": Metric(_G, "Markers of no change that the trail knows, as the leader saw last", _CLUSTER),
     # the recorder
     "external_changes": Metric(_C, "Changes of others that this process recorded", _CLUSTER),
@@ -129,12 +133,12 @@ METRICS: Final[dict[str, Metric]] = {
     "recorder_refused_entities": Metric(_G, "Entities whose states Postgres can't take: not recorded", _CLUSTER),
     # Postgres
     "postgres_up": Metric(_G, "1 while Postgres answers; it is asked every few seconds at least"),
-    "postgres_faults": Metric(_C, "Times that it did not"),
+    "postgres_faults": Metric(_C, "How often Postgres did not answer"),
     "postgres_connections_in_use": Metric(_G, "Connections of the pool in use"),
     "postgres_connections_limit": Metric(_G, "The size of the pool"),
     "group_commit_rows": Metric(_H, "Rows that shared a statement and a commit", ("kind",)),
-    "group_commit_duration_seconds": Metric(_H, "Time of such a statement", ("kind",)),
-    "group_commit_waiting": Metric(_G, "Callers whose rows wait for the next one", ("kind",)),
+    "group_commit_duration_seconds": Metric(_H, "Time of a statement and commit that rows shared", ("kind",)),
+    "group_commit_waiting": Metric(_G, "Callers whose rows wait for the next shared commit", ("kind",)),
     "outcomes_kept": Metric(_G, "Outcomes that wait in memory for Postgres"),
     "outcomes_differing": Metric(
         _C, "Outcomes that differed from the one in the trail: config and trail may disagree. It should stay 0"

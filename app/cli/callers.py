@@ -35,12 +35,13 @@ def caller(reason: str) -> Caller:
     )
 
 
-def run(work: Coroutine[None, None, int], failure: str) -> int:
+def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = False) -> int:
     """Run a command, say on standard error why it failed, and return the exit code.
 
     Args:
         work: The command, which returns its exit code.
-        failure: What did not happen, as the start of a sentence: "Not imported".
+        failure: The result of a refused command, as the start of a sentence: "Not imported".
+        resumable: A failed command may have done a part of its work, and another run does the rest.
     """
     try:
         return asyncio.run(work)
@@ -51,8 +52,13 @@ def run(work: Coroutine[None, None, int], failure: str) -> int:
         typer.echo(f"{failure}: {error}", err=True)
         return INVALID
     except ConfplaneError as error:
-        typer.echo(f"{failure}: {error}", err=True)
+        typer.echo(f"{'Not all was done; run it again' if resumable else failure}: {error}", err=True)
         return FAILED
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with its noun: "1 entity", "0 entities"."""
+    return f"{number} {one if number == 1 else many}"
 
 
 def _operator() -> str:

@@ -31,7 +31,7 @@ def seconds(age: str) -> int | None:
 def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
     """Show what can go, remove it where ``apply``, and return the exit code."""
     return callers.run(
-        _compact(settings, cluster, older_than_s=older_than_s, apply=apply), "Not all was done; run it again"
+        _compact(settings, cluster, older_than_s=older_than_s, apply=apply), "Not compacted", resumable=True
     )
 
 
@@ -49,7 +49,8 @@ async def _compact(settings: Settings, cluster: str, *, older_than_s: float, app
                     failed += result.error is not None
                     typer.echo(_line(result, apply=apply), err=result.error is not None)
                 progress.advance(task)
-    typer.echo(f"{gone} empty znodes {'removed' if apply else 'can be removed'}; {len(candidates)} were looked at")
+    znodes = callers.counted(gone, "empty znode", "empty znodes")
+    typer.echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} looked at")
     if gone and not apply:
         typer.echo("Nothing was removed; --apply removes, one change each")
     return callers.FAILED if failed else callers.DONE

@@ -52,9 +52,10 @@ async def _export(settings: Settings, cluster: str, broker_id: int, output: Path
         return callers.FAILED
     values = sum(item.value is not None for item in exported)
     secrets = sum(item.secret for item in exported)
+    where = "" if output is None else f" in {output}"
     typer.echo(
-        f"{values} configs{'' if output is None else f' in {output}'}; "
-        f"{secrets} secrets to be set by hand, {len(exported) - values - secrets} left out (see the comments)",
+        f"{callers.counted(values, 'config', 'configs')}{where}; {callers.counted(secrets, 'secret', 'secrets')} to be"
+        f" set by hand, {len(exported) - values - secrets} left out (see the comments)",
         err=True,
     )
     return callers.DONE

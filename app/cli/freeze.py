@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def freeze(settings: Settings, cluster: str, reason: str) -> int:
     """Freeze a cluster, say what came of it, and return the exit code."""
-    return callers.run(_change(settings, cluster, reason, frozen=True), "Not frozen")
+    return callers.run(_change(settings, cluster, reason, frozen=True), "The freeze failed")
 
 
 def thaw(settings: Settings, cluster: str, reason: str) -> int:
     """Thaw a cluster, say what came of it, and return the exit code."""
-    return callers.run(_change(settings, cluster, reason, frozen=False), "Not thawed")
+    return callers.run(_change(settings, cluster, reason, frozen=False), "The thaw failed")
 
 
 async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool) -> int:

@@ -32,7 +32,7 @@ def move(settings: Settings, cluster: str, target: Tree, *, apply: bool, discard
         discard: Remove what the other tree has that nobody reads.
     """
     return callers.run(
-        _Move(settings, cluster, target, apply=apply, discard=discard).run(), "Not all was done; run it again"
+        _Move(settings, cluster, target, apply=apply, discard=discard).run(), "Not moved", resumable=True
     )
 
 
@@ -100,10 +100,16 @@ class _Move:
         if survey.current.source is not None or survey.current.tree is not self._target:
             typer.echo(f"--discard goes with the layout that counts: --to {survey.current.tree.layout}", err=True)
             return callers.INVALID
+        if not survey.unread:
+            typer.echo("Nothing to do")
+            return callers.DONE
         if not self._apply:
             for entity_id in survey.unread:
                 typer.echo(f"{entity_id}: would be discarded from {self._target.other.layout}")
-            typer.echo(f"{_entities(len(survey.unread))} would be. Nothing was written; --apply writes")
+            typer.echo(
+                f"Client configs of {_entities(len(survey.unread))} would be discarded. Nothing was written; --apply"
+                " writes"
+            )
             return callers.DONE
         version = await self._service.end(survey, self._caller())
         await self._all(survey, version, discard=True)
@@ -145,4 +151,4 @@ def _line(result: MoveResult) -> str:
 
 
 def _entities(number: int) -> str:
-    return "1 entity" if number == 1 else f"{number} entities"
+    return callers.counted(number, "entity", "entities")

@@ -30,7 +30,7 @@ def run(settings: Settings, cluster: str, *, apply: bool, table: Mapping[Kind, M
         apply: Write.
         table: Renames; None is the catalog's.
     """
-    return callers.run(_upgrade(settings, cluster, apply=apply, table=table), "Not all was done; run it again")
+    return callers.run(_upgrade(settings, cluster, apply=apply, table=table), "Not upgraded", resumable=True)
 
 
 async def _upgrade(

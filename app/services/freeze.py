@@ -102,7 +102,7 @@ class FreezeService:
 def _checked(reason: str) -> str:
     reason = reason.strip()
     if not reason:
-        raise InvalidRequestError("The reason is empty; say why, for those whose writes are refused", pointer="/reason")
+        raise InvalidRequestError("The reason is empty; give one, which the trail keeps", pointer="/reason")
     if len(reason) > _REASON_LENGTH:
         raise InvalidRequestError(f"The reason is longer than {_REASON_LENGTH} characters", pointer="/reason")
     # Also what stands for bytes of a command line that are no UTF-8.

@@ -75,6 +75,10 @@ async def test_what_is_empty_and_old_goes_with_its_trail(
     assert f"{pair.id} and user={user}: can be removed" in shown.out
     assert zk.exists(f"/config/users/{user}/clients/a")
 
+    unknown = await compact("--cluster", "nowhere", "--apply")
+    assert unknown.code == 2, unknown.out + unknown.err
+    assert unknown.err.startswith("Not compacted: The settings have no cluster 'nowhere'")
+
     young = await compact("--apply")
     assert "0 empty znodes removed" in young.out, young.out + young.err
 

@@ -218,7 +218,7 @@ async def test_without_the_trail_nothing_is_frozen(
         pair[0], "freeze", "--cluster", "default", "--reason", REASON, CONFPLANE_POSTGRES__DSN=nowhere
     )
     assert code == 1
-    assert "Not frozen: Postgres can't be reached" in output
+    assert "The freeze failed: Postgres can't be reached" in output
     assert "Traceback" not in output
     assert "secret-of-the-trail" not in output
     await clients[0].put("client-quotas", ALICE, {"producer_byte_rate": 77})

@@ -368,7 +368,9 @@ def test_what_nobody_reads_stands_in_the_way_until_it_is_discarded(stage: Stage)
     )
     assert "user=ghost: would be discarded from shared" in stage.move("separate", "--discard").out
     assert stage.node("/config/users/ghost")["acks"] == "0"
+    assert "Client configs of 1 entity would be discarded" in stage.move("separate", "--discard").out
     assert "Client configs of 1 entity discarded" in stage.move("separate", "--discard", "--apply").out
+    assert stage.move("separate", "--discard", "--apply").out.endswith("Nothing to do\n")
     assert stage.node("/config/users/ghost") == {"producer_byte_rate": "5"}
 
 

@@ -279,7 +279,7 @@ class ConcurrentChangeError(ConfplaneError):
 
 
 class IdempotencyKeyBusyError(ConcurrentChangeError):
-    """The first request with this Idempotency-Key is still under way; this one did nothing."""
+    """The first request with this Idempotency-Key is still under way; this one did nothing, and the first one may."""
 
 
 class ThrottledError(ConfplaneError):

@@ -379,6 +379,7 @@ def _busy() -> IdempotencyKeyBusyError:
     return IdempotencyKeyBusyError(
         "The first request with this Idempotency-Key is still under way; send it again for its answer",
         pointer=POINTER,
+        outcome=WriteOutcome.UNKNOWN,  # it is the first request's to say
         retry_after_s=1,
     )
 

@@ -159,6 +159,7 @@ async def test_while_the_first_is_alive_and_in_time_it_is_waited_for_and_then_40
         finally:
             os.kill(one.pid, signal.SIGCONT)
         assert (busy.status_code, busy.json()["type"]) == (409, "/problems/idempotency-key-busy")
+        assert busy.json()["outcome"] == "unknown"
         assert busy.json()["retriable"] is True
         assert int(busy.headers["Retry-After"]) >= 1
         answer = await writing

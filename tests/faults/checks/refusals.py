@@ -86,8 +86,8 @@ def _outcomes(call: Call, code: int | None) -> set[str]:
     """Return what may be said of whether a refused write was applied."""
     if code == _TIMED_OUT:
         return {_UNKNOWN}
-    if code == _UNAVAILABLE and call.key is not None:
-        # Postgres alone knows of an earlier send of the key.
+    if call.key is not None and (code == _UNAVAILABLE or (call.status, code) == (409, _OTHER_VERSION)):
+        # Postgres alone knows of an earlier send of the key, and one that is under way may yet be applied.
         return {_NOT_APPLIED, _UNKNOWN}
     return {_NOT_APPLIED}
 

@@ -130,7 +130,8 @@ def _moment(text: str | None, name: str) -> datetime | None:
     except (ValueError, OverflowError):
         pass
     raise InvalidRequestError(
-        f"{name} is not a time with its offset (RFC 3339), such as 2026-01-31T12:00:00Z", pointer=name
+        f"{name} is not a time with its offset (RFC 3339), such as 2026-01-31T12:00:00Z; in a URL a + is written %2B",
+        pointer=name,
     )
 
 

@@ -50,6 +50,7 @@ _READ: Final = frozenset(
         b"confplane-reason",
         b"if-match",
         b"content-type",
+        b"content-length",
     }
 )
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")

@@ -168,12 +168,14 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
                 f"There is nothing at {request.scope['path'][:200]!a}; /openapi.json lists what is"
             )
             return respond(request, found)
-        detail = _HttpError(str(error.detail))
-        response = respond(request, detail, status=error.status_code, title=str(error.detail), type="/problems/http")
-        response.headers.update(error.headers or {})
+        title = detail = str(error.detail)
+        headers = dict(error.headers or {})
         if error.status_code == 405:  # noqa: PLR2004 - HTTP
             # Starlette names the methods of the first route with this path alone.
-            response.headers["Allow"] = ", ".join(sorted(_methods(routes, request)))
+            headers["Allow"] = ", ".join(sorted(_methods(routes, request)))
+            detail = f"This path takes {headers['Allow']} and no other method"
+        response = respond(request, _HttpError(detail), status=error.status_code, title=title, type="/problems/http")
+        response.headers.update(headers)
         return response
 
     async def gone(_: Request, __: Exception) -> Response:

@@ -208,6 +208,9 @@ async def read_body(request: Request) -> bytes:
     pieces: list[bytes] = []
     size = 0
     more = True
+    # A client that declares the length and waits for 100 Continue sends nothing in vain.
+    if int(request.scope[HEADERS].get(b"content-length", 0)) > limit:
+        raise _too_large(limit)
     while more:
         # Not by request.stream(): most bodies come in one piece.
         message = await request.receive()
@@ -217,8 +220,12 @@ async def read_body(request: Request) -> bytes:
         size += len(message["body"])
         more = message.get("more_body", False)
         if size > limit:
-            raise BodyTooLargeError(f"The body is larger than {limit} bytes; send fewer entries a request")
+            raise _too_large(limit)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large(limit: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The body is larger than {limit} bytes; send fewer entries a request")
 
 
 class _ParsedRequest(Request):

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, ZookeeperError
-from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData, Sync
+from kazoo.protocol.serialization import CheckVersion, Connect, Create, Delete, SetData, Sync
 from kazoo.protocol.states import EventType, KazooState
 
 from app.domain.errors import UnavailableError, WriteOutcome
@@ -144,17 +144,18 @@ class Session:
         self._client.last_zxid = least
 
     def _note_negotiated_timeout(self) -> None:
-        """Learn the timeout that the server grants; kazoo has it for a moment in a place of its own only."""
+        """Learn the timeout that the server grants, before kazoo says that it is connected."""
         connection = self._client._connection  # noqa: SLF001 - kazoo offers no other way
-        connect = connection._connect  # noqa: SLF001
+        invoke = connection._invoke  # noqa: SLF001
 
-        def connect_and_note(*args: Any) -> Any:
-            read_timeout, connect_timeout = connect(*args)
-            # kazoo waits two thirds of the session's timeout for the server, given in milliseconds.
-            self.timeout_s = read_timeout * 1.5 / 1000
-            return read_timeout, connect_timeout
+        def invoke_and_note(timeout: float, request: Any, xid: int | None = None) -> Any:
+            reply = invoke(timeout, request, xid)
+            # None is granted to a session that has expired.
+            if isinstance(request, Connect) and reply[0].time_out > 0:
+                self.timeout_s = reply[0].time_out / 1000
+            return reply
 
-        connection._connect = connect_and_note  # noqa: SLF001
+        connection._invoke = invoke_and_note  # noqa: SLF001
 
     # -- life
 

@@ -67,6 +67,16 @@ def test_what_is_ahead_of_the_revision_waits_for_it_and_comes_in_order() -> None
     assert not journal.waiting
 
 
+def test_a_node_several_writes_ahead_is_read_no_later_than_the_first_of_them() -> None:
+    """Whoever is past a revision was given every write up to there, one that a newer sight hides among them."""
+    journal, cursor = begun()
+    first = node(A, 8)
+    journal.note(Tree.CONFIG, A, first, first._replace(version=first.version + 2, mzxid=19))
+    journal.advance(15)
+    [entry] = page(journal, cursor).entries
+    assert (entry.entity_id, entry.revision <= 15) == (A, True)
+
+
 def test_what_is_seen_late_comes_with_the_next_revision() -> None:
     journal, cursor = begun()
     journal.advance(60)
@@ -247,7 +257,8 @@ async def test_several_versions_may_be_one_entry(store: ZooKeeperStore, raw_zk: 
     assert entry.before is not None
     assert entry.after is not None
     assert (entry.before.version, entry.after.version) == (0, 3)
-    assert entry.revision == entry.after.mzxid
+    # It can be read no later than the first of the three writes, each of which was followed by its notification.
+    assert cursor.revision < entry.revision <= entry.after.mzxid - 4
 
 
 async def test_what_came_and_went_unseen_is_an_entry_without_nodes(store: ZooKeeperStore, raw_zk: KazooClient) -> None:

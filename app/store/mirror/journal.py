@@ -89,13 +89,15 @@ class Journal:
             entity_id: Its entity.
             before: What the mirror had.
             after: What it has now; None where the node is absent.
-            seen_at: Of an absent node, a revision at which it was absent, where one is known.
+            seen_at: Of an absent node, the revision of the notification that it was read for, where there is one.
         """
-        revision = self._revision + 1
-        if after is not None:
+        # The first revision at which anything of it may have happened: a reader that is past a revision must have been
+        # given every write up to there, and a node may be several writes newer than the one that the mirror had.
+        revision = max(self._revision + 1, 0 if before is None else before.mzxid + 1)
+        if after is None:
+            revision = max(revision, seen_at)
+        elif _is_next(before, after):
             revision = max(revision, after.mzxid)
-        else:
-            revision = max(revision, seen_at, 0 if before is None else before.mzxid + 1)
         entry = Entry(revision, tree, entity_id, before, after)
         heapq.heappush(self._ahead, (revision, next(self._order), entry))
         self._bytes += _size(entry)
@@ -127,6 +129,13 @@ class Journal:
             del entries[:dropped]
         if self._above(1):
             self.begin(self._revision)
+
+
+def _is_next(before: Node | None, after: Node) -> bool:
+    """Say whether one write alone lies between two sights of a node."""
+    if before is None:
+        return after.version == 0
+    return (after.czxid, after.version) == (before.czxid, before.version + 1)
 
 
 def _revision(entry: Entry) -> int:

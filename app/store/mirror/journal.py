@@ -49,6 +49,7 @@ class Journal:
         self._ahead: list[tuple[int, int, Entry]] = []
         self._order = itertools.count()
         self._bytes = 0
+        self._newest = 0
 
     # -- reading
 
@@ -68,15 +69,15 @@ class Journal:
 
     @property
     def waiting(self) -> bool:
-        """Whether entries wait for the mirror's revision."""
-        return bool(self._ahead)
+        """Whether the mirror has what its revision has not reached: entries that wait, nodes that are newer."""
+        return bool(self._ahead) or self._revision < self._newest
 
     # -- writing, by the mirror
 
     def begin(self, revision: int) -> None:
         """Begin again with a copy that was loaded at this revision: every cursor is too old."""
         self._load += 1
-        self._revision = self._floor = revision
+        self._revision = self._floor = self._newest = revision
         self._entries.clear()
         self._ahead.clear()
         self._bytes = 0
@@ -98,6 +99,7 @@ class Journal:
             revision = max(revision, seen_at)
         elif _is_next(before, after):
             revision = max(revision, after.mzxid)
+        self._newest = max(self._newest, revision if after is None else after.mzxid)
         entry = Entry(revision, tree, entity_id, before, after)
         heapq.heappush(self._ahead, (revision, next(self._order), entry))
         self._bytes += _size(entry)

@@ -225,7 +225,7 @@ class AlterService:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What was decided on the entries, up to the first that failed."""
+    """The drafts of the entries, up to the first that failed."""
 
     tree: Tree
     drafts: list[EntityDraft]

@@ -82,7 +82,7 @@ class EntityDraft:
     recorded_ops: tuple[dict[str, Any], ...] | None = None
     """What the trail keeps as asked for, without secrets, where that is not the edit's own ops."""
     detail: Any = None
-    """What else was decided, for the one who asked."""
+    """More of the decision, for the caller of ``AlterService.rewrite``."""
 
     @classmethod
     def of(

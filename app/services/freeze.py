@@ -31,7 +31,7 @@ _CONTENDED: Final = "Others kept freezing and thawing the cluster until the dead
 
 @dataclass(frozen=True, slots=True)
 class FreezeResult:
-    """What became of a freeze or a thaw."""
+    """The end of a freeze or a thaw."""
 
     before: Freeze | None
     after: Freeze | None

@@ -116,7 +116,7 @@ class Transaction:
     layout: LayoutCheck | None = None
     """Of client configs."""
     guarded: bool = True
-    """Whether the transaction carries the checks of the freeze and the controller. A freeze and a thaw carry none."""
+    """True where the transaction carries the checks of freeze and controller. A freeze and a thaw carry none."""
 
     @property
     def writes(self) -> tuple[Write, ...]:

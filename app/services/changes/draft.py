@@ -26,14 +26,14 @@ class Draft(Generic[P]):
     plan: P
     writes: tuple[Write, ...]
     entities: tuple[IntentEntity, ...]
-    """What the trail keeps, without secrets."""
+    """The rows of the trail, without secrets."""
     answers: tuple[dict[str, Any], ...] = ()
-    """What the change is answered with, as plain data without secrets: an Idempotency-Key keeps them, and another
+    """The answers, as plain data without secrets: an Idempotency-Key keeps them, and another
     process answers from them."""
     layout: LayoutCheck | None = None
     """Of client configs."""
     guarded: bool = True
-    """Whether freeze and controller are checked, before the intent and within the transaction."""
+    """True where freeze and controller are checked, before the intent and within the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Unchanged(Generic[P]):
     """The nodes that led to it, with the versions read (None: absent), for ZooKeeper to confirm. None where they were
     read from ZooKeeper for this very attempt."""
     layout: LayoutCheck | None = None
-    """What ZooKeeper has to confirm as well."""
+    """The layout that ZooKeeper has to confirm as well."""
 
 
 class Decide(Protocol[P]):

@@ -1,11 +1,11 @@
 """The mirror's journal: a bounded ring of entries, and those that wait for the mirror's revision.
 
 What the mirror takes may be ahead of its revision: own commits are applied as their replies arrive, before older
-notifications are read, and a node may be newer than the notification it is read for. Entries wait in a heap until the
-revision has reached theirs, and so come into the ring in order.
+notifications are read. Entries wait in a heap until the revision has reached theirs, and so enter the ring in order.
 
-What the mirror sees late (a write that nobody was notified of, a removal) gets the next revision. So no entry is ever
-added at a revision that a reader has passed.
+An entry has the first revision at which any write that it holds may have been made: a node that was read for a
+notification may be several writes newer than before. Writes seen late (without a notification, a removal) get the next
+revision. So a reader that has passed a revision was given every write up to there.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Journal:
 
     @property
     def waiting(self) -> bool:
-        """Whether the mirror has what its revision has not reached: entries that wait, nodes that are newer."""
+        """True while entries wait for the mirror's revision, or a node of the mirror is newer."""
         return bool(self._ahead) or self._revision < self._newest
 
     # -- writing, by the mirror

@@ -38,21 +38,22 @@ from app.domain.quotas import ClientQuotas
 from app.policy import load_policies
 from app.rollups.origin import Origin
 from app.security.tokens import AdminToken
-from app.services.alter import AlterService, Rules
+from app.services.changes.alter import AlterService, Rules
+from app.services.changes.client_plans import ClientPlanner
+from app.services.changes.config_plans import ConfigPlanner
+from app.services.changes.idempotency import IdempotencyService
 from app.services.changes.runner import ChangeRunner
-from app.services.client_plans import ClientPlanner
-from app.services.clusters import Cluster, Clusters, Collection
-from app.services.config_describe import ConfigReader
-from app.services.config_levels import BrokerLevels, ServerProperties
-from app.services.config_plans import ConfigPlanner
-from app.services.describe import DescribeService
-from app.services.dropping import Dropper
-from app.services.idempotency import IdempotencyService
-from app.services.readiness import Readiness
-from app.services.reconcile import Reconciler
-from app.services.record import Recorder
+from app.services.clusters import Cluster, Clusters
+from app.services.collections import Collection
+from app.services.reads.config_describe import ConfigReader
+from app.services.reads.config_levels import BrokerLevels, ServerProperties
+from app.services.reads.describe import DescribeService
+from app.services.recorder.record import Recorder
 from app.services.redaction import facets_by_tree, redactor
-from app.services.rotate import RotateService
+from app.services.upkeep.dropping import Dropper
+from app.services.upkeep.readiness import Readiness
+from app.services.upkeep.reconcile import Reconciler
+from app.services.upkeep.rotate import RotateService
 from app.settings import ClientConfigsLayout, ClusterSettings, Settings
 from app.store import Access, FacetIndex, ZooKeeperStore
 from app.telemetry import Telemetry
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.facets import Facet
     from app.listener import Connections
-    from app.services.edits import Planner
+    from app.services.changes.edits import Planner
     from app.services.figures import Measured
     from app.services.redaction import Redact
 

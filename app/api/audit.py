@@ -17,7 +17,7 @@ from app.api.routes import StrictRoute
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError, NotFoundError
 from app.services.changes import states
-from app.services.ports import AuditQuery
+from app.services.ports.trail import AuditQuery
 
 router = APIRouter(prefix="/v1/clusters/{cluster}/audit", tags=["audit"], route_class=StrictRoute)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from app.domain.errors import ConfplaneError
-    from app.services.clusters import Collection
-    from app.services.edits import EditResult
+    from app.services.changes.edits import EditResult
+    from app.services.collections import Collection
 
 
 MAX_ANSWER: Final = 128 * 1024 * 1024

@@ -22,8 +22,8 @@ from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.incremental import ConfigOp, op_type
 from app.domain.topics import check_topic_name
+from app.services.changes.edits import Edit, EditResult
 from app.services.clusters import Cluster
-from app.services.edits import Edit, EditResult
 from app.services.pace import in_slices
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["configs"], route_class=StrictRoute)

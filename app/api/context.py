@@ -11,14 +11,16 @@ from app.api import edge
 from app.api.entries import Entries
 from app.domain.errors import InvalidRequestError
 from app.security.principals import Principal
-from app.services.alter import AlterService
-from app.services.clusters import Caller, Cluster, Clusters
-from app.services.describe import DescribeService
-from app.services.idempotency import IdempotencyService
-from app.services.ports import AuditLog, RegistrationLog
-from app.services.readiness import Readiness
-from app.services.record import Recorder
-from app.services.rollups import RollupResults
+from app.services.changes.alter import AlterService
+from app.services.changes.callers import Caller
+from app.services.changes.idempotency import IdempotencyService
+from app.services.clusters import Cluster, Clusters
+from app.services.ports.registrations import RegistrationLog
+from app.services.ports.rollups import RollupResults
+from app.services.ports.trail import AuditLog
+from app.services.reads.describe import DescribeService
+from app.services.recorder.record import Recorder
+from app.services.upkeep.readiness import Readiness
 
 MAX_REASON = 1024
 _REVISION_DIGITS = 19

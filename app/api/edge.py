@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from app.api.traffic import Traffic
     from app.security.principals import Authenticator
     from app.services.clusters import Clusters
-    from app.services.readiness import Readiness
+    from app.services.upkeep.readiness import Readiness
 
 DOCS: Final = "/docs"
 DOCS_SCRIPT: Final = "/docs/swagger-ui-bundle.js"

@@ -15,8 +15,8 @@ from app.api.docs import IDEMPOTENCY_KEY, problems_of
 from app.api.idempotency import idempotent
 from app.api.routes import StrictRoute
 from app.domain.errors import ConfplaneError, OutcomeUnknownError
-from app.services import entity_configs
-from app.services.entity_configs import EntityChange, EntityResult, InvalidEntityError
+from app.services.kips import entity_configs
+from app.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
 from app.services.pace import Pace, in_slices
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["entity-configs"], route_class=StrictRoute)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from app.domain.changes import Node
     from app.domain.facets import JsonValue
-    from app.services.clusters import Collection
-    from app.services.describe import DescribeService
-    from app.services.ports import Registration
+    from app.services.collections import Collection
+    from app.services.ports.registrations import Registration
+    from app.services.reads.describe import DescribeService
 
 _Kept = dict[str, tuple["Node", bytes | None]]
 

@@ -37,10 +37,11 @@ from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.texts import step
-from app.services.clusters import Cluster, Collection
-from app.services.describe import DescribeService, ListQuery
-from app.services.edits import Edit, EditResult, Mode
-from app.services.ports import ClusterStore
+from app.services.changes.edits import Edit, EditResult, Mode
+from app.services.clusters import Cluster
+from app.services.collections import Collection
+from app.services.ports.store import ClusterStore
+from app.services.reads.describe import DescribeService, ListQuery
 
 Resolve = Callable[[Services, Cluster, Entity], Awaitable[tuple[dict[str, Any], str]]]
 """Finds the values in force on an entity: the body of the answer, and its ETag."""

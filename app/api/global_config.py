@@ -17,7 +17,7 @@ from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.incremental import ConfigOp, OpType
 from app.domain.texts import clipped
-from app.services import global_config
+from app.services.kips import global_config
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["global-config"], route_class=StrictRoute)
 

@@ -14,7 +14,8 @@ from app.api.edge import HEADERS
 from app.api.responses import PreparedResponse, consistency_headers
 from app.api.routes import BODY
 from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
-from app.services.idempotency import POINTER, Answer, RequestKey
+from app.services.changes.idempotency import POINTER, RequestKey
+from app.services.ports.request_keys import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from app.domain.facets import JsonValue
-    from app.services.ports import ClusterStore
+    from app.services.ports.store import ClusterStore
 
 _INT64: Final = 2**63
 STORE: Final = "confplane.store"

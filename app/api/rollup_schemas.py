@@ -7,7 +7,7 @@ from pydantic import Field, create_model
 from app.api import patterns
 from app.api.schemas import AnswerModel, Revision, Time
 from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
-from app.services.rollups import RunState
+from app.services.ports.rollups import RunState
 
 _RUN_ID: Any = Field(pattern=patterns.CHANGE_ID, description="UUIDv7 of the run")
 _PYTHON: dict[ColumnType, Any] = {

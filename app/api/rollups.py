@@ -18,7 +18,8 @@ from app.api.responses import PreparedResponse, consistency_headers, json_respon
 from app.api.routes import StrictRoute
 from app.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
 from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
-from app.services.rollups import Place, RollupRun, RowQuery, item_of, never_run, selection
+from app.services.ports.rollups import Place, RollupRun, RowQuery
+from app.services.reads.rollups import item_of, never_run, selection
 
 router = APIRouter(prefix="/v1/clusters/{cluster}/rollups", tags=["rollups"], route_class=StrictRoute)
 

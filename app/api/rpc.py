@@ -20,10 +20,10 @@ from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.filters import EntityFilter, FilterComponent, MatchType
-from app.services.clusters import Collection
-from app.services.describe import RegistrationRequest
-from app.services.edits import Edit, EditResult
+from app.services.changes.edits import Edit, EditResult
+from app.services.collections import Collection
 from app.services.pace import in_slices
+from app.services.reads.describe import RegistrationRequest
 
 router = APIRouter(prefix="/v1/clusters/{cluster}", route_class=StrictRoute)
 

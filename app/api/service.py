@@ -14,9 +14,9 @@ from app.api.responses import PreparedResponse, json_response
 from app.api.routes import StrictRoute
 from app.domain.errors import UnauthenticatedError
 from app.security.principals import Authenticator
-from app.services.ports import StoreStatus
-from app.services.readiness import Report
-from app.services.recorded import Watermark
+from app.services.ports.store import StoreStatus
+from app.services.recorder.recorded import Watermark
+from app.services.upkeep.readiness import Report
 
 router = APIRouter(tags=["service"], route_class=StrictRoute)
 

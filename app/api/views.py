@@ -10,7 +10,7 @@ from app.domain import errors
 from app.domain.broker_keys import definition_of
 from app.domain.definitions import Kind, description
 from app.domain.entities import Entity, EntityType, split_id
-from app.services.edits import json_of
+from app.services.changes.edits import json_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.errors import ConfplaneError
     from app.domain.facets import JsonValue
-    from app.services.clusters import Collection
-    from app.services.config_describe import DescribedConfigs
-    from app.services.describe import Effective
-    from app.services.edits import EditResult
-    from app.services.ports import AuditRecord, Registration
-    from app.services.rollups import RollupRun
+    from app.services.changes.edits import EditResult
+    from app.services.collections import Collection
+    from app.services.ports.registrations import Registration
+    from app.services.ports.rollups import RollupRun
+    from app.services.ports.trail import AuditRecord
+    from app.services.reads.config_describe import DescribedConfigs
+    from app.services.reads.describe import Effective
 
 
 def entity_data(entity_id: str) -> list[dict[str, str | None]]:

@@ -13,7 +13,7 @@ from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit.database import SERVER
-from app.services.reconcile import MarkedChange, Moment, OpenChange
+from app.services.upkeep.reconcile import MarkedChange, Moment, OpenChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ _NO_ID_IS_ABOVE: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 class PostgresOpenChanges:
-    """Implements :class:`app.services.reconcile.OpenChanges`."""
+    """Implements :class:`app.services.upkeep.reconcile.OpenChanges`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from app.services.ports import Registration
+from app.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

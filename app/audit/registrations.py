@@ -24,7 +24,7 @@ from app.audit.group_commit import GroupWriter
 from app.audit.registration_view import RegistrationView, Software
 from app.domain.errors import InvalidRequestError, UnavailableError
 from app.services.figures import Figure
-from app.services.ports import Registration
+from app.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
@@ -80,7 +80,7 @@ class _Pending(NamedTuple):
 
 
 class PostgresRegistrationLog:
-    """Implements :class:`app.services.ports.RegistrationLog`.
+    """Implements :class:`app.services.ports.registrations.RegistrationLog`.
 
     Args:
         database: Where they are kept.

@@ -11,8 +11,8 @@ import orjson
 from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.services.idempotency import Answer, KeyedChange, KeyRow
-from app.services.ports import Outcome
+from app.services.ports.request_keys import Answer, KeyedChange, KeyRow
+from app.services.ports.trail import Outcome
 
 if TYPE_CHECKING:
     from typing import Any
@@ -61,7 +61,7 @@ DELETE FROM request_keys WHERE id IN (SELECT id FROM old)
 
 
 class PostgresRequestKeys:
-    """Implements :class:`app.services.idempotency.RequestKeys`."""
+    """Implements :class:`app.services.ports.request_keys.RequestKeys`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -20,7 +20,7 @@ from app.audit import faults
 from app.audit.dsn import conninfo
 from app.audit.rollups import LOCK_OF, run_of
 from app.domain.errors import ConcurrentChangeError, UnavailableError
-from app.services.rollups import KEEP_RUNS, KEEP_S
+from app.services.ports.rollups import KEEP_RUNS, KEEP_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-    from app.services.rollups import RollupRun
+    from app.services.ports.rollups import RollupRun
 
 _RETURNED: Final = (
     "id, cluster, job, state, as_of, position, previous, principal, started_at, finished_at, row_count, error"

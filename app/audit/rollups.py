@@ -8,8 +8,8 @@ import orjson
 from sqlalchemy import text
 
 from app.audit.database import storable
-from app.services.ports import PAGE_BYTES
-from app.services.rollups import JobRuns, Place, RollupRun, RunState
+from app.services.ports.pages import PAGE_BYTES
+from app.services.ports.rollups import JobRuns, Place, RollupRun, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
-    from app.services.rollups import RowQuery
+    from app.services.ports.rollups import RowQuery
 
 _WINDOW: Final = 25_000
 """Rows that one statement looks through."""
@@ -94,7 +94,7 @@ _BEFORE_ALL: Final = (-1, -1)
 
 
 class PostgresRollups:
-    """Implements :class:`app.services.rollups.RollupResults`.
+    """Implements :class:`app.services.ports.rollups.RollupResults`.
 
     Args:
         database: Where they are.

@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 
 from app.audit.database import SERVER
 from app.audit.trail_queries import TIME_SHIFT
-from app.services.chain import OwnWrite, Point
-from app.services.recorded import FACET, SOURCE, OpenWrite, RefusedError, Watermark
+from app.services.recorder.chain import OwnWrite, Point
+from app.services.recorder.recorded import FACET, SOURCE, OpenWrite, RefusedError, Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
-    from app.services.recorded import Key, Move
+    from app.services.recorder.recorded import Key, Move
 
 _TEXTS: Final = ARRAY(Text)
 _OWN_PAGE: Final = 1_000
@@ -190,7 +190,7 @@ SELECT tree, entity_id FROM moved
 
 
 class PostgresEntityStates:
-    """Implements :class:`app.services.recorded.EntityStates`."""
+    """Implements :class:`app.services.recorder.recorded.EntityStates`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
-    from app.services.ports import AuditQuery, AuditRecord, Claim, Intent, Outcome
+    from app.services.ports.trail import AuditQuery, AuditRecord, Claim, Intent, Outcome
 
 _log: Final = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _STANDING: Final = select(*outcomes_table.c["change_id", "attempt", "committed",
 
 
 class PostgresAuditLog:
-    """Implements :class:`app.services.ports.AuditLog`.
+    """Implements :class:`app.services.ports.trail.AuditLog`.
 
     An outcome that Postgres can't take now is kept in memory and sent again until it sticks. When the process ends
     before that, the intent stands open, and settling it by its marker in ZooKeeper finds the same outcome.

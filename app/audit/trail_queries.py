@@ -21,7 +21,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit.database import storable
 from app.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
-from app.services.ports import PAGE_BYTES, AuditRecord, Intent, IntentEntity, Outcome
+from app.services.ports.pages import PAGE_BYTES
+from app.services.ports.trail import AuditRecord, Intent, IntentEntity, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, FromClause, Row, RowMapping, Table, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.services.ports import AuditQuery
+    from app.services.ports.trail import AuditQuery
 
 _LARGEST_WINDOW: Final = 4_096
 _MAX_EXAMINED: Final = 20_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, OutcomeUnknownError
-from app.services.clusters import Caller
+from app.services.changes.callers import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli import callers
-from app.services.compact import CompactService
+from app.services.upkeep.compact import CompactService
 from app.wiring import opened
 
 if TYPE_CHECKING:
-    from app.services.compact import CompactResult
+    from app.services.upkeep.compact import CompactResult
     from app.settings import Settings
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

@@ -9,14 +9,14 @@ import typer
 import app as package
 from app import properties
 from app.cli import callers
-from app.services.broker_export import export_broker
+from app.services.reads.broker_export import export_broker
 from app.wiring import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from app.services.broker_export import ExportedConfig
+    from app.services.reads.broker_export import ExportedConfig
     from app.settings import Settings
 
 _PLACEHOLDER = "<set it by hand>"
@@ -46,7 +46,7 @@ def render(cluster: str, broker_id: int, exported: Iterable[ExportedConfig]) -> 
 
 async def _export(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
     async with opened(settings, cluster) as parts:
-        exported = await export_broker(parts.clusters.get(cluster), broker_id)
+        exported = await export_broker(parts.clusters.get(cluster).configs, broker_id)
     text = render(cluster, broker_id, exported)
     if not _written(text, output):
         return callers.FAILED

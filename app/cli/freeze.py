@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from app.cli import callers
-from app.services.freeze import FreezeService
+from app.services.changes.freeze import FreezeService
 from app.wiring import opened
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from app.cli import callers
 from app.domain.global_config import Fate
-from app.services.global_config import plan_import, run_import
+from app.services.kips.global_config import plan_import, run_import
 from app.wiring import opened
 
 if TYPE_CHECKING:
-    from app.services.global_config import ImportPlan
+    from app.services.kips.global_config import ImportPlan
     from app.settings import Settings
 
 _WORDS = {

@@ -11,13 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.cli import callers
 from app.domain.facets import FacetName
-from app.services.layout import LayoutService
+from app.services.upkeep.layout import LayoutService
 from app.wiring import opened
 
 if TYPE_CHECKING:
     from app.domain.facets import Tree
-    from app.services.clusters import Caller
-    from app.services.layout import MoveResult, Survey
+    from app.services.changes.callers import Caller
+    from app.services.upkeep.layout import MoveResult, Survey
     from app.settings import Settings
 
 

@@ -13,13 +13,13 @@ from app.cli import callers
 from app.domain.errors import NotFoundError
 from app.domain.rollups import ROLLUPS
 from app.rollups.report import Result, page
-from app.services.rollups import RowQuery
+from app.services.ports.rollups import RowQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from app.services.rollups import Place, RollupRun
+    from app.services.ports.rollups import Place, RollupRun
     from app.settings import Settings
 
 _PAGE: Final = 5_000

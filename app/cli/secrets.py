@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from app.services.rotate import RotatedBroker
+    from app.services.upkeep.rotate import RotatedBroker
     from app.settings import Settings
 
 _INTERRUPTED = 130

@@ -16,13 +16,15 @@ from app.audit import Database, PostgresRollups
 from app.cli import callers
 from app.domain.errors import NotFoundError
 from app.domain.numbers import plain_number
-from app.services.rollups import RowQuery, item_of, never_run, selection
+from app.services.ports.rollups import RowQuery
+from app.services.reads.rollups import item_of, never_run, selection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from app.domain.rollups import Rollup
-    from app.services.rollups import Place, RollupRun, Selection
+    from app.services.ports.rollups import Place, RollupRun
+    from app.services.reads.rollups import Selection
     from app.settings import Settings
 
 _PAGE: Final = 1_000

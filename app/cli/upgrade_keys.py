@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli import callers
-from app.services.renames import RenameService
+from app.services.upkeep.renames import RenameService
 from app.wiring import opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.domain.definitions import Kind
-    from app.services.renames import RenameResult
+    from app.services.upkeep.renames import RenameResult
     from app.settings import Settings
 
 

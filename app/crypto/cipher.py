@@ -10,7 +10,7 @@ from app.domain.texts import clipped
 
 if TYPE_CHECKING:
     from app.crypto.keyring import Keyring
-    from app.services.ports import Cipher
+    from app.services.ports.crypto import Cipher
 
 
 class KafkaCipher:

@@ -12,7 +12,7 @@ from app.domain.errors import EncoderSecretMissingError, UndecodablePasswordErro
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.services.ports import Cipher, Redactor
+    from app.services.ports.crypto import Cipher, Redactor
 
 
 class ConfigRedactor:

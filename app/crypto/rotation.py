@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.domain.errors import UndecodablePasswordError
-from app.services.ports import Rotation
+from app.services.ports.crypto import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from app.crypto.keyring import BrokerSecrets, Keyring
     from app.crypto.password_encoder import PasswordEncoder
-    from app.services.ports import Rotator
+    from app.services.ports.crypto import Rotator
 
 
 class KafkaRotator:

@@ -38,6 +38,11 @@ class Node(NamedTuple):
         return dict(zip(self.items[::2], self.items[1::2], strict=True))
 
 
+def stored(node: Node | None) -> dict[str, str]:
+    """Return a node's map; of none where there is no node."""
+    return {} if node is None else node.config
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One op of an alter: set ``key`` to ``value``, or remove it. ``pointer`` names it in errors."""

@@ -45,6 +45,11 @@ class Tree(StrEnum):
         return Tree.CLIENT_CONFIGS if self is Tree.CONFIG else Tree.CONFIG
 
 
+def full_path(tree: Tree, entity: Entity) -> str:
+    """Return the znode's path below the chroot."""
+    return f"{tree.value}/{entity.path}"
+
+
 class Rank(NamedTuple):
     """An entity's place among those that its facet's checks compare with each other.
 

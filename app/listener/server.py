@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.listener.protocol import Refuse
-    from app.services.readiness import Readiness
+    from app.services.upkeep.readiness import Readiness
     from app.settings import HttpSettings
 
 _ENDING_S: Final = 10

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from app.domain.facets import FacetName, Tree
 from app.rollups.schemas import COMMITTED, CONFIG, OPEN
-from app.services.recorded import FACET as WHOLE_NODE
+from app.services.recorder.recorded import FACET as WHOLE_NODE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

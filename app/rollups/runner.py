@@ -18,7 +18,7 @@ from app.domain.rollups import ROLLUPS
 from app.rollups.errors import spark_told
 from app.rollups.sinks import parquet
 from app.rollups.sinks.postgres import RunStore, ordered, saved
-from app.services.rollups import RollupRun
+from app.services.ports.rollups import RollupRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from app.services.figures import SECONDS, Figure, Histogram
-from app.services.ports import Conflict, MirrorState, SessionEnded, SessionState
+from app.services.ports.store import MirrorState, SessionState
+from app.services.ports.transactions import Conflict, SessionEnded
 from app.store.mirror.listings import ALL_PAIRS
 from app.store.write import transactions
 

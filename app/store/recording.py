@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Tree
-    from app.services.ports import Marker
+    from app.services.ports.store import Marker
     from app.store.mirror.follower import Follower
     from app.store.mirror.nodes import Mirror
     from app.store.session.keeper import Keeper
@@ -30,7 +30,7 @@ _CALL_S: Final = 10.0
 
 
 class Recording:
-    """Implements :class:`app.services.recorded.Recording`."""
+    """Implements :class:`app.services.recorder.recorded.Recording`."""
 
     def __init__(
         self,

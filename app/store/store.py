@@ -14,16 +14,9 @@ from app.domain.errors import CorruptZnodeError
 from app.domain.facets import Tree
 from app.services.figures import Figure, of_cluster
 from app.services.notices import Notice
-from app.services.ports import (
-    Committed,
-    Conflict,
-    FreezeState,
-    LayoutState,
-    SessionEnded,
-    StateWrite,
-    StoreStatus,
-    Unknown,
-)
+from app.services.ports.cluster_states import FreezeState, LayoutState
+from app.services.ports.store import StoreStatus
+from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Unknown
 from app.store import counts, findings, znodes
 from app.store.mirror.follower import Follower
 from app.store.recording import Recording
@@ -43,7 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from app.services.ports import CommitResult, LayoutCheck, Marker, Place, Removal, Transaction, Write
+    from app.services.ports.cluster_states import LayoutCheck, Place
+    from app.services.ports.store import Marker
+    from app.services.ports.transactions import CommitResult, Removal, Transaction, Write
     from app.store.mirror.nodes import FacetIndex, Mirror
     from app.store.session.bridge import Delivery
 
@@ -52,7 +47,7 @@ _REPLACED: Final = "the session that the attempt was begun under was replaced"
 
 
 class ZooKeeperStore:
-    """The configs of one cluster in ZooKeeper; implements :class:`~app.services.ports.ClusterStore`.
+    """The configs of one cluster in ZooKeeper; implements :class:`~app.services.ports.store.ClusterStore`.
 
     Build it, then ``await start()`` on the event loop that it will be used on. It connects in the background, for as
     long as it takes, and comes back by itself whenever ZooKeeper does.
@@ -391,11 +386,11 @@ class ZooKeeperStore:
             raise CorruptZnodeError(znodes.LAYOUT, f"can't be read: {error}") from None
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
-        """Return the entities that hold nothing, by the mirror; see :mod:`app.services.compact`."""
+        """Return the entities that hold nothing, by the mirror; see :mod:`app.services.upkeep.compact`."""
         return compaction.seemingly_empty(self._loaded())
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
-        """Look at an entity in ZooKeeper; see :mod:`app.services.compact`."""
+        """Look at an entity in ZooKeeper; see :mod:`app.services.upkeep.compact`."""
         session = self._keeper.current
         async with answered(self.name, deadline):
             return await compaction.look(session, tree, Entity.from_id(entity_id), age_s)

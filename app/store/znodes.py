@@ -22,7 +22,7 @@ from app.domain.entities import DEFAULT_NODE, Entity, EntityType
 from app.domain.errors import InvalidRequestError, InvalidTopicError
 from app.domain.facets import Tree
 from app.domain.topics import check_topic_name
-from app.services.ports import Freeze, Layout
+from app.services.ports.cluster_states import Freeze, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 from uuid_utils.compat import uuid7
 
-from app.services.ports import Intent, IntentEntity, Outcome
+from app.services.ports.trail import Intent, IntentEntity, Outcome
 
 TABLES = ("change_keys", "intent_entities", "intents", "outcomes", "registrations")
 """Of what is recorded for good."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.audit import Database, PostgresAuditLog
-    from app.services.reconcile import OpenChange
+    from app.services.upkeep.reconcile import OpenChange
     from tests.support import servers
 
 YEARS_AGO = 1_500_000_000_000

@@ -18,7 +18,7 @@ from app.audit import (
     open_changes,
     trail_queries,
 )
-from app.services.ports import AuditQuery
+from app.services.ports.trail import AuditQuery
 from tests.audit.rows import run
 from tests.support import servers
 

@@ -9,7 +9,7 @@ import pytest
 from app.audit import Database, PostgresRegistrationLog
 from app.audit.registration_view import MAX_PER_ENTITY, RegistrationView, Software
 from app.domain.errors import InvalidRequestError, UnavailableError
-from app.services.ports import Registration
+from app.services.ports.registrations import Registration
 from tests.audit.rows import count, fetch, run
 from tests.support.waiting import until
 

@@ -11,14 +11,15 @@ import pytest
 
 from app.audit import Database, PostgresAuditLog, PostgresRequestKeys
 from app.domain.errors import IdempotencyKeyBusyError
-from app.services.idempotency import Answer, RequestKey
-from app.services.ports import Claim
+from app.services.changes.idempotency import RequestKey
+from app.services.ports.request_keys import Answer
+from app.services.ports.trail import Claim
 from tests.audit.rows import committed, count, intent, rejected, run
 from tests.support.stalls import stalled
 from tests.support.stores import until
 
 if TYPE_CHECKING:
-    from app.services.idempotency import KeyRow
+    from app.services.ports.request_keys import KeyRow
     from tests.support import servers
 
 ANSWER = Answer(200, {"etag": '"a"'}, '{"id":"user=Zoë"}')

@@ -21,7 +21,7 @@ from app.audit import Database, PostgresRollups
 from app.audit.rollup_parts import RunGoneError, check_parts, write_part
 from app.audit.rollup_runs import LOST, RollupRuns
 from app.domain.errors import ConcurrentChangeError, UnavailableError
-from app.services.rollups import RowQuery, RunState
+from app.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch, run
 from tests.support.stores import soon
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
-    from app.services.rollups import Place
+    from app.services.ports.rollups import Place
     from tests.support import servers
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -11,12 +11,13 @@ import psycopg
 import pytest
 
 from app.audit import trail_queries
-from app.services.ports import PAGE_BYTES, AuditQuery
+from app.services.ports.pages import PAGE_BYTES
+from app.services.ports.trail import AuditQuery
 from tests.audit.rows import change_id, committed, entity, intent, rejected
 
 if TYPE_CHECKING:
     from app.audit import PostgresAuditLog
-    from app.services.ports import AuditRecord, Intent, Outcome
+    from app.services.ports.trail import AuditRecord, Intent, Outcome
     from tests.support import servers
 
 START_MS = 1_763_682_000_000

@@ -24,7 +24,7 @@ from uuid_utils.compat import uuid7
 from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.domain.quotas import ClientQuotas
-from app.services.ports import ChangeWrites, Committed, EntityWrite, Transaction
+from app.services.ports.transactions import ChangeWrites, Committed, EntityWrite, Transaction
 from app.store import FacetIndex, ZooKeeperStore, znodes
 from app.store.write import markers
 

@@ -20,9 +20,9 @@ from app.domain.definitions import Kind
 from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
 from app.domain.incremental import ConfigOp, OpType
-from app.services.clusters import Caller
-from app.services.edits import Edit, Mode
-from app.services.ports import Intent, IntentEntity, Outcome
+from app.services.changes.callers import Caller
+from app.services.changes.edits import Edit, Mode
+from app.services.ports.trail import Intent, IntentEntity, Outcome
 from tests.contract.api import FILE
 from tests.support import servers
 from tests.support.recording import Backup, Replica

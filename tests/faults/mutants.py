@@ -21,8 +21,9 @@ from kazoo.protocol.states import KazooState
 
 from app.audit import PostgresAuditLog
 from app.cli.commands import main
-from app.services import settle
-from app.services.ports import Marker, Outcome
+from app.services.changes import settle
+from app.services.ports.store import Marker
+from app.services.ports.trail import Outcome
 from app.store import ZooKeeperStore, znodes
 from app.store.write import markers, transactions
 from tests.support import stepping
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from app.services.ports import Claim, CommitResult, Intent, Transaction
+    from app.services.ports.trail import Claim, Intent
+    from app.services.ports.transactions import CommitResult, Transaction
     from app.store.session.keeper import Session
 
 VARIABLE: Final = "CONFPLANE_TEST_MUTANT"

@@ -37,15 +37,15 @@ PATIENT_MS = 300_000
 """A deadline that no request comes near."""
 LONG_SESSION_MS = 60_000
 """The longest that the server grants: no pause of a scene ends it."""
-_FRESH = {"app.services.settle._FRESH_S": 0.5}
+_FRESH = {"app.services.changes.settle._FRESH_S": 0.5}
 """Below the age at which markers go, as it is in the service."""
 _QUICK = {
-    "app.services.reconcile.INTERVAL_S": 0.2,
-    "app.services.reconcile.SWEEP_AGE_S": 1.0,
-    "app.services.reconcile._SLACK_S": 1.0,
+    "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
+    "app.services.upkeep.reconcile.SWEEP_AGE_S": 1.0,
+    "app.services.upkeep.reconcile._SLACK_S": 1.0,
     **_FRESH,
 }
-_NEVER = {"app.services.reconcile.INTERVAL_S": 3600.0, **_FRESH}
+_NEVER = {"app.services.upkeep.reconcile.INTERVAL_S": 3600.0, **_FRESH}
 
 
 class Scene:

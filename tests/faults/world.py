@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.domain.entities import Entity
 from app.services.etags import etag_of
-from app.services.recorded import PRINCIPAL
+from app.services.recorder.recorded import PRINCIPAL
 from tests.faults.history import (
     Call,
     EntityState,

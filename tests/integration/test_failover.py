@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from app.devstack.postgres import OWNER, SERVICE
 from app.domain.errors import UnavailableError
-from app.services.dropping import Dropper
+from app.services.upkeep.dropping import Dropper
 from tests.audit.rows import fetch, run
 from tests.support import servers
 from tests.support.recording import Replica
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.devstack.postgres import Postgres
-    from app.services.ports import AuditRecord
+    from app.services.ports.trail import AuditRecord
 
 COMMITS = "/confplane/commits"
 

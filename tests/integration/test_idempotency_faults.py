@@ -294,7 +294,7 @@ async def test_keys_are_forgotten_after_a_while_and_across_a_restart_they_are_no
         first = await client.put(PATH, json=quota(1), headers=key)
     async with scene.served() as (_, client):
         same(first, await client.put(PATH, json=quota(1), headers=key))
-    purging = {"app.services.idempotency.KEEP_S": 0.5, "app.services.idempotency.PURGE_S": 0.5}
+    purging = {"app.services.changes.idempotency.KEEP_S": 0.5, "app.services.changes.idempotency.PURGE_S": 0.5}
     async with scene.served(constants=purging) as (_, client):
         for table in ("request_keys", "request_changes"):
             await until(lambda: not fetch(scene.database.owner_dsn, f"SELECT FROM {table}"))  # noqa: B023

@@ -15,11 +15,13 @@ from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName
-from app.services import reconcile
-from app.services.clusters import Caller
-from app.services.edits import Edit
-from app.services.ports import Committed, Conflict, Freeze, Outcome, StateWrite
-from app.services.reconcile import Reconciler
+from app.services.changes.callers import Caller
+from app.services.changes.edits import Edit
+from app.services.ports.cluster_states import Freeze
+from app.services.ports.trail import Outcome
+from app.services.ports.transactions import Committed, Conflict, StateWrite
+from app.services.upkeep import reconcile
+from app.services.upkeep.reconcile import Reconciler
 from app.settings import Settings
 from tests.audit.rows import entity, fetch, intent, run
 from tests.support import servers
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.devstack.postgres import Postgres
-    from app.services.ports import Intent, Transaction
-    from app.services.reconcile import ReconciledStore
+    from app.services.ports.trail import Intent
+    from app.services.ports.transactions import Transaction
+    from app.services.upkeep.reconcile import ReconciledStore
     from app.store import ZooKeeperStore
 
 COMMITS = "/confplane/commits"

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
 
 QUICK = {
-    "app.services.reconcile.INTERVAL_S": 0.2,
-    "app.services.record.INTERVAL_S": 0.2,
-    "app.services.record.OVERLOOKED_INTERVAL_S": 0.5,
+    "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
+    "app.services.recorder.record.INTERVAL_S": 0.2,
+    "app.services.recorder.record.OVERLOOKED_INTERVAL_S": 0.5,
     "app.store.write.overlooked.OVERLOOKED_AGE_S": 0.5,
 }
 LEADER = "/confplane/leader"

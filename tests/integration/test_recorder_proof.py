@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
 
 QUICK = {
-    "app.services.reconcile.INTERVAL_S": 0.2,
-    "app.services.record.INTERVAL_S": 0.2,
-    "app.services.record.OVERLOOKED_INTERVAL_S": 0.5,
+    "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
+    "app.services.recorder.record.INTERVAL_S": 0.2,
+    "app.services.recorder.record.OVERLOOKED_INTERVAL_S": 0.5,
     "app.store.write.overlooked.OVERLOOKED_AGE_S": 0.5,
 }
 ENTITIES = ("users/a", "users/b", "users/b/clients/x", "users/b/clients/y", "clients/c", "users/<default>", "users/d")

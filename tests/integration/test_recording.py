@@ -18,11 +18,11 @@ from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName, Tree
-from app.services import record
+from app.services.changes.callers import Caller
 from app.services.changes.runner import ChangeRunner
-from app.services.clusters import Caller
-from app.services.compact import CompactService
-from app.services.ports import AuditQuery
+from app.services.ports.trail import AuditQuery
+from app.services.recorder import record
+from app.services.upkeep.compact import CompactService
 from app.store.write import overlooked
 from tests.audit.rows import count
 from tests.support import servers

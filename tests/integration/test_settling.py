@@ -35,13 +35,13 @@ ALICE = Entity.of(user="alice")
 NODE = "/config/users/alice"
 COMMITS = "/confplane/commits"
 LEADER = "/confplane/leader"
-QUICK = {"app.services.reconcile.INTERVAL_S": 0.2}
+QUICK = {"app.services.upkeep.reconcile.INTERVAL_S": 0.2}
 SWEEPING = {
     **QUICK,
-    "app.services.reconcile.SWEEP_AGE_S": 1.0,
-    "app.services.reconcile._SLACK_S": 1.0,
+    "app.services.upkeep.reconcile.SWEEP_AGE_S": 1.0,
+    "app.services.upkeep.reconcile._SLACK_S": 1.0,
     "app.store.write.markers.RELEASE_SECONDS": 1.0,
-    "app.services.dropping.PERIOD_S": 1.0,
+    "app.services.upkeep.dropping.PERIOD_S": 1.0,
 }
 
 

@@ -19,7 +19,7 @@ from app.rollups.errors import SparkFailedError
 from app.rollups.jobs import JOBS, activity, compatibility
 from app.rollups.runner import Finished, Wishes, runner
 from app.rollups.sinks import postgres as sink
-from app.services.rollups import RowQuery, RunState
+from app.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch
 from tests.rollups.made import ALL_TYPES, CLUSTER, ODD, START, Made, change, counted, reading, seen
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from app.rollups.job import Job
     from app.rollups.reading import Reading
-    from app.services.rollups import Place
+    from app.services.ports.rollups import Place
     from tests.support import servers
 
 WISHES = Wishes("User:olga@cli")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from app.services.ports import Intent, Outcome
+    from app.services.ports.trail import Intent, Outcome
 
 CLUSTER = "payments"
 START_MS = 1_770_000_000_000

@@ -12,7 +12,8 @@ import pytest
 from app.domain.entities import Entity
 from app.domain.errors import FrozenError, UnavailableError
 from app.domain.facets import Tree
-from app.services.ports import Committed, Conflict, Freeze, SessionEnded, StateWrite, Transaction
+from app.services.ports.cluster_states import Freeze
+from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Transaction
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:

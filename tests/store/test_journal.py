@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.facets import Tree
-from app.services.journal import Page, TooOld
+from app.services.ports.journal import Page, TooOld
 from app.store.mirror.journal import Journal
 from tests.support.stores import ALICE, BILLING, committed, held_back, kafka_writes, notify, soon, until, write
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.services.journal import Cursor, Entry
+    from app.services.ports.journal import Cursor, Entry
     from app.store import ZooKeeperStore
 
 A, B = "user=a", "user=b"

@@ -10,16 +10,8 @@ import pytest
 
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.domain.facets import Tree
-from app.services.ports import (
-    Committed,
-    Conflict,
-    Layout,
-    LayoutCheck,
-    LayoutState,
-    Place,
-    SessionEnded,
-    StateWrite,
-)
+from app.services.ports.cluster_states import Layout, LayoutCheck, LayoutState, Place
+from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite
 from app.store import znodes
 from tests.support.stores import ALICE, BILLING, commit, committed, facets, soon, transaction, until, write
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.devstack.zookeeper import ZooKeeper
-    from app.services.ports import EntityWrite
+    from app.services.ports.transactions import EntityWrite
     from app.store import ZooKeeperStore
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]

@@ -12,7 +12,8 @@ import pytest
 
 from app.domain.entities import Entity
 from app.domain.errors import CorruptZnodeError, UnavailableError
-from app.services.ports import Committed, Marker, SessionEnded, Unknown
+from app.services.ports.store import Marker
+from app.services.ports.transactions import Committed, SessionEnded, Unknown
 from app.store.write import markers
 from tests.support.proxy import proxy
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write

@@ -12,7 +12,7 @@ from kazoo.security import make_acl
 
 from app.domain.entities import Entity
 from app.domain.facets import Tree
-from app.services.ports import SessionState
+from app.services.ports.store import SessionState
 from app.store.mirror import oddities
 from tests.support.stores import ALICE, Late, committed, kafka_writes, notify, soon, until, write
 

@@ -14,7 +14,8 @@ from app.devstack.zookeeper import ZooKeeper
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
-from app.services.ports import MirrorState, SessionState, Unknown
+from app.services.ports.store import MirrorState, SessionState
+from app.services.ports.transactions import Unknown
 from app.store.mirror import loader
 from tests.support.proxy import Proxy, proxy
 from tests.support.stores import ALICE, commit, committed, kafka_writes, notify, soon, transaction, until, write

@@ -10,7 +10,7 @@ import pytest
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError, UnknownTopicError
 from app.domain.facets import Tree
-from app.services.ports import Conflict
+from app.services.ports.transactions import Conflict
 from tests.support.stores import ALICE, commit, committed, soon, until, write
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kazoo.protocol.serialization import Transaction as KazooTransaction
 from app.domain.entities import Entity
 from app.domain.errors import BodyTooLargeError, StaleControllerError, ThrottledError, UnavailableError
 from app.domain.facets import Tree
-from app.services.ports import Committed, Conflict, SessionEnded, Unknown
+from app.services.ports.transactions import Committed, Conflict, SessionEnded, Unknown
 from app.store import Access
 from app.store.write import transactions
 from app.store.write.transactions import Limits

@@ -25,12 +25,12 @@ from app.domain.entities import Entity
 from app.domain.errors import UndecodablePasswordError
 from app.domain.facets import FacetName, Tree
 from app.services.changes.draft import Draft, Unchanged
-from app.services.compact import CompactService
-from app.services.edits import Edit, EntityDraft
-from app.services.freeze import FreezeService
-from app.services.layout import LayoutService
-from app.services.renames import RenameService
-from app.services.rotate import RotateService
+from app.services.changes.edits import Edit, EntityDraft
+from app.services.changes.freeze import FreezeService
+from app.services.upkeep.compact import CompactService
+from app.services.upkeep.layout import LayoutService
+from app.services.upkeep.renames import RenameService
+from app.services.upkeep.rotate import RotateService
 from app.settings import BrokerEncoderSettings, PasswordEncoderSettings, Settings
 from app.wiring import opened
 from tests.support import stepping
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.services.clusters import Caller
+    from app.services.changes.callers import Caller
     from app.wiring import Parts
 
 ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")

@@ -15,11 +15,11 @@ from app.audit import PostgresEntityStates, PostgresOpenChanges
 from app.domain.changes import Op
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName
-from app.services.clusters import Caller
-from app.services.edits import Edit
-from app.services.ports import AuditQuery
-from app.services.reconcile import Reconciler
-from app.services.record import Recorder
+from app.services.changes.callers import Caller
+from app.services.changes.edits import Edit
+from app.services.ports.trail import AuditQuery
+from app.services.recorder.record import Recorder
+from app.services.upkeep.reconcile import Reconciler
 from app.settings import Settings
 from tests.audit.rows import fetch
 from tests.support.stores import soon, until
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.domain.entities import Entity
-    from app.services.edits import EditResult
-    from app.services.ports import AuditRecord
+    from app.services.changes.edits import EditResult
+    from app.services.ports.trail import AuditRecord
     from tests.support import servers
 
 DEADLINE_MS = 10_000

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.security.principals import Principal
-    from app.services.ports import Claim, CommitResult, Intent, Transaction
+    from app.services.ports.trail import Claim, Intent
+    from app.services.ports.transactions import CommitResult, Transaction
 
 STEP_VARIABLE = "CONFPLANE_TEST_STEP"
 STEP_FILE_VARIABLE = "CONFPLANE_TEST_STEP_FILE"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.domain.entities import Entity
 from app.domain.facets import Tree
-from app.services.ports import ChangeWrites, CommitResult, Committed, EntityWrite, Transaction, Write
+from app.services.ports.transactions import ChangeWrites, CommitResult, Committed, EntityWrite, Transaction, Write
 from app.store import FacetIndex, ZooKeeperStore
 from tests.support import waiting
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.errors import ConfplaneError
     from app.domain.facets import Tree
-    from app.services.ports import IntentEntity, LayoutCheck, Write
+    from app.services.ports.cluster_states import LayoutCheck
+    from app.services.ports.trail import IntentEntity
+    from app.services.ports.transactions import Write
 
 P = TypeVar("P")
 

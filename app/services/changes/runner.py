@@ -29,17 +29,19 @@ from app.domain.errors import (
 )
 from app.services.changes.draft import P, Unchanged
 from app.services.changes.queues import Queues
+from app.services.changes.settle import committed, settle_own
 from app.services.figures import Figure
-from app.services.ports import ChangeWrites, Committed, Conflict, Intent, Outcome, SessionEnded, Transaction
-from app.services.settle import committed, settle_own
+from app.services.ports.trail import Intent, Outcome
+from app.services.ports.transactions import ChangeWrites, Committed, Conflict, SessionEnded, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from uuid import UUID
 
+    from app.services.changes.callers import Caller
     from app.services.changes.draft import Decide, Draft
-    from app.services.clusters import Caller
-    from app.services.ports import AuditLog, ClusterStore
+    from app.services.ports.store import ClusterStore
+    from app.services.ports.trail import AuditLog
 
 CONTENDED = "Others kept changing the same entity until the deadline; nothing was applied, try again"
 

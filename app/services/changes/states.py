@@ -10,7 +10,9 @@ from typing import Final, Generic, TypeVar
 
 from app.domain.changes import Op
 from app.services.changes.draft import Draft
-from app.services.ports import Freeze, IntentEntity, Layout, StateWrite
+from app.services.ports.cluster_states import Freeze, Layout
+from app.services.ports.trail import IntentEntity
+from app.services.ports.transactions import StateWrite
 
 ENTITY: Final = "cluster"
 """The id and the facet under which the trail has such changes."""
@@ -43,7 +45,7 @@ def draft(
         change: From what to what.
         version: Of the znode, as read.
         czxid: Of the znode, as read.
-        guarded: See :class:`~app.services.ports.Transaction`.
+        guarded: See :class:`~app.services.ports.transactions.Transaction`.
     """
     shown = _shown(change.after)
     op = Op(key, remove=True) if shown is None else Op(key, shown)

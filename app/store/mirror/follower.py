@@ -36,7 +36,7 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.background import Background
-from app.services.ports import MirrorState
+from app.services.ports.store import MirrorState
 from app.store import znodes
 from app.store.mirror import loader
 from app.store.mirror.journal import Journal

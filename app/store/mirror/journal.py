@@ -15,7 +15,7 @@ import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from app.services.journal import Cursor, Entry, Page, TooOld
+from app.services.ports.journal import Cursor, Entry, Page, TooOld
 
 if TYPE_CHECKING:
     from app.domain.changes import Node
@@ -32,7 +32,7 @@ _NODE_BYTES: Final = 150
 
 
 class Journal:
-    """Implements :class:`app.services.journal.Journal`.
+    """Implements :class:`app.services.ports.journal.Journal`.
 
     Args:
         most: Entries kept.

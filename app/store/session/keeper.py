@@ -34,7 +34,7 @@ from app.domain.errors import UnavailableError, WriteOutcome
 from app.domain.texts import shown
 from app.services.background import Background
 from app.services.notices import Notice
-from app.services.ports import SessionState
+from app.services.ports.store import SessionState
 from app.store import znodes
 from app.store.session.bridge import LoopHandler, Mailbox, Reply
 from app.store.session.clock import Clock

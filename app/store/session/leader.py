@@ -1,7 +1,7 @@
 """Which process leads a cluster: the one whose session made ``/confplane/leader``, an ephemeral node.
 
-The leader settles what others left open and sweeps markers (app/services/reconcile.py). Everything it does is decided
-in ZooKeeper or unique in Postgres, so two leaders for a moment do no harm, and leading needs no fence.
+The leader settles what others left open and sweeps markers (app/services/upkeep/reconcile.py). Everything it
+does is decided in ZooKeeper or unique in Postgres, so two leaders for a moment do no harm, and leading needs no fence.
 
 There is no lock recipe here: kazoo's goes on saying "acquired" while it is cut off. Instead the node is looked at
 before each round of work, behind a write to the own writer node. From the moment before that write the session lives

@@ -19,7 +19,7 @@ from app.domain.errors import (
 )
 from app.domain.facets import Tree
 from app.domain.texts import clipped
-from app.services.ports import EntityWrite
+from app.services.ports.transactions import EntityWrite
 from app.store import findings, znodes
 from app.store.mirror import metadata
 from app.store.session.keeper import answered, unavailable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from app.domain.entities import Entity
-    from app.services.ports import Transaction, Write
+    from app.services.ports.transactions import Transaction, Write
     from app.store.mirror.follower import Follower
     from app.store.session.keeper import Keeper, Session
     from app.store.write.guard import Guard

@@ -1,4 +1,4 @@
-"""Finds config nodes that hold nothing, so that they can be removed (app/services/compact.py)."""
+"""Finds config nodes that hold nothing, so that they can be removed (app/services/upkeep/compact.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 
 from app.domain.entities import Entity, EntityType
-from app.services.ports import Removal
+from app.services.ports.transactions import Removal
 from app.store import znodes
 
 if TYPE_CHECKING:

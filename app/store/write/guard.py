@@ -24,7 +24,7 @@ from app.domain.errors import FrozenError, StaleControllerError, UnavailableErro
 from app.store import znodes
 
 if TYPE_CHECKING:
-    from app.services.ports import Freeze
+    from app.services.ports.cluster_states import Freeze
     from app.store.session.keeper import Session
     from app.store.write.layout import LayoutNode
 

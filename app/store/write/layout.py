@@ -19,7 +19,7 @@ from kazoo.exceptions import NoNodeError
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.notices import Notice
-from app.services.ports import Place
+from app.services.ports.cluster_states import Place
 from app.store import znodes
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ content "aborted". Whoever comes first decides: if that creation succeeds, the c
 however late it arrives.
 
 A commit's marker is dropped a minute after the outcome became durable, if Postgres still has the outcome then: by the
-process that made it so (app/services/dropping.py), or, where that process is gone, by the leader's sweep
-(app/services/reconcile.py). A tombstone stays as long as the writer that it stands in the way of.
+process that made it so (app/services/upkeep/dropping.py), or, where that process is gone, by the leader's sweep
+(app/services/upkeep/reconcile.py). A tombstone stays as long as the writer that it stands in the way of.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, Runt
 
 from app.domain.errors import CorruptZnodeError
 from app.services.figures import Figure
-from app.services.ports import Marker, Removal
+from app.services.ports.store import Marker
+from app.services.ports.transactions import Removal
 from app.store import znodes
 from app.store.mirror import loader
 from app.store.session.keeper import answered, unavailable
@@ -35,13 +36,13 @@ from app.store.session.keeper import answered, unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
-    from app.services.ports import ChangeWrites
+    from app.services.ports.transactions import ChangeWrites
     from app.store.session.keeper import Keeper, Session
 
 logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS: Final = 60.0
-"""How long a marker stays after its outcome became durable. app/services/settle.py relies on half of it."""
+"""How long a marker stays after its outcome became durable. app/services/changes/settle.py relies on half of it."""
 _DROP_SECONDS: Final = 10.0
 _YIELD: Final = 1_000
 """Names read before other tasks get their turn."""
@@ -135,7 +136,7 @@ class Markers:
         self._dropped = 0
 
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
-        """Create a tombstone, or read the marker that stands: see :meth:`app.services.ports.ClusterStore.settle`."""
+        """Create a tombstone, or read the marker that stands: see ``ClusterStore.settle``."""
         session = self._keeper.current
         async with answered(self._name, deadline):
             marker = await self._settle(session, change_id)

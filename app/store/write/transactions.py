@@ -23,16 +23,8 @@ from app.domain.changes import Node
 from app.domain.entities import EntityType
 from app.domain.errors import BodyTooLargeError, WriteOutcome
 from app.domain.facets import Tree
-from app.services.ports import (
-    Committed,
-    Conflict,
-    EntityWrite,
-    Layout,
-    LayoutCheck,
-    Removal,
-    SessionEnded,
-    StateWrite,
-)
+from app.services.ports.cluster_states import Layout, LayoutCheck
+from app.services.ports.transactions import Committed, Conflict, EntityWrite, Removal, SessionEnded, StateWrite
 from app.store import znodes
 from app.store.write import markers
 
@@ -40,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from app.domain.entities import Entity
-    from app.services.ports import Transaction, Write
+    from app.services.ports.transactions import Transaction, Write
     from app.store.session.access import Access
 
 Operation = tuple[Any, ...]

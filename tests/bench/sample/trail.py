@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from app.rollups.schemas import COMMITTED, OPEN, REJECTED
+from app.services.changes.freeze import KEY as FREEZE_KEY
+from app.services.changes.freeze import PATH as FREEZE_PATH
 from app.services.changes.states import ENTITY as FREEZE
-from app.services.freeze import KEY as FREEZE_KEY
-from app.services.freeze import PATH as FREEZE_PATH
-from app.services.recorded import EXTERNAL, PRINCIPAL, SOURCE
-from app.services.recorded import FACET as WHOLE_NODE
+from app.services.recorder.recorded import EXTERNAL, PRINCIPAL, SOURCE
+from app.services.recorder.recorded import FACET as WHOLE_NODE
 from tests.bench.sample.population import CONFIGS, QUOTAS, Member, members
 
 if TYPE_CHECKING:

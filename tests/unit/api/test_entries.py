@@ -15,12 +15,13 @@ from app.domain.client_configs import ClientConfigs
 from app.domain.errors import CorruptZnodeError
 from app.domain.facets import Tree
 from app.domain.quotas import ClientQuotas
-from app.services.clusters import Collection
-from app.services.describe import DescribeService
-from app.services.ports import Registration
+from app.services.collections import Collection
+from app.services.ports.registrations import Registration
+from app.services.reads.describe import DescribeService
 
 if TYPE_CHECKING:
-    from app.services.ports import ClusterStore, RegistrationLog
+    from app.services.ports.registrations import RegistrationLog
+    from app.services.ports.store import ClusterStore
 
 
 def collection(facet: Any) -> Collection:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.chain import ABSENT, OwnWrite, Point, explained, runs_of_others
+from app.services.recorder.chain import ABSENT, OwnWrite, Point, explained, runs_of_others
 
 if TYPE_CHECKING:
-    from app.services.chain import Content
+    from app.services.recorder.chain import Content
 
 QUOTA, CONFIG = "quota", "config"
 STEPS = st.lists(

@@ -12,8 +12,8 @@ from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.incremental import ConfigOp, OpType
 from app.domain.quotas import ClientQuotas
-from app.services.client_plans import ClientPlanner
-from app.services.edits import Edit
+from app.services.changes.client_plans import ClientPlanner
+from app.services.changes.edits import Edit
 
 if TYPE_CHECKING:
     from app.domain.facets import ClientFacet

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.services.config_levels import ServerProperties
+from app.services.reads.config_levels import ServerProperties
 
 
 @pytest.mark.parametrize(

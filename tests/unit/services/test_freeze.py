@@ -16,27 +16,21 @@ from app.domain.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from app.services.changes.callers import Caller
+from app.services.changes.freeze import FreezeService
 from app.services.changes.runner import ChangeRunner
-from app.services.clusters import Caller
-from app.services.freeze import FreezeService
-from app.services.ports import (
-    Committed,
-    Conflict,
-    Freeze,
-    FreezeState,
-    Marker,
-    Outcome,
-    SessionEnded,
-    StateWrite,
-    Transaction,
-    Unknown,
-)
+from app.services.ports.cluster_states import Freeze, FreezeState
+from app.services.ports.store import Marker
+from app.services.ports.trail import Outcome
+from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Transaction, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from app.services.ports import AuditLog, Claim, ClusterStore, CommitResult, Intent, Write
+    from app.services.ports.store import ClusterStore
+    from app.services.ports.trail import AuditLog, Claim, Intent
+    from app.services.ports.transactions import CommitResult, Write
 
 COMMITTED = Committed(77, 1_000, (), {"/confplane/freeze": 5})
 OTHERS = Freeze("maintenance", "User:bob", 1_700_000_000_000)

@@ -19,13 +19,15 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.services.edits import Edit, EditResult
-from app.services.idempotency import Answer, IdempotencyService, KeyedChange, KeyRow, RequestKey, Run
-from app.services.ports import Outcome
+from app.services.changes.edits import Edit, EditResult
+from app.services.changes.idempotency import IdempotencyService, RequestKey, Run
+from app.services.ports.request_keys import Answer, KeyedChange, KeyRow
+from app.services.ports.trail import Outcome
 
 if TYPE_CHECKING:
-    from app.services.idempotency import RequestKeys
-    from app.services.ports import AuditLog, ClusterStore
+    from app.services.ports.request_keys import RequestKeys
+    from app.services.ports.store import ClusterStore
+    from app.services.ports.trail import AuditLog
 
 KEY = RequestKey("k", "b")
 ANSWER = Answer(200, {}, "{}")

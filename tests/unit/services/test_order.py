@@ -10,7 +10,7 @@ from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
 from app.domain.entities import Entity
 from app.domain.quotas import ClientQuotas
-from app.services.order import chains
+from app.services.changes.order import chains
 
 if TYPE_CHECKING:
     from app.domain.facets import Facet

@@ -7,9 +7,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.chain import OwnWrite, Point, runs_of_others
-from app.services.ports import Marker
-from app.services.recover import as_writes, row_of
+from app.services.ports.store import Marker
+from app.services.recorder.chain import OwnWrite, Point, runs_of_others
+from app.services.recorder.recover import as_writes, row_of
 
 PATH = "/config/users/alice"
 

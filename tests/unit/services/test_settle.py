@@ -12,16 +12,19 @@ from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.errors import CorruptZnodeError, OutcomeUnknownError, UnavailableError
 from app.domain.facets import Tree
-from app.services import settle as settling
-from app.services.ports import EntityWrite, Marker, Outcome
-from app.services.reconcile import SWEEP_AGE_S
-from app.services.settle import committed, settle, settle_own
+from app.services.changes import settle as settling
+from app.services.changes.settle import committed, settle, settle_own
+from app.services.ports.store import Marker
+from app.services.ports.trail import Outcome
+from app.services.ports.transactions import EntityWrite
+from app.services.upkeep.reconcile import SWEEP_AGE_S
 from app.store.write.markers import RELEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.services.ports import AuditLog, AuditRecord, ClusterStore
+    from app.services.ports.store import ClusterStore
+    from app.services.ports.trail import AuditLog, AuditRecord
 
 ID = uuid.uuid4()
 APPLIED = Marker(ID, committed=True, attempt=2, revision=77, time_ms=1_000, versions={"/config/users/a": 5})

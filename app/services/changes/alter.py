@@ -1,0 +1,466 @@
+"""Alter: edits of entities, each a change of its own, or all of them one (``atomic``).
+
+An edit is encoded once, and decided by its facet's planner against each node that is read; the runner does the rest
+(:mod:`app.services.changes.runner`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import ChainMap, Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from app.domain.changes import Node
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import (
+    ConfplaneError,
+    InvalidRequestError,
+    KafkaCode,
+    NotAttemptedError,
+    UnavailableError,
+    UnknownTopicError,
+    WriteOutcome,
+)
+from app.domain.facets import full_path
+from app.services.changes.draft import Draft, Unchanged
+from app.services.changes.edits import Edit, EditResult, EntityDraft
+from app.services.changes.order import chains
+from app.services.collections import Collection
+from app.services.figures import Figure
+from app.services.pace import Pace, in_slices
+from app.services.policies import Policies, PolicyRequest
+from app.services.reads.config_levels import NOTHING_PLANNED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
+
+    from app.domain.facets import FacetName, Tree
+    from app.services.changes.callers import Caller
+    from app.services.changes.edits import Planner
+    from app.services.changes.order import Stage
+    from app.services.changes.runner import ChangeRunner, Ended
+
+Planned = Mapping[str, Mapping[str, str]]
+"""Entity id -> the map that it will have, of entities that the same request changes before another one."""
+DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
+"""Decides what becomes of one entity: from its collection, the node as read, and what is planned before it."""
+
+_Prepared = tuple[Edit, DecideEntity]
+
+_NONE: Final = KafkaCode.NONE.name
+_REMADE: Final = (
+    "Others deleted the znode and made it again during this change; what they wrote into it was overwritten"
+)
+_CONCURRENCY: Final = 256
+"""Changes of one request under way at once: enough to fill ZooKeeper's pipeline, and bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the edits of one collection are decided."""
+
+    planner: Planner[Any]
+    policies: Policies = field(default_factory=Policies)
+
+
+class AlterService:
+    """Runs edits. One instance serves all clusters of a process.
+
+    Args:
+        runner: Runs the changes.
+        rules: By cluster and facet.
+    """
+
+    def __init__(self, runner: ChangeRunner, rules: Mapping[tuple[str, FacetName], Rules]) -> None:
+        self._runner = runner
+        self._rules = rules
+        self._results: Counter[tuple[str, str, str, str]] = Counter()
+
+    def planner(self, collection: Collection) -> Planner[Any]:
+        """Return what decides the edits of a collection."""
+        return self._rules[collection.store.name, collection.name].planner
+
+    async def alter(
+        self,
+        collection: Collection,
+        edits: Sequence[Edit | EditResult],
+        caller: Caller,
+        *,
+        validate_only: bool = False,
+        atomic: bool = False,
+    ) -> list[EditResult]:
+        """Run edits and return one result each, in order.
+
+        Args:
+            collection: The facet of a cluster that is altered.
+            edits: The edits; one that could not even be formed stands as its failed result.
+            caller: Who asks.
+            validate_only: Go the same way up to the write, and answer what it would have done.
+            atomic: All in one transaction, one change, one revision; when one fails, the others are not attempted.
+
+        Each result carries its own error. An entity named twice fails in every place it is named. Edits whose checks
+        read each other's entity run in the order given, so that each is checked against what those before it made.
+        """
+        run = caller.run
+        if run is None:
+            results = await self._alter(collection, edits, caller, validate_only=validate_only, atomic=atomic)
+            self._count(collection, results, validate_only=validate_only)
+            return results
+        # What an earlier run of the same request applied is not done again.
+        given = [edit if isinstance(edit, EditResult) else run.result(collection, edit) or edit for edit in edits]
+        if atomic and all(isinstance(edit, EditResult) and edit.error is None for edit in given):
+            return [edit for edit in given if isinstance(edit, EditResult)]
+        results = await self._alter(collection, given, caller, validate_only=validate_only, atomic=atomic)
+        done = [result for result, edit in zip(results, given, strict=True) if result is not edit]
+        run.note(done)
+        self._count(collection, done, validate_only=validate_only)
+        return results
+
+    async def rewrite(
+        self,
+        collection: Collection,
+        edit: Edit,
+        decide: DecideEntity,
+        caller: Caller,
+        *,
+        validate_only: bool = False,
+        policies: bool = True,
+    ) -> tuple[EditResult, EntityDraft | None]:
+        """Change one entity as ``decide`` says.
+
+        Args:
+            collection: The facet of a cluster.
+            edit: Which entity; its ops are not looked at.
+            decide: Decides each attempt.
+            caller: Who asks.
+            validate_only: Go the same way up to the write, and answer what it would have done.
+            policies: Ask the alter policies, as for any edit.
+
+        Returns:
+            What became of it, with its error if there is one, and the draft that was carried out.
+        """
+        asked = self._rules[collection.store.name, collection.name].policies if policies else Policies()
+        [result], drafts = await self._change(collection, [(edit, decide)], caller, asked, validate_only=validate_only)
+        self._count(collection, [result], validate_only=validate_only)
+        return result, drafts[0] if drafts else None
+
+    def _count(self, collection: Collection, results: Sequence[EditResult], *, validate_only: bool) -> None:
+        """Count how edits ended, by Kafka's names of errors."""
+        cluster, facet = collection.store.name, collection.name.value
+        for result in results:
+            if (error := result.error) is not None:
+                ended = (error.outcome or WriteOutcome.NOT_APPLIED).value, error.code.name
+            elif validate_only:
+                ended = "validated", _NONE
+            else:
+                ended = "unchanged" if result.change_id is None else "applied", _NONE
+            self._results[cluster, facet, *ended] += 1
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        for labels, number in self._results.items():
+            yield Figure("alter_results", number, labels)
+
+    async def _alter(
+        self,
+        collection: Collection,
+        edits: Sequence[Edit | EditResult],
+        caller: Caller,
+        *,
+        validate_only: bool,
+        atomic: bool,
+    ) -> list[EditResult]:
+        rules = self._rules[collection.store.name, collection.name]
+        repeated = _repeated(edits) if len(edits) > 1 else frozenset()
+        prepared = await in_slices(lambda edit: _prepare(collection, rules.planner, edit, repeated), edits)
+
+        async def change(items: Sequence[_Prepared], planned: Planned = NOTHING_PLANNED) -> list[EditResult]:
+            results, _ = await self._change(
+                collection, items, caller, rules.policies, planned, validate_only=validate_only
+            )
+            return results
+
+        if atomic:
+            items = [item for item in prepared if not isinstance(item, EditResult)]
+            if len(items) < len(prepared):
+                return [_refused_with(item) for item in prepared]
+            return await change(items) if items else []
+        if len(prepared) == 1 and not isinstance(prepared[0], EditResult):
+            return await change([prepared[0]])
+        return await _one_by_one(collection, prepared, change)
+
+    async def _change(
+        self,
+        collection: Collection,
+        items: Sequence[_Prepared],
+        caller: Caller,
+        policies: Policies,
+        planned: Planned = NOTHING_PLANNED,
+        *,
+        validate_only: bool,
+    ) -> tuple[list[EditResult], list[EntityDraft]]:
+        """Run one change of one entity or several; errors are in the results."""
+        try:
+            if time.monotonic() >= caller.deadline:
+                raise UnavailableError(
+                    "The request's deadline passed before this entry was begun; nothing of it was applied. Send it"
+                    " again, in a request of fewer entries",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                    retry_after_s=1,
+                )
+            change = _EntitiesChange(collection.placed(), items, caller, policies, planned, validate_only=validate_only)
+            ended = await self._runner.run(
+                collection.store, change.decide, caller, paths=change.paths, validate_only=validate_only
+            )
+        except UnknownTopicError as error:
+            return [EditResult(edit, _of_topic(error, edit)) for edit, _ in items], []
+        except ConfplaneError as error:
+            return [EditResult(edit, error) for edit, _ in items], []
+        return _results(ended, [edit for edit, _ in items]), ended.plan.drafts
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The drafts of the entries, up to the first that failed."""
+
+    tree: Tree
+    drafts: list[EntityDraft]
+
+
+class _EntitiesChange:
+    """One change of entities: what is decided at each attempt."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        items: Sequence[_Prepared],
+        caller: Caller,
+        policies: Policies,
+        planned: Planned,
+        *,
+        validate_only: bool,
+    ) -> None:
+        self._collection = collection
+        self._items = items
+        self._caller = caller
+        self._policies = policies
+        self._planned = planned
+        self._validate_only = validate_only
+        self.paths = [full_path(collection.tree, edit.entity) for edit, _ in items]
+
+    async def decide(self, *, again: bool) -> Draft[_Decided] | Unchanged[_Decided]:
+        """Decide one attempt; see :data:`~app.services.changes.draft.Decide`."""
+        collection, nodes = await self._read(again=again)
+        drafts: list[EntityDraft] = []
+        planned = dict(self._planned)
+        pace = Pace()
+        for (edit, decide), node in zip(self._items, nodes, strict=True):
+            if pace.due:
+                await pace.rest()
+            try:
+                draft = await decide(collection, node, planned)
+                if draft.diff and node is None:
+                    _check_new(collection, edit)
+                if draft.diff and self._policies:
+                    self._check_policies(collection, draft)
+            except ConfplaneError as error:
+                return self._unchanged(collection, drafts, nodes[: len(drafts) + 1], error)
+            planned[edit.entity.id] = draft.after
+            drafts.append(draft)
+        changed = [draft for draft in drafts if draft.diff]
+        if not changed:
+            return self._unchanged(collection, drafts, nodes, None)
+        return Draft(
+            _Decided(collection.tree, drafts),
+            writes=tuple(draft.write(collection) for draft in changed),
+            entities=tuple(draft.intent(collection) for draft in changed),
+            answers=() if self._caller.run is None else tuple(draft.answer(collection) for draft in drafts),
+            layout=collection.layout,
+        )
+
+    async def _read(self, *, again: bool) -> tuple[Collection, Sequence[Node | None]]:
+        if not again:
+            return self._collection, [self._collection.get(edit.entity.id) for edit, _ in self._items]
+        # Client configs may be elsewhere by now.
+        collection = self._collection.placed()
+        reads = (collection.store.read(collection.tree, edit.entity, self._caller.deadline) for edit, _ in self._items)
+        return collection, await asyncio.gather(*reads)
+
+    def _unchanged(
+        self,
+        collection: Collection,
+        drafts: list[EntityDraft],
+        nodes: Sequence[Node | None],
+        error: ConfplaneError | None,
+    ) -> Unchanged[_Decided]:
+        seen = tuple(
+            (collection.tree, edit.entity, None if node is None else node.version)
+            for (edit, _), node in zip(self._items, nodes, strict=False)
+        )
+        return Unchanged(_Decided(collection.tree, drafts), error, seen, collection.layout)
+
+    def _check_policies(self, collection: Collection, draft: EntityDraft) -> None:
+        entity, after = draft.edit.entity, draft.after
+        before = {} if draft.node is None else draft.node.config
+        told, tree = collection.told, collection.tree
+        shown = told(tree, entity.id, after)
+        changed = {difference.key for difference in draft.diff}
+        owns = collection.facet.owns
+        self._policies.check(
+            PolicyRequest(
+                cluster=collection.store.name,
+                principal=self._caller.principal,
+                facet=collection.name.value,
+                entity=entity,
+                set={key: shown[key] for key in changed & after.keys()},
+                removed=frozenset(changed - after.keys()),
+                before={key: value for key, value in told(tree, entity.id, before).items() if owns(entity, key)},
+                after={key: value for key, value in shown.items() if owns(entity, key)},
+                validate_only=self._validate_only,
+                pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
+            )
+        )
+
+
+def _prepare(
+    collection: Collection, planner: Planner[Any], edit: Edit | EditResult, repeated: frozenset[str]
+) -> _Prepared | EditResult:
+    """Check what can be checked before anything stored is looked at."""
+    if isinstance(edit, EditResult):
+        return edit
+    try:
+        if edit.entity.id in repeated:
+            raise InvalidRequestError(f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer)
+        collection.placed()
+        return edit, partial(_plan, planner, edit, planner.encode(collection, edit))
+    except ConfplaneError as error:
+        return EditResult(edit, error)
+
+
+async def _plan(
+    planner: Planner[Any],
+    edit: Edit,
+    encoded: Any,
+    collection: Collection,
+    node: Node | None,
+    planned: Planned,
+) -> EntityDraft:
+    return await planner.plan(collection, edit, encoded, node, planned=planned)
+
+
+def _check_new(collection: Collection, edit: Edit) -> None:
+    """Refuse names too long for what is created: the entity, and its user where that is not there either."""
+    entity = edit.entity
+    user = Entity(entity.components[:1])
+    known = len(entity.components) > 1 and collection.store.get(collection.tree, user.id) is not None
+    (Entity(entity.components[1:]) if known else entity).check_new(pointer=edit.pointer)
+
+
+async def _one_by_one(
+    collection: Collection,
+    prepared: Sequence[_Prepared | EditResult],
+    change: Callable[[Sequence[_Prepared], Planned], Awaitable[list[EditResult]]],
+) -> list[EditResult]:
+    """Run each edit as a change of its own, all at once but for those that read each other's entity."""
+    slots = asyncio.Semaphore(_CONCURRENCY)
+    results: dict[int, EditResult] = {}
+    to_run: dict[int, _Prepared] = {}
+    for position, item in enumerate(prepared):
+        if isinstance(item, EditResult):
+            results[position] = item
+        else:
+            to_run[position] = item
+
+    async def one(position: int, planned: Planned) -> None:
+        async with slots:
+            [results[position]] = await change([to_run[position]], planned)
+
+    async def one_after_another(stages: Sequence[Stage]) -> None:
+        made: dict[str, dict[str, Mapping[str, str]]] = {stage.rank: {} for stage in stages}
+        for stage in stages:
+            # What edits of other ranks made. From the mirror it could not be had under ``validateOnly``.
+            planned = ChainMap(*(maps for rank, maps in made.items() if rank != stage.rank))
+            await asyncio.gather(*(one(position, planned) for position in stage.positions))
+            ended = (results[position] for position in stage.positions)
+            made[stage.rank] |= {result.edit.entity.id: result.after for result in ended if result.error is None}
+
+    of_entities = ((position, edit.entity) for position, (edit, _) in to_run.items())
+    waiting = iter(chains(collection.facet, of_entities))
+
+    async def run_some() -> None:
+        # Not a task for each chain: the first step of 10,000 tasks would be one of the loop's.
+        for stages in waiting:
+            await one_after_another(stages)
+
+    await asyncio.gather(*(run_some() for _ in range(min(_CONCURRENCY, len(to_run)))))
+    return [results[position] for position in range(len(prepared))]
+
+
+def _results(ended: Ended[_Decided], edits: Sequence[Edit]) -> list[EditResult]:
+    tree, drafts = ended.plan.tree, ended.plan.drafts
+    if ended.error is not None:
+        return [
+            EditResult(edit, ended.error if index == len(drafts) else _not_attempted())
+            for index, edit in enumerate(edits)
+        ]
+    committed = ended.committed
+    if committed is None:
+        return [_result(draft, draft.node, ended.revision) for draft in drafts]
+    nodes = iter(committed.nodes)
+    results = []
+    for draft in drafts:
+        if not draft.diff:
+            results.append(_result(draft, draft.node, committed.revision))
+            continue
+        remade = bool(committed.remade) and full_path(tree, draft.edit.entity) in committed.remade
+        results.append(_result(draft, next(nodes), committed.revision, ended.change_id, remade=remade))
+    return results
+
+
+def _result(
+    draft: EntityDraft, node: Node | None, revision: int | None, change_id: UUID | None = None, *, remade: bool = False
+) -> EditResult:
+    """Return what became of an edit; ``revision`` is None where it was only validated."""
+    return EditResult(
+        draft.edit,
+        change_id=None if change_id is None else str(change_id),
+        revision=revision if revision is None or node is None else node.mzxid,
+        diff=draft.diff,
+        warnings=(*draft.warnings, _REMADE) if remade else draft.warnings,
+        node=node,
+        created=draft.created,
+        after=draft.after,
+    )
+
+
+def _refused_with(item: _Prepared | EditResult) -> EditResult:
+    """Return what an entry of an atomic batch is when another one could not even be formed."""
+    if isinstance(item, EditResult):
+        return item if item.error is not None else EditResult(item.edit, _not_attempted())
+    return EditResult(item[0], _not_attempted())
+
+
+def _of_topic(error: UnknownTopicError, edit: Edit) -> ConfplaneError:
+    """Return what a topic that is not there is to one edit: its own fault, or that of another in its batch."""
+    if edit.entity.get(EntityType.TOPIC) not in error.topics:
+        return _not_attempted()
+    return UnknownTopicError(error.detail, topics=error.topics, pointer=edit.pointer, outcome=error.outcome)
+
+
+def _not_attempted() -> NotAttemptedError:
+    return NotAttemptedError(
+        "Another entry of this atomic batch failed; nothing was applied", outcome=WriteOutcome.NOT_APPLIED
+    )
+
+
+def _repeated(edits: Sequence[Edit | EditResult]) -> frozenset[str]:
+    """Return the ids of the entities that are named more than once, be it by an edit that could not be formed."""
+    entities = [edit.entity if isinstance(edit, Edit) else edit.edit.entity for edit in edits]
+    # One without components stands for what no entity could be made of.
+    named = Counter(entity.id for entity in entities if entity.components)
+    return frozenset(name for name, times in named.items() if times > 1)

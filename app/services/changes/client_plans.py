@@ -1,0 +1,106 @@
+"""Plans of client quotas and client configs: each value is judged by itself, then the entity's own map as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.domain.changes import Node, Op, apply_ops, encode_ops, stored
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
+from app.domain.facets import full_path
+from app.domain.texts import clipped
+from app.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.facets import ClientFacet
+    from app.domain.incremental import ConfigOp
+    from app.services.collections import Collection
+
+
+class ClientPlanner:
+    """The planner of a client facet."""
+
+    def __init__(self, facet: ClientFacet) -> None:
+        self._facet = facet
+
+    def encode(self, collection: Collection, edit: Edit) -> dict[str, str | None]:
+        """Return key -> the string to store, None to remove it; see ``Planner``."""
+        del collection
+        self._facet.check_entity(edit.entity, pointer=edit.pointer)
+        ops = [self._op(op) for op in edit.ops]
+        return encode_ops(self._facet, edit.entity, ops, exact=edit.mode is not Mode.ALTER)
+
+    def _op(self, op: Op | ConfigOp) -> Op:
+        """Return an op that this facet can have: an edit with any other op is refused whole, never done in part."""
+        if isinstance(op, Op):
+            return op
+        raise InvalidRequestError(
+            f"{op.type.name} of {clipped(op.key)}: {self._facet.name} take keys that are set or removed, and no ops of "
+            "topic and broker configs",
+            pointer=op.pointer,
+        )
+
+    async def plan(
+        self,
+        collection: Collection,
+        edit: Edit,
+        encoded: Mapping[str, str | None],
+        node: Node | None,
+        *,
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> EntityDraft:
+        """Decide what an edit makes of a node; see ``Planner``."""
+        check_node(collection, edit, node)
+        entity, before = edit.entity, stored(node)
+        wanted: Mapping[str, str | None] = encoded
+        if edit.mode is not Mode.ALTER:
+            own_before = collection.own(entity, before)
+            if edit.mode is Mode.CREATE and own_before and not self._same(entity, own_before, encoded):
+                raise already_exists(collection, entity)
+            wanted = {**encoded, **{key: None for key in own_before if key not in encoded}}
+        after, warnings = apply_ops(self._facet, entity, before, wanted)
+        own_after = collection.own(entity, after)
+        self._check_stored(collection, edit, {key: own_after[key] for key in own_after.keys() - encoded.keys()})
+        pointers = {op.key: op.pointer for op in edit.ops if op.pointer is not None}
+        inherited = _inherited(collection, entity, planned)
+        try:
+            warnings += self._facet.check_whole(entity, own_after, inherited=inherited, pointers=pointers)
+        except InvalidRequestError as error:
+            error.pointer = error.pointer or edit.pointer  # what is stored already contradicts itself
+            raise
+        return EntityDraft.of(collection, edit, node, after, warnings)
+
+    def _same(self, entity: Entity, before: Mapping[str, str], encoded: Mapping[str, str | None]) -> bool:
+        """Say whether stored values equal new ones; by value, since Kafka's tools spell some numbers in another way."""
+        decode = self._facet.decode
+        try:
+            return {key: decode(entity, key, value) for key, value in before.items()} == {
+                key: None if value is None else decode(entity, key, value) for key, value in encoded.items()
+            }
+        except ValueError:
+            return False
+
+    def _check_stored(self, collection: Collection, edit: Edit, config: Mapping[str, str]) -> None:
+        """Refuse a result that keeps a stored value no broker can read; an edit that replaces or removes it passes."""
+        for key, value in config.items():
+            try:
+                self._facet.decode(edit.entity, key, value)
+            except ValueError as error:
+                raise CorruptZnodeError(
+                    full_path(collection.tree, edit.entity),
+                    f"holds a value of {key} that is none ({error}); set or remove {key} in the same request",
+                    pointer=edit.pointer,
+                    outcome=WriteOutcome.NOT_APPLIED,
+                ) from None
+
+
+def _inherited(collection: Collection, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return this facet's keys of ``<user>`` for a ``<user, client-id>``; of nothing for other entities."""
+    if entity.types != (EntityType.USER, EntityType.CLIENT_ID):
+        return {}
+    parent = Entity(entity.components[:1])
+    if parent.id in planned:
+        return collection.own(parent, planned[parent.id])
+    return collection.own(parent, stored(collection.get(parent.id)))

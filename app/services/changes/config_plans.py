@@ -1,0 +1,188 @@
+"""Plans of topic and broker configs: ops are applied, the whole that results is judged, passwords are encoded."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.domain import brokers, topics
+from app.domain.broker_keys import is_password
+from app.domain.broker_levels import Level, Levels
+from app.domain.changes import stored
+from app.domain.definitions import broker_configs, topic_configs
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import (
+    EncoderSecretMissingError,
+    InvalidRequestError,
+    InvalidTopicError,
+    UndecodablePasswordError,
+    UnknownTopicError,
+)
+from app.domain.incremental import ConfigOp, OpType, apply_incremental, check_list_ops, check_ops
+from app.domain.texts import clipped
+from app.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from app.domain.changes import Node, Op
+    from app.domain.definitions import ConfigDef
+    from app.services.collections import Collection
+    from app.services.ports.crypto import Cipher
+    from app.services.reads.config_levels import BrokerLevels
+
+_SLICE: Final = 10
+"""Brokers looked at between two chances for other requests: a few milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOps:
+    """An edit's ops."""
+
+    ops: tuple[ConfigOp, ...]
+    kept: Mapping[str, str | None]
+    """Secrets that a whole resource was given without, as it was read: they stay. Key -> JSON pointer."""
+
+
+class ConfigPlanner:
+    """The planner of ``configs``.
+
+    Args:
+        levels: The cluster's brokers.
+        cipher: Encodes their passwords.
+    """
+
+    def __init__(self, levels: BrokerLevels, cipher: Cipher) -> None:
+        self._levels = levels
+        self._cipher = cipher
+
+    def encode(self, collection: Collection, edit: Edit) -> ConfigOps:
+        """Check an edit on its own; see ``Planner``."""
+        ops: list[ConfigOp] = []
+        kept: dict[str, str | None] = {}
+        for op in edit.ops:
+            if isinstance(op, ConfigOp):
+                ops.append(op)
+            elif op.remove:
+                ops.append(ConfigOp(op.key, OpType.DELETE, pointer=op.pointer))
+            elif op.value is None and collection.facet.is_secret(edit.entity, op.key):
+                kept[op.key] = op.pointer
+            else:
+                ops.append(ConfigOp(op.key, OpType.SET, _text(op), op.pointer))
+        check_ops(ops)
+        try:
+            collection.facet.check_entity(edit.entity, pointer=edit.pointer)
+        except InvalidTopicError as error:
+            check_list_ops(ops, topic_configs())
+            # To an alter it is just a topic that is not there.
+            raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
+        check_list_ops(ops, _definitions(edit.entity))
+        return ConfigOps(tuple(ops), kept)
+
+    async def plan(
+        self,
+        collection: Collection,
+        edit: Edit,
+        encoded: ConfigOps,
+        node: Node | None,
+        *,
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> EntityDraft:
+        """Decide what an edit makes of a node; see ``Planner``."""
+        check_node(collection, edit, node)
+        entity, before = edit.entity, stored(node)
+        missing = next((key for key in encoded.kept if key not in before), None)
+        if missing is not None:
+            raise InvalidRequestError(
+                f"{clipped(missing)} is null, which keeps a stored secret, and none is stored; give its value or leave "
+                "it out",
+                pointer=encoded.kept[missing],
+            )
+        ops = list(encoded.ops)
+        if edit.mode is not Mode.ALTER:
+            named = {op.key for op in ops} | encoded.kept.keys()
+            # Where a body replaces what is stored, it is the map itself that lacks a key.
+            lacking = f"/{collection.facet.member}" if named else None
+            ops += [ConfigOp(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
+        is_topic = entity.types == (EntityType.TOPIC,)
+        after = apply_incremental(before, ops, _definitions(entity))
+        pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
+        passwords = [] if is_topic else [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
+        if (
+            edit.mode is Mode.CREATE
+            and before
+            and any(before.get(key) != after.get(key) for key in before.keys() | after.keys() if key not in passwords)
+        ):
+            raise already_exists(collection, entity)
+        if is_topic:
+            levels = self._levels.of_any(planned)
+            warnings = topics.check_topic(after, stored=before, levels=levels, pointers=pointers)
+        else:
+            warnings = await self._check_broker(entity, before, after, pointers, planned)
+            if passwords:
+                broker_id = int(entity.get(EntityType.BROKER) or 0)  # no default broker has passwords
+                try:
+                    after |= await asyncio.to_thread(self._sealed, broker_id, passwords, before, after)
+                except EncoderSecretMissingError as error:
+                    error.pointer = pointers.get(passwords[0])
+                    raise
+        if edit.mode is Mode.CREATE and before and after != before:
+            raise already_exists(collection, entity)
+        return EntityDraft.of(collection, edit, node, after, warnings)
+
+    async def _check_broker(
+        self,
+        entity: Entity,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+        pointers: Mapping[str, str],
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> list[str]:
+        name = entity.get(EntityType.BROKER)
+        now = {**planned, entity.id: before}
+        affected: list[Levels]
+        if name is not None:
+            level, affected = Level.BROKER, [self._levels.of(int(name), now)]
+        else:
+            # A default is in force on every broker, so it must suit each.
+            level = Level.DEFAULT
+            affected = [
+                self._levels.of_unknown(now),
+                *(self._levels.of(broker, now) for broker in self._levels.known(planned)),
+            ]
+        warnings: dict[str, None] = {}
+        for position, levels in enumerate(affected):
+            if position % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            warnings |= dict.fromkeys(brokers.validate(after, level=level, levels=levels, pointers=pointers))
+        return list(warnings)
+
+    def _sealed(
+        self, broker_id: int, keys: Iterable[str], before: Mapping[str, str], after: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Encode passwords; one that is stored already stays as it is, since each encoding is another text."""
+        return {
+            key: before[key]
+            if key in before and self._is_stored(broker_id, key, before[key], after[key])
+            else self._cipher.encode(broker_id, key, after[key])
+            for key in keys
+        }
+
+    def _is_stored(self, broker_id: int, key: str, encoded: str, plain: str) -> bool:
+        try:
+            return self._cipher.matches(broker_id, key, encoded, plain)
+        except UndecodablePasswordError:
+            return False
+
+
+def _definitions(entity: Entity) -> Mapping[str, ConfigDef]:
+    return topic_configs() if entity.types == (EntityType.TOPIC,) else broker_configs()
+
+
+def _text(op: Op) -> str | None:
+    if op.value is None or isinstance(op.value, str):
+        return op.value
+    raise InvalidRequestError(
+        f'The value of {clipped(op.key)} must be a JSON string in quotes, such as "1000"', pointer=op.pointer
+    )

@@ -1,0 +1,232 @@
+"""Edits: what a request asks of one entity, and the draft that becomes of it given the node that was read.
+
+How a draft is made is each facet's own (:class:`Planner`). The same planning serves the real thing, ``validateOnly``,
+and the next attempt after a conflict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from app.domain.changes import Difference, Node, Op, difference, stored
+from app.domain.errors import AlreadyExistsError, ConfplaneError, CorruptZnodeError, WriteOutcome
+from app.domain.facets import full_path
+from app.services.etags import Precondition
+from app.services.ports.trail import IntentEntity
+from app.services.ports.transactions import EntityWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.entities import Entity
+    from app.domain.facets import JsonValue
+    from app.domain.incremental import ConfigOp
+    from app.services.collections import Collection
+
+E = TypeVar("E")
+
+
+class Mode(StrEnum):
+    """What an edit does with the facet's keys that it does not name."""
+
+    ALTER = "alter"
+    """They stay."""
+    REPLACE = "replace"
+    """They are removed; PUT, and DELETE with nothing named."""
+    CREATE = "create"
+    """There must be none, or exactly the ones named; POST."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One entity's part of a request."""
+
+    entity: Entity
+    ops: tuple[Op | ConfigOp, ...]
+    mode: Mode = Mode.ALTER
+    precondition: Precondition = field(default_factory=Precondition)
+    pointer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EditResult:
+    """What became of one edit. ``error`` is None on success."""
+
+    edit: Edit
+    error: ConfplaneError | None = None
+    change_id: str | None = None
+    revision: int | None = None
+    diff: tuple[Difference, ...] = ()
+    warnings: tuple[str, ...] = ()
+    node: Node | None = None
+    """The node afterwards; None where there is none."""
+    created: bool = False
+    """The facet had no key before and has some now."""
+    after: dict[str, str] = field(default_factory=dict, repr=False)
+    """The whole map as it is stored, or would be under ``validateOnly``."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityDraft:
+    """The decision on one edit, given the node that was read."""
+
+    edit: Edit
+    node: Node | None
+    after: dict[str, str] = field(repr=False)
+    diff: tuple[Difference, ...]
+    """Without the values of secrets."""
+    warnings: tuple[str, ...]
+    created: bool
+    recorded_ops: tuple[dict[str, Any], ...] | None = None
+    """What the trail keeps as asked for, without secrets, where that is not the edit's own ops."""
+    detail: Any = None
+    """More of the decision, for the caller of ``AlterService.rewrite``."""
+
+    @classmethod
+    def of(
+        cls, collection: Collection, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
+    ) -> EntityDraft:
+        """Build the draft that takes a node to the map ``after``."""
+        entity, before = edit.entity, stored(node)
+        diff = difference(before, after)
+        if collection.facet.has_secrets:
+            is_secret = collection.facet.is_secret
+            diff = [
+                replace(item, before=None, after=None, secret=True) if is_secret(entity, item.key) else item
+                for item in diff
+            ]
+        owns = collection.facet.owns
+        created = any(owns(entity, key) for key in after) and not any(owns(entity, key) for key in before)
+        return cls(edit, node, after, tuple(diff), tuple(warnings), created)
+
+    @property
+    def expected(self) -> int | None:
+        """The version that was read; None is absent."""
+        return None if self.node is None else self.node.version
+
+    def write(self, collection: Collection) -> EntityWrite:
+        """Return the config node to be written."""
+        extra = None if self.node is None else self.node.extra
+        czxid = None if self.node is None else self.node.czxid
+        return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra, czxid)
+
+    def intent(self, collection: Collection) -> IntentEntity:
+        """Return what the trail keeps of it, without secrets."""
+        entity = self.edit.entity
+        return IntentEntity(
+            entity_id=entity.id,
+            facet=collection.name.value,
+            path=full_path(collection.tree, entity),
+            version_read=self.expected,
+            czxid_read=None if self.node is None else self.node.czxid,
+            keys=tuple(item.key for item in self.diff),
+            ops=_recorded_ops(collection, self.edit) if self.recorded_ops is None else self.recorded_ops,
+            before=collection.told(collection.tree, entity.id, stored(self.node)),
+            after=collection.told(collection.tree, entity.id, self.after),
+        )
+
+    def answer(self, collection: Collection) -> dict[str, Any]:
+        """Return what the edit is answered with, as plain data without secrets."""
+        return {
+            "facet": collection.name.value,
+            "entity": self.edit.entity.id,
+            "changed": bool(self.diff),
+            "created": self.created,
+            "warnings": self.warnings,
+            "diff": self.diff,
+            "after": collection.told(collection.tree, self.edit.entity.id, self.after),
+            "czxid": None if self.node is None else self.node.czxid,
+            "revision": None if self.node is None else self.node.mzxid,
+        }
+
+
+class Planner(Protocol[E]):
+    """A facet's way from edits to drafts. ``E`` is what it makes of an edit before anything stored is looked at."""
+
+    def encode(self, collection: Collection, edit: Edit) -> E:
+        """Check an edit on its own: its entity and its values.
+
+        Raises:
+            ConfplaneError: With a JSON pointer.
+        """
+
+    async def plan(
+        self,
+        collection: Collection,
+        edit: Edit,
+        encoded: E,
+        node: Node | None,
+        *,
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> EntityDraft:
+        """Decide what an edit makes of a node. Waits for nothing but worker threads.
+
+        Args:
+            collection: The facet and its cluster.
+            edit: The edit.
+            encoded: What :meth:`encode` made of it.
+            node: The entity's node as read; None when absent.
+            planned: Entity id -> resulting map of the edits before it in the same request, at least of those whose
+                entity its check reads.
+
+        Raises:
+            CorruptZnodeError: The node can't be read, can't be written back without loss, or would keep a broken value.
+            PreconditionFailedError: The precondition does not hold.
+            AlreadyExistsError: A create met other content.
+            ConfplaneError: The resulting map may not stand.
+        """
+
+
+def check_node(collection: Collection, edit: Edit, node: Node | None) -> None:
+    """Refuse a node that can't be changed, or that is not as the edit demands.
+
+    Raises:
+        CorruptZnodeError: It can't be read, or can't be written back without loss.
+        PreconditionFailedError: The precondition does not hold.
+    """
+    if node is not None and node.defect is not None:
+        path = full_path(collection.tree, edit.entity)
+        raise CorruptZnodeError(path, node.defect, pointer=edit.pointer, outcome=WriteOutcome.NOT_APPLIED)
+    if edit.precondition.demands:
+        edit.precondition.check(_etag(collection, edit.entity, node))
+
+
+def already_exists(collection: Collection, entity: Entity) -> AlreadyExistsError:
+    """Return the error of a create that met other content."""
+    return AlreadyExistsError(
+        f"{entity.id} already has {collection.name} of other content; use PUT to replace them",
+        outcome=WriteOutcome.NOT_APPLIED,
+    )
+
+
+def _etag(collection: Collection, entity: Entity, node: Node | None) -> str | None:
+    try:
+        return collection.tagged(entity, stored(node), node)[1]
+    except ValueError:
+        # The content can't be shown, so nobody can hold an ETag of it; an unconditional write may still mend it.
+        return '"undecodable"'
+
+
+def _recorded_ops(collection: Collection, edit: Edit) -> tuple[dict[str, Any], ...]:
+    if not edit.ops and edit.mode is not Mode.ALTER:
+        return ({"removeAll": True},)
+    if not collection.facet.has_secrets:
+        return tuple(op.as_json() for op in edit.ops)
+    return tuple(
+        {**op.as_json(), "value": None, "secret": True}
+        if collection.facet.is_secret(edit.entity, op.key)
+        else op.as_json()
+        for op in edit.ops
+    )
+
+
+def json_of(collection: Collection, entity: Entity, key: str, value: str | None) -> JsonValue:
+    """Return one stored value as JSON answers it; None where it is none of its key, so that JSON has no form for it."""
+    if value is None:
+        return None
+    try:
+        return collection.facet.decode(entity, key, value)
+    except ValueError:
+        return None

@@ -1,0 +1,113 @@
+"""Freezing a cluster's configs, and thawing them: a quiet time before an upgrade, or a first contact for reading only.
+
+Once a freeze is committed no write of configs commits, in any process that serves the cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import AlreadyExistsError, InvalidRequestError, WriteOutcome
+from app.services.changes.draft import Unchanged
+from app.services.changes.states import StateChange, draft
+from app.services.ports.cluster_states import Freeze
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.services.changes.callers import Caller
+    from app.services.changes.draft import Draft
+    from app.services.changes.runner import ChangeRunner
+    from app.services.ports.store import ClusterStore
+
+PATH: Final = "/confplane/freeze"
+KEY: Final = "frozen"
+_REASON_LENGTH: Final = 1000
+
+_CONTENDED: Final = "Others kept freezing and thawing the cluster until the deadline; nothing was applied"
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeResult:
+    """The end of a freeze or a thaw."""
+
+    before: Freeze | None
+    after: Freeze | None
+    change_id: str | None
+    """None where nothing was to be done."""
+    revision: int | None
+
+
+class FreezeService:
+    """Freezes and thaws clusters."""
+
+    def __init__(self, runner: ChangeRunner) -> None:
+        self._runner = runner
+
+    async def freeze(self, store: ClusterStore, reason: str, caller: Caller) -> FreezeResult:
+        """Freeze a cluster; nothing is done where it is frozen for the same reason.
+
+        Raises:
+            InvalidRequestError: The reason can't be stored.
+            AlreadyExistsError: It is frozen for another reason; the text has it.
+            ConcurrentChangeError: Others kept freezing and thawing it until the deadline.
+            UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
+            OutcomeUnknownError: The reply was lost; it may be frozen.
+        """
+        reason = _checked(reason)
+        wanted = Freeze(reason, caller.principal, int(time.time() * 1000))
+
+        def after(current: Freeze | None) -> Freeze | None:
+            if current is None:
+                return wanted
+            if current.principal is not None and current.reason == reason:
+                return current
+            raise AlreadyExistsError(
+                f"Cluster {store.name} is frozen already {current}. Thaw it first to give another reason",
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+
+        return await self._run(store, after, replace(caller, reason=reason))
+
+    async def thaw(self, store: ClusterStore, reason: str, caller: Caller) -> FreezeResult:
+        """Let writes go on; nothing is done where the cluster is not frozen.
+
+        Raises:
+            InvalidRequestError: The reason can't be stored.
+            ConcurrentChangeError: Others kept freezing and thawing it until the deadline.
+            UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
+            OutcomeUnknownError: The reply was lost; it may be thawed.
+        """
+        return await self._run(store, lambda _: None, replace(caller, reason=_checked(reason)))
+
+    async def _run(
+        self, store: ClusterStore, after: Callable[[Freeze | None], Freeze | None], caller: Caller
+    ) -> FreezeResult:
+        async def decide(*, again: bool) -> Draft[StateChange[Freeze | None]] | Unchanged[StateChange[Freeze | None]]:
+            del again  # it is always read from ZooKeeper
+            state = await store.read_freeze(caller.deadline)
+            change: StateChange[Freeze | None] = StateChange(state.freeze, after(state.freeze))
+            if change.after == change.before:
+                return Unchanged(change)
+            # A thaw commits in a frozen cluster, and a freeze under any controller.
+            return draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=False)
+
+        ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
+        change_id = None if ended.change_id is None else str(ended.change_id)
+        return FreezeResult(ended.plan.before, ended.plan.after, change_id, ended.revision)
+
+
+def _checked(reason: str) -> str:
+    reason = reason.strip()
+    if not reason:
+        raise InvalidRequestError("The reason is empty; give one, which the trail keeps", pointer="/reason")
+    if len(reason) > _REASON_LENGTH:
+        raise InvalidRequestError(f"The reason is longer than {_REASON_LENGTH} characters", pointer="/reason")
+    # Also what stands for bytes of a command line that are no UTF-8.
+    if not reason.isprintable():
+        raise InvalidRequestError(
+            "The reason holds a line break or another character that can't be printed", pointer="/reason"
+        )
+    return reason

@@ -1,0 +1,367 @@
+"""Requests with an Idempotency-Key: each is done once, however often it is sent, through whichever process.
+
+The key's row is written in the Postgres transaction of the request's first intent, so a request that wrote nothing
+leaves none. It names the **holder**: the one request whose turn it is. An intent under a key is written only while its
+request holds the key. Whoever sends the same again
+
+- gets the stored answer, where there is one;
+- waits while the holder's writer is alive and its time is not up;
+- otherwise takes the key over. From then on the former holder can't write another intent. The new one settles the
+  changes that were made under the key, and runs the request again; what is applied already is not done again but
+  answered as it was. So each entity's part of a request is applied once, whoever crashed when.
+
+An answer is stored once something was applied and nothing failed in a way that invites to try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from uuid_utils.compat import uuid7
+
+from app.domain.changes import Difference, Node
+from app.domain.errors import (
+    IdempotencyKeyBusyError,
+    IdempotencyKeyReusedError,
+    OutcomeUnknownError,
+    UnavailableError,
+    WriteOutcome,
+)
+from app.domain.facets import full_path
+from app.services.background import Background
+from app.services.changes.edits import EditResult
+from app.services.changes.settle import settle_own
+from app.services.figures import Figure
+from app.services.ports.trail import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    from app.services.changes.edits import Edit
+    from app.services.collections import Collection
+    from app.services.ports.request_keys import Answer, KeyedChange, KeyRow, RequestKeys
+    from app.services.ports.store import ClusterStore
+    from app.services.ports.trail import AuditLog
+
+logger = logging.getLogger(__name__)
+
+KEEP_S = 24 * 3600.0
+"""How long a key is kept, at least."""
+PURGE_S = 600.0
+"""Between two purges."""
+POINTER: Final = "Idempotency-Key"
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+_WRITER_CHECK_S: Final = 1.0
+"""How often ZooKeeper is asked whether the holder's writer is still there."""
+_CONCURRENCY: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """Which request it is. All that is kept of key and body are digests."""
+
+    key: str
+    body: str
+
+    @classmethod
+    def of(cls, key: str, *, cluster: str, principal: str, method: str, path: str, body: Any) -> RequestKey:
+        """Make one; ``body`` is the parsed body, None where there is none.
+
+        The body's digest is keyed by the Idempotency-Key, which is not kept, so that nobody who reads the tables can
+        try guesses on a password in a body.
+        """
+        whole = json.dumps([cluster, principal, method, path, key]).encode()
+        canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+        return cls(hashlib.sha256(whole).hexdigest(), hmac.new(key.encode(), canonical, "sha256").hexdigest())
+
+
+class Run:
+    """One holder's run of a request."""
+
+    def __init__(self, key: RequestKey, row: KeyRow | None, holder: UUID, applied: Sequence[KeyedChange] = ()) -> None:
+        self.key = key
+        self.id = holder if row is None else row.id
+        self.holder = holder
+        self._fresh = row is None
+        self._applied: dict[tuple[str, str], tuple[KeyedChange, dict[str, Any]]] = {
+            (result["facet"], result["entity"]): (change, result) for change in applied for result in change.results
+        }
+        self.claimed = row is not None
+        """The key may be there, and this one's."""
+        self.lost = False
+        """The key turned out to be another's."""
+        self.wrote = False
+        """A change was applied by this run itself."""
+        self.inviting = False
+        """Something failed in a way that invites to try again."""
+        self.unknown = False
+        """Of a change it is not known whether it was applied."""
+
+    @property
+    def applied(self) -> bool:
+        """Whether anything of the request is applied."""
+        return self.wrote or bool(self._applied)
+
+    @property
+    def replays(self) -> bool:
+        """Whether all that is answered was done before."""
+        return bool(self._applied) and not self.wrote
+
+    def claim(self, answers: Sequence[dict[str, Any]], deadline: float) -> Claim:
+        """Return the claim for the intent of a change, given what it is answered with."""
+        self.claimed = True
+        return Claim(
+            key=self.key.key,
+            key_id=self.id,
+            holder=self.holder,
+            fresh=self._fresh,
+            body=self.key.body,
+            seconds=max(0.0, deadline - time.monotonic()),
+            results=list(answers),
+        )
+
+    def result(self, collection: Collection, edit: Edit) -> EditResult | None:
+        """Return what became of an edit in an earlier run, where it was applied."""
+        found = self._applied.get((collection.name.value, edit.entity.id))
+        return None if found is None else _restored(collection, edit, *found)
+
+    def note(self, results: Sequence[EditResult]) -> None:
+        """Take note of what became of edits in this run."""
+        for result in results:
+            error = result.error
+            if error is None:
+                self.wrote = self.wrote or result.change_id is not None
+                continue
+            self.lost = self.lost or isinstance(error, IdempotencyKeyBusyError)
+            self.unknown = self.unknown or isinstance(error, OutcomeUnknownError)
+            self.inviting = self.inviting or error.retriable
+
+
+class IdempotencyService:
+    """Runs requests once. One instance serves all clusters of a process."""
+
+    def __init__(self, keys: RequestKeys, audit: AuditLog) -> None:
+        self._keys = keys
+        self._audit = audit
+        self._begun: Counter[str] = Counter()
+        self._background = Background(self._purge_forever, name="purge of request keys")
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures."""
+        for how, number in self._begun.items():
+            yield Figure("idempotent_requests", number, (how,))
+
+    def start(self) -> None:
+        """Begin purging old keys, in the background."""
+        self._background.start()
+
+    async def stop(self) -> None:
+        """Stop."""
+        await self._background.stop()
+
+    async def begin(
+        self, key: RequestKey, store: ClusterStore, deadline: float, *, ended: Run | None = None
+    ) -> Answer | Run:
+        """Return the answer of an earlier request, or the run that makes one.
+
+        Args:
+            key: Which request it is.
+            store: Its cluster.
+            deadline: Until when to wait for another, on the clock of ``time.monotonic()``.
+            ended: A run of the same request that was this caller's and is over.
+
+        Raises:
+            IdempotencyKeyReusedError: The key was used with another body.
+            IdempotencyKeyBusyError: Another was under way until the deadline.
+            OutcomeUnknownError: An earlier one's change can't be settled in time.
+            UnavailableError: Postgres or ZooKeeper is away. This request did nothing; ``outcome`` is unknown all the
+                same, because an earlier one may have been applied.
+        """
+        with _earlier_ones_unknown():
+            return await self._begin(key, store, deadline, ended)
+
+    async def _begin(self, key: RequestKey, store: ClusterStore, deadline: float, ended: Run | None) -> Answer | Run:
+        pause, look_at = _FIRST_PAUSE_S, time.monotonic()
+        if ended is not None and look_at >= deadline:
+            raise _busy()
+        while (row := await self._keys.find(key.key)) is not None:
+            if row.body != key.body:
+                raise IdempotencyKeyReusedError(
+                    "This Idempotency-Key was used for a request with another body; use a new key for every request",
+                    pointer=POINTER,
+                    outcome=WriteOutcome.NOT_APPLIED,
+                )
+            if row.answer is not None:
+                self._begun["replayed"] += 1
+                return row.answer
+            over = not row.in_time or (ended is not None and row.holder == ended.holder)
+            if not over and time.monotonic() >= look_at:
+                over = not await _is_there(store, row.writer, deadline)
+                look_at = time.monotonic() + _WRITER_CHECK_S
+            if over:
+                run = await self._take_over(key, row, store, deadline)
+                if run is not None:
+                    self._begun["taken_over"] += 1
+                    return run
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise _busy()
+            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1)))  # noqa: S311 - to spread those who wait
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        self._begun["first"] += 1
+        return Run(key, None, uuid7())
+
+    async def finish(self, run: Run, answer: Answer | None) -> bool:
+        """End a run, and say whether its answer counts; if not, begin again.
+
+        Args:
+            run: The run, all of whose changes have ended.
+            answer: The answer, where it is none of an error.
+
+        Raises:
+            UnavailableError: Postgres is away, and this run wrote nothing; ``outcome`` is unknown, as in :meth:`begin`.
+        """
+        if run.lost:
+            return False
+        if not run.claimed:
+            # It wrote nothing. Another may have, and then what was decided here rests on that one's work.
+            with _earlier_ones_unknown():
+                return await self._keys.find(run.key.key) is None
+        try:
+            if answer is not None and run.applied and not run.inviting:
+                held = await self._keys.store(run.id, run.holder, answer)
+            elif run.applied or run.unknown:
+                held = await self._keys.hand_on(run.id, run.holder)
+            else:
+                held = await self._keys.release(run.id, run.holder)
+            if not held:
+                # Taken over by another, whose answer is the one that counts; or never written.
+                row = await self._keys.find(run.key.key)
+                return row is None or row.holder == run.holder
+        except UnavailableError as error:
+            # The next to send it takes over when this one's time is up, and finds what was applied.
+            logger.warning("%s; the answer to a request with an Idempotency-Key was not stored", error.detail)
+        return True
+
+    async def _take_over(self, key: RequestKey, row: KeyRow, store: ClusterStore, deadline: float) -> Run | None:
+        holder = uuid7()
+        seconds = max(0.0, deadline - time.monotonic())
+        if not await self._keys.take_over(row, holder, writer=store.writer(), seconds=seconds):
+            return None
+        try:
+            return Run(key, row, holder, await self._settled(row.id, store, deadline))
+        except BaseException:
+            with contextlib.suppress(UnavailableError):
+                await self._keys.hand_on(row.id, holder)
+            raise
+
+    async def _settled(self, key_id: UUID, store: ClusterStore, deadline: float) -> list[KeyedChange]:
+        """Return the changes made under a key that are applied, each as its last attempt, once all have an outcome."""
+        asked_at = time.monotonic()
+        attempts = await self._keys.changes(key_id)
+        last = {made.change_id: made for made in attempts}
+        slots = asyncio.Semaphore(_CONCURRENCY)
+
+        async def ended(made: KeyedChange) -> KeyedChange:
+            if made.outcome is None:
+                async with slots:
+                    outcome = await settle_own(
+                        self._audit, store, made.change_id, made.attempt, began=asked_at, deadline=deadline
+                    )
+                return replace(made, outcome=outcome)
+            if made.outcome.revision is not None:
+                with contextlib.suppress(UnavailableError):
+                    await store.wait_for(made.outcome.revision, deadline)
+            return made
+
+        found = await asyncio.gather(*(ended(made) for made in last.values()), return_exceptions=True)
+        results: dict[tuple[UUID, int], KeyedChange] = {(made.change_id, made.attempt): made for made in attempts}
+        applied = []
+        for made in found:
+            if isinstance(made, BaseException):
+                raise made
+            if made.outcome is not None and made.outcome.committed:
+                applied.append(replace(results[made.change_id, made.outcome.attempt], outcome=made.outcome))
+        return applied
+
+    async def _purge_forever(self) -> None:
+        while True:
+            # All processes purge, and not all at once.
+            await asyncio.sleep(PURGE_S * random.uniform(0.5, 1))  # noqa: S311 - as above
+            with contextlib.suppress(UnavailableError):
+                await self._keys.purge(KEEP_S)
+
+
+@contextlib.contextmanager
+def _earlier_ones_unknown() -> Iterator[None]:
+    """Answer that the outcome is unknown where a store is away: an earlier request with the key may be applied."""
+    try:
+        yield
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{error.detail}; an earlier request with this Idempotency-Key may have been applied: send the request"
+            " again with the same key",
+            outcome=WriteOutcome.UNKNOWN,
+            retry_after_s=error.retry_after_s or 1,
+        ) from error
+
+
+def _busy() -> IdempotencyKeyBusyError:
+    return IdempotencyKeyBusyError(
+        "The first request with this Idempotency-Key is still under way; send it again for its answer",
+        pointer=POINTER,
+        outcome=WriteOutcome.UNKNOWN,  # it is the first request's to say
+        retry_after_s=1,
+    )
+
+
+async def _is_there(store: ClusterStore, writer: str, deadline: float) -> bool:
+    try:
+        return await store.has_writer(writer, deadline)
+    except UnavailableError:
+        return True  # for all that is known
+
+
+def _restored(collection: Collection, edit: Edit, change: KeyedChange, recorded: Mapping[str, Any]) -> EditResult:
+    """Return what became of an edit, as its run would have told."""
+    outcome = change.outcome
+    if outcome is None or outcome.revision is None or outcome.time_ms is None:
+        raise ValueError("The change was not committed")
+    # What is not kept (secrets, and keys of others) is not shown either, so that an empty text can stand for it.
+    after = {key: value or "" for key, value in recorded["after"].items()}
+    revision = outcome.revision if recorded["changed"] else recorded["revision"]
+    node = collection.get(edit.entity.id)
+    if revision is None:
+        node = None
+    elif node is None or node.mzxid != revision:
+        node = Node(
+            id=edit.entity.id,
+            items=tuple(part for pair in after.items() for part in pair),
+            version=outcome.versions.get(full_path(collection.tree, edit.entity), 0),
+            czxid=recorded["czxid"] or revision,
+            mzxid=revision,
+            mtime_ms=outcome.time_ms,
+        )
+    return EditResult(
+        edit,
+        change_id=str(change.change_id) if recorded["changed"] else None,
+        revision=revision or outcome.revision,
+        diff=tuple(Difference(**item) for item in recorded["diff"]),
+        warnings=tuple(recorded["warnings"]),
+        node=node,
+        created=recorded["created"],
+        after=after if node is None else node.config,
+    )

@@ -1,0 +1,150 @@
+"""Settling: how a change ended whose outcome nobody has written, decided by its marker (docs/architecture.md).
+
+Anyone may settle any change at any time: the process that lost a reply, the leader's reconciler, or both at once. The
+marker decides and is created once, so all of them find the same, and the first outcome in Postgres stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.domain.changes import Node
+from app.domain.errors import CorruptZnodeError, OutcomeUnknownError, UnavailableError
+from app.services.ports.trail import Outcome
+from app.services.ports.transactions import Committed, EntityWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from app.services.ports.store import ClusterStore, Marker
+    from app.services.ports.trail import AuditLog
+    from app.services.ports.transactions import Write
+
+_FRESH_S: Final = 15.0
+"""How long ago a change may have been seen without an outcome when its tombstone is asked for. A minute after the
+outcome a commit's marker is dropped, and a tombstone must not take its place: not even one that stays in the client's
+queue for as long as its session lasts (40 s at most, unless the servers are set otherwise)."""
+_PAUSE_S: Final = 0.05
+
+ABORTED: Final = "Settled as aborted: no reply came, and its transaction can't be applied any more"
+
+
+async def settle(
+    audit: AuditLog, store: ClusterStore, change_id: UUID, attempt: int, *, open_at: float, deadline: float
+) -> Outcome:
+    """Settle one change, once, and return the outcome. Its row is durable, or kept and sent again.
+
+    Args:
+        audit: The trail.
+        store: The cluster's store.
+        change_id: The change.
+        attempt: Its last attempt, for the outcome where it was aborted.
+        open_at: When it certainly had no outcome, on the clock of ``time.monotonic()``.
+        deadline: Until when, on the same clock.
+
+    Raises:
+        UnavailableError: A store did not answer. Nothing is known, and it may be tried again.
+        CorruptZnodeError: The marker can't be read; a person must look at it.
+    """
+    while True:
+        if time.monotonic() - open_at > _FRESH_S:
+            open_at = time.monotonic()
+            record = await audit.get(store.name, change_id)
+            if record is not None and record.outcome is not None:
+                return record.outcome
+        marker = await store.settle(change_id, deadline)
+        if marker is None:
+            open_at = float("-inf")
+            continue
+        outcome = _outcome(store.name, marker, attempt)
+        if await audit.conclude([outcome]) and marker.committed:
+            store.release_marker(change_id)
+        return outcome
+
+
+async def settle_own(
+    audit: AuditLog, store: ClusterStore, change_id: UUID, attempt: int, *, began: float, deadline: float
+) -> Outcome:
+    """Settle a change whose reply was lost to this process, trying until the deadline.
+
+    Args:
+        audit: The trail.
+        store: The cluster's store.
+        change_id: The change.
+        attempt: Its last attempt.
+        began: When the change began, on the clock of ``time.monotonic()``: before that it had no outcome.
+        deadline: Until when, on the same clock.
+
+    Raises:
+        OutcomeUnknownError: It could not be settled in time. The reconciler will.
+    """
+    while True:
+        try:
+            outcome = await settle(audit, store, change_id, attempt, open_at=began, deadline=deadline)
+        except UnavailableError:
+            if time.monotonic() + _PAUSE_S < deadline:
+                await asyncio.sleep(_PAUSE_S)
+                continue
+        except CorruptZnodeError:
+            pass
+        else:
+            if outcome.revision is not None:
+                # So that a read that follows the answer shows it. Without, it is applied all the same.
+                with contextlib.suppress(UnavailableError):
+                    await store.wait_for(outcome.revision, deadline)
+            return outcome
+        raise OutcomeUnknownError(
+            "It was sent to ZooKeeper and the reply was lost: it may or may not be applied. It will be settled, and the"
+            f" audit trail will then have the outcome of change {change_id}",
+            change_id=str(change_id),
+        )
+
+
+def committed(outcome: Outcome, writes: Sequence[Write]) -> Committed:
+    """Return what the lost reply would have told.
+
+    Args:
+        outcome: Of a change that was settled as committed.
+        writes: What its transaction wrote.
+    """
+    if outcome.revision is None or outcome.time_ms is None:
+        raise ValueError("The change was not committed")
+    nodes = tuple(
+        Node(
+            id=write.entity.id,
+            items=tuple(part for pair in write.config.items() for part in pair),
+            version=outcome.versions[write.path],
+            czxid=outcome.revision if write.expected is None else write.czxid or 0,
+            mzxid=outcome.revision,
+            mtime_ms=outcome.time_ms,
+            extra=write.extra,
+        )
+        for write in writes
+        if isinstance(write, EntityWrite)
+    )
+    return Committed(outcome.revision, outcome.time_ms, nodes, outcome.versions, outcome.remade)
+
+
+def _outcome(cluster: str, marker: Marker, attempt: int) -> Outcome:
+    if not marker.committed:
+        return Outcome(
+            marker.change_id,
+            attempt,
+            cluster,
+            committed=False,
+            error_code=int(UnavailableError.code),
+            error=ABORTED,
+        )
+    return Outcome(
+        marker.change_id,
+        attempt if marker.attempt is None else marker.attempt,
+        cluster,
+        committed=True,
+        revision=marker.revision,
+        time_ms=marker.time_ms,
+        versions=marker.versions,
+    )

@@ -1,0 +1,204 @@
+"""A collection: one facet of one cluster, with the tree that holds its keys."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import (
+    CorruptZnodeError,
+    LayoutMovingError,
+    LayoutUndecidedError,
+    UnavailableError,
+    WriteOutcome,
+)
+from app.domain.facets import FacetName
+from app.services.etags import etag_of
+from app.services.ports.cluster_states import LayoutCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from app.domain.changes import Node
+    from app.domain.facets import Facet, JsonValue, Tree
+    from app.services.ports.cluster_states import Place
+    from app.services.ports.crypto import Redactor
+    from app.services.ports.store import ClusterStore
+    from app.services.redaction import Redact
+
+LAYOUT_PATH: Final = "/confplane/layout"
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A facet of one cluster: its rules, and the tree that holds its keys there."""
+
+    facet: Facet
+    root: Tree
+    """The tree, where that is not the cluster's layout to say."""
+    store: ClusterStore
+    told: Redact
+    """What the trail, and others who look on, may have of a stored map of the cluster."""
+    redactor: Redactor | None = None
+    """Where the facet has secrets."""
+    laid_out: bool = False
+    """Where its keys are is the cluster's layout: of client configs."""
+    layout_chosen: bool = True
+    """Whether the settings name a layout."""
+    layout: LayoutCheck | None = None
+    """What its writes rest on; see :meth:`placed`."""
+
+    @property
+    def name(self) -> FacetName:
+        """The facet's name."""
+        return self.facet.name
+
+    @property
+    def tree(self) -> Tree:
+        """The tree that holds its keys; while they are moved, the one that they go to."""
+        return self.store.place().tree if self.laid_out else self.root
+
+    # -- the mirror. While client configs are moved each of them is in either tree, and is found wherever it is.
+
+    def get(self, entity_id: str) -> Node | None:
+        """Return an entity's node from the mirror.
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+        if not self.laid_out:
+            return self.store.get(self.root, entity_id)
+        place = self.store.place()
+        node = self.store.get(place.tree, entity_id)
+        if place.source is None or self._has_keys(node):
+            return node
+        moved = self.store.get(place.source, entity_id)
+        return moved if self._has_keys(moved) else node
+
+    def _has_keys(self, node: Node | None) -> bool:
+        """Say whether a node has keys of this facet, or can't be read, so that it may have."""
+        if node is None:
+            return False
+        entity = Entity.from_id(node.id)
+        return node.defect is not None or any(self.facet.owns(entity, key) for key in node.items[::2])
+
+    def with_keys(self, *, after: str | None = None, prefix: str = "") -> Iterator[Node]:
+        """Iterate over the nodes with keys of this facet; see ``ClusterStore.with_keys``."""
+        store, facet = self.store, self.name.value
+        if not self.laid_out or (place := store.place()).source is None:
+            return store.with_keys(self.tree, facet, after=after, prefix=prefix)
+        trees = (place.tree, place.source)
+        return _merged(store.with_keys(tree, facet, after=after, prefix=prefix) for tree in trees)
+
+    def with_client_id(self, client_id: str | None) -> list[Node]:
+        """Return the nodes with keys of this facet whose client-id has this name; see ``ClusterStore``."""
+        store, facet = self.store, self.name.value
+        if not self.laid_out or (place := store.place()).source is None:
+            return store.with_client_id(self.tree, facet, client_id)
+        return list(_merged(store.with_client_id(tree, facet, client_id) for tree in (place.tree, place.source)))
+
+    def own(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str]:
+        """Return this facet's keys of a stored map, sorted, as stored strings."""
+        owns = self.facet.owns
+        return {key: config[key] for key in sorted(config) if owns(entity, key)}
+
+    def declared(self, entity: Entity, config: Mapping[str, str]) -> dict[str, JsonValue]:
+        """Return this facet's keys of a stored map as JSON answers them.
+
+        Raises:
+            ValueError: A stored value is none of its key.
+        """
+        decode = self.facet.decode
+        return {key: decode(entity, key, value) for key, value in self.own(entity, config).items()}
+
+    def tagged(
+        self, entity: Entity, config: Mapping[str, str], node: Node | None
+    ) -> tuple[dict[str, JsonValue], str | None]:
+        """Return what :meth:`declared` does, and its ETag: None where nothing is declared.
+
+        Secrets are None in the former. In the latter the transaction that wrote the node stands for them, so that it
+        changes whenever they may have, and nobody can try guesses on it.
+
+        Raises:
+            ValueError: A stored value is none of its key.
+        """
+        declared = self.declared(entity, config)
+        if not self.facet.has_secrets:
+            return declared, etag_of(declared)
+        written = "never" if node is None else f"in {node.mzxid}"
+        return declared, etag_of({key: written if value is None else value for key, value in declared.items()})
+
+    async def fingerprints(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None] | None:
+        """Return a keyed fingerprint of each secret of a stored map, None where it can't be known.
+
+        None where the facet has no secrets at all.
+        """
+        redactor = self.redactor
+        if redactor is None:
+            return None
+        secrets = {key: value for key, value in config.items() if self.facet.is_secret(entity, key)}
+        if not secrets:
+            return {}
+        broker = entity.get(EntityType.BROKER)
+        return await asyncio.to_thread(redactor.fingerprints, None if broker is None else int(broker), secrets)
+
+    def placed(self) -> Collection:
+        """Return it as one change sees it: with the tree where it is now, and what its transaction has to check.
+
+        Raises:
+            LayoutMovingError: They are being moved.
+            LayoutUndecidedError: Client configs, brokers are registered, and the operator has not chosen.
+            CorruptZnodeError: It can't be read where they are.
+            UnavailableError: It is not known yet.
+        """
+        if self.name is not FacetName.CLIENT_CONFIGS:
+            return self
+        place = self.store.place()
+        self._check_place(place)
+        return replace(
+            self,
+            root=place.tree,
+            laid_out=False,
+            layout=LayoutCheck(place.version, None if place.settled else place.tree),
+        )
+
+    def _check_place(self, place: Place) -> None:
+        name = self.store.name
+        if place.version < 0:
+            raise UnavailableError(
+                f"Cluster {name}: it is not known yet where its client configs are", outcome=WriteOutcome.NOT_APPLIED
+            )
+        if place.defect is not None:
+            raise CorruptZnodeError(LAYOUT_PATH, f"can't be read: {place.defect}", outcome=WriteOutcome.NOT_APPLIED)
+        if place.moving:
+            layout = place.tree.layout
+            raise LayoutMovingError(
+                f"The client configs of cluster {name} are being moved to the layout {layout}. Reads go on; writes do"
+                f" once `confplane layout move --cluster {name} --to {layout} --apply` has ended",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=5,
+            )
+        if place.settled or self.layout_chosen or not self.store.status().brokers_registered:
+            return
+        raise LayoutUndecidedError(
+            f"Brokers are registered in cluster {name!r}, and client_configs_layout is not set for it. "
+            "Choose 'separate' to keep Kafka's own tools able to alter entities that have client configs, or 'shared' "
+            "to store client configs beside the quotas as KIP-649 does (docs/kafka-compatibility.md).",
+            outcome=WriteOutcome.NOT_APPLIED,
+        )
+
+
+def _merged(trees: Iterable[Iterable[Node]]) -> Iterator[Node]:
+    """Return the nodes of several trees, ordered by id; of two with one id the first tree's."""
+    last = None
+    for node in heapq.merge(*trees, key=_by_id):
+        if node.id != last:
+            last = node.id
+            yield node
+
+
+_by_id = attrgetter("id")

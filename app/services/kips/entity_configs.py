@@ -1,0 +1,392 @@
+"""KIP-21: one pair of methods for entities of every type, each with the configs and quotas that it has.
+
+Topics and brokers have configs; users have quotas and client configs, client-ids and ips quotas alone. Values are text
+throughout, and an error is one of two kinds: InvalidEntity, or InvalidConfig for whatever is wrong with a key or value.
+
+Source: KIP-21.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.domain.broker_keys import definition_of
+from app.domain.changes import Op, stored
+from app.domain.client_configs import SUPPORTED_CONFIGS
+from app.domain.definitions import find, topic_configs
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import (
+    ConfplaneError,
+    CorruptZnodeError,
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicError,
+    UnknownTopicError,
+)
+from app.domain.facets import FacetName, full_path
+from app.domain.incremental import ConfigOp, OpType
+from app.domain.numbers import parse_java_double
+from app.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
+from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
+from app.domain.texts import clipped, shown
+from app.services.changes.edits import Edit
+from app.services.pace import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from app.domain.facets import JsonValue
+    from app.domain.resolution import ClientConfigLevel, QuotaLevel, Resolved
+    from app.services.changes.alter import AlterService
+    from app.services.changes.callers import Caller
+    from app.services.changes.edits import EditResult
+    from app.services.clusters import Cluster
+    from app.services.collections import Collection
+
+_TYPES: Final = {
+    name: kind
+    for kind in EntityType
+    for name in (kind.value, kind.plural, f"{kind.value}s", kind.plural.removesuffix("s"))
+}
+"""Names of entity types: those of the RPCs and those of the znodes, each in singular and plural."""
+NO_LEVEL: Final = "DEFAULT_CONFIG"
+"""The source of what no level sets: Kafka's default, no limit of a quota, or a client's own config."""
+
+
+class InvalidEntityError(InvalidRequestError):
+    """KIP-21's InvalidEntity, which Kafka never gave a number: no such type, or no entity of this name can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityChange:
+    """What a request asks of one entity."""
+
+    entity_type: str
+    entity_name: str | None
+    added: tuple[tuple[str, JsonValue], ...]
+    deleted: tuple[str, ...]
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """What is in force for a key once it is deleted."""
+
+    key: str
+    value: str | None
+    """As text; None for a secret, and where no level has a value."""
+    source: str
+    """Of topics and brokers a config source under Kafka's name, of quotas and client configs an entity id."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityResult:
+    """What became of one entity."""
+
+    error: ConfplaneError | None = None
+    result: EditResult | None = None
+    fallbacks: tuple[Fallback, ...] = ()
+    """Of the deleted keys, in the order of the request."""
+    warnings: tuple[str, ...] = ()
+
+
+def entity_of(entity_type: str, entity_name: str | None, *, pointer: str) -> Entity:
+    """Return the entity of a request's names; None is the default of its type.
+
+    Raises:
+        InvalidEntityError: There can be none.
+    """
+    kind = _TYPES.get(entity_type)
+    if kind is None:
+        listed = ", ".join(EntityType)
+        raise InvalidEntityError(
+            f"There is no entity type {shown(entity_type)}; there are: {listed}, each in singular or plural",
+            pointer=f"{pointer}/entityType",
+        )
+    try:
+        return Entity.from_components([(kind, entity_name)])
+    except InvalidRequestError as error:
+        raise InvalidEntityError(error.detail, pointer=f"{pointer}/entityName") from None
+
+
+def describe(cluster: Cluster, entity_type: str, entity_name: str | None, *, pointer: str) -> dict[str, str | None]:
+    """Return what is set on an entity, by key, as text; None is a secret. From the mirror.
+
+    Raises:
+        InvalidEntityError: There can be no such entity.
+        UnknownTopicError: The cluster's metadata have no such topic.
+        CorruptZnodeError: A znode of it can't be read.
+        UnavailableError: The mirror was never loaded.
+    """
+    entity = _checked(cluster, entity_type, entity_name, pointer)
+    collections = _collections(cluster, entity)
+    topic = entity.get(EntityType.TOPIC)
+    if topic is not None and collections[0].store.topic_exists(topic) is False:
+        raise UnknownTopicError(
+            f"The topic {topic} does not exist in the cluster's metadata", pointer=f"{pointer}/entityName"
+        )
+    found: dict[str, str | None] = {}
+    for collection in collections:
+        node = collection.get(entity.id)
+        if node is not None and node.defect is not None and not node.items:
+            raise CorruptZnodeError(full_path(collection.tree, entity), node.defect, pointer=pointer)
+        is_secret = collection.facet.is_secret
+        own = collection.own(entity, stored(node))
+        found |= {key: None if is_secret(entity, key) else value for key, value in own.items()}
+    return dict(sorted(found.items()))
+
+
+async def alter(
+    service: AlterService,
+    cluster: Cluster,
+    changes: Sequence[EntityChange],
+    caller: Caller,
+    *,
+    validate_only: bool = False,
+) -> list[EntityResult]:
+    """Change entities, each for itself, and return one result each, in order.
+
+    Args:
+        service: Runs the changes.
+        cluster: Whose entities.
+        changes: What is asked of each.
+        caller: Who asks.
+        validate_only: Go the same way up to the write, and answer what it would have done.
+
+    An entity named twice fails in every place it is named.
+    """
+    results: list[EntityResult | None] = [None] * len(changes)
+    batches: dict[FacetName, list[tuple[int, Edit]]] = {}
+    for index, made in enumerate(await _edits(cluster, changes)):
+        if isinstance(made, ConfplaneError):
+            results[index] = EntityResult(made)
+        else:
+            facet, edit = made
+            batches.setdefault(facet, []).append((index, edit))
+    answers = await asyncio.gather(
+        *(
+            service.alter(cluster.collections[facet], [edit for _, edit in batch], caller, validate_only=validate_only)
+            for facet, batch in batches.items()
+        )
+    )
+    pace = Pace()
+    for (name, batch), answered in zip(batches.items(), answers, strict=True):
+        collection = cluster.collections[name]
+        planned = {result.edit.entity.id: result.after for result in answered if result.error is None}
+        for (index, _), result in zip(batch, answered, strict=True):
+            if pace.due:
+                await pace.rest()
+            results[index] = _result(cluster, collection, changes[index], result, planned)
+    return [result for result in results if result is not None]
+
+
+def _result(
+    cluster: Cluster,
+    collection: Collection,
+    change: EntityChange,
+    result: EditResult,
+    planned: Mapping[str, Mapping[str, str]],
+) -> EntityResult:
+    if result.error is not None:
+        return EntityResult(_as_kip_21(result.error), result)
+    fallbacks, assumed = _fallbacks(cluster, collection, result.edit.entity, change.deleted, planned)
+    return EntityResult(None, result, fallbacks, (*result.warnings, *assumed))
+
+
+async def _edits(cluster: Cluster, changes: Sequence[EntityChange]) -> list[tuple[FacetName, Edit] | ConfplaneError]:
+    """Make an edit of each change, or the error that it is."""
+    made: list[tuple[FacetName, Edit] | ConfplaneError] = []
+    # Counted before all else, so that one that is named twice is refused in both places whatever else is wrong in one.
+    named: Counter[str] = Counter()
+    pace = Pace()
+    for change in changes:
+        if pace.due:
+            await pace.rest()
+        try:
+            entity = _checked(cluster, change.entity_type, change.entity_name, change.pointer)
+            named[entity.id] += 1
+            made.append(_edit(cluster, entity, change))
+        except ConfplaneError as error:
+            made.append(error)
+    return [
+        InvalidRequestError(
+            f"{item[1].entity.id} is named more than once in this request; say all that is to be done with it once",
+            pointer=item[1].pointer,
+        )
+        if not isinstance(item, ConfplaneError) and named[item[1].entity.id] > 1
+        else item
+        for item in made
+    ]
+
+
+def _edit(cluster: Cluster, entity: Entity, change: EntityChange) -> tuple[FacetName, Edit]:
+    added = [(f"{change.pointer}/addedConfigs/{place}", key, value) for place, (key, value) in enumerate(change.added)]
+    deleted = [(f"{change.pointer}/deletedConfigs/{place}", key) for place, key in enumerate(change.deleted)]
+    pointers = [(key, pointer) for pointer, key, _ in added] + [(key, pointer) for pointer, key in deleted]
+    _check_once(pointers)
+    facet = _facet(cluster, entity, pointers, change.pointer)
+    collection = cluster.collections[facet]
+    for pointer, key in deleted:
+        _check_known(collection, entity, key, pointer)
+    ops: list[Op | ConfigOp] = []
+    for pointer, key, value in added:
+        text = _text(key, value, pointer)
+        if facet is FacetName.CONFIGS:
+            ops.append(ConfigOp(key, OpType.SET, text, pointer))
+        else:
+            quota = facet is FacetName.CLIENT_QUOTAS and key not in SCRAM_KEYS
+            ops.append(Op(key, _number(key, text, pointer) if quota else text, pointer=pointer))
+    for pointer, key in deleted:
+        if facet is FacetName.CONFIGS:
+            ops.append(ConfigOp(key, OpType.DELETE, pointer=pointer))
+        else:
+            ops.append(Op(key, remove=True, pointer=pointer))
+    return facet, Edit(entity, tuple(ops), pointer=change.pointer)
+
+
+def _checked(cluster: Cluster, entity_type: str, entity_name: str | None, pointer: str) -> Entity:
+    entity = entity_of(entity_type, entity_name, pointer=pointer)
+    try:
+        _collections(cluster, entity)[0].facet.check_entity(entity)
+    except (InvalidRequestError, InvalidTopicError) as error:
+        raise InvalidEntityError(error.detail, pointer=f"{pointer}/entityName") from None
+    return entity
+
+
+def _collections(cluster: Cluster, entity: Entity) -> list[Collection]:
+    """Return the collections that have keys of an entity of this type."""
+    if entity.types[0] in {EntityType.TOPIC, EntityType.BROKER}:
+        names = [FacetName.CONFIGS]
+    elif entity.types[0] is EntityType.USER:
+        names = [FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS]
+    else:
+        names = [FacetName.CLIENT_QUOTAS]
+    return [cluster.collections[name] for name in names]
+
+
+def _check_once(keys: Iterable[tuple[str, str]]) -> None:
+    seen: set[str] = set()
+    for key, pointer in keys:
+        if key in seen:
+            raise InvalidRequestError(
+                f"{clipped(key)} is named twice; a key is either added or deleted, once", pointer=pointer
+            )
+        seen.add(key)
+
+
+def _facet(cluster: Cluster, entity: Entity, keys: Sequence[tuple[str, str]], pointer: str) -> FacetName:
+    """Return the collection that all keys of a change belong to."""
+    collections = _collections(cluster, entity)
+    if len(collections) == 1:
+        return collections[0].name
+    of: dict[FacetName, str] = {}
+    for key, at in keys:
+        of.setdefault(_facet_of_user(collections, entity, key, at), key)
+    if len(of) > 1:
+        listed = " and ".join(f"{clipped(key)} belongs to {name}" for name, key in of.items())
+        raise InvalidRequestError(
+            f"{entity.id}: {listed}. One request can change one of the two for an entity; send two requests",
+            pointer=pointer,
+        )
+    return next(iter(of), FacetName.CLIENT_QUOTAS)
+
+
+def _facet_of_user(collections: Sequence[Collection], entity: Entity, key: str, pointer: str) -> FacetName:
+    if key in QUOTA_KEYS or key in SCRAM_KEYS:
+        return FacetName.CLIENT_QUOTAS
+    if key == SUPPORTED_CONFIGS or find(key) or any(each.facet.owns(entity, key) for each in collections):
+        return FacetName.CLIENT_CONFIGS
+    raise InvalidConfigError(
+        f"Unknown config name: {clipped(key)}; a user has quotas and the dynamic configs of clients", pointer=pointer
+    )
+
+
+def _check_known(collection: Collection, entity: Entity, key: str, pointer: str) -> None:
+    """Refuse the deletion of a key that there is not and that is not stored either."""
+    if collection.name is not FacetName.CONFIGS:
+        known = collection.facet.owns(entity, key) or key in SCRAM_KEYS or key == SUPPORTED_CONFIGS
+    elif entity.types == (EntityType.TOPIC,):
+        known = key in topic_configs()
+    else:
+        known = definition_of(key) is not None
+    if not known and key not in stored(collection.get(entity.id)):
+        raise InvalidConfigError(
+            f"Unknown config name: {clipped(key)} is no config of a {entity.types[0]}, and nothing is stored under it",
+            pointer=pointer,
+        )
+
+
+def _text(key: str, value: JsonValue, pointer: str) -> str:
+    if isinstance(value, str):
+        return value
+    hint = "; name the key in deletedConfigs to remove it" if value is None else ""
+    raise InvalidRequestError(
+        f'The value of {clipped(key)} must be a JSON string in quotes, such as "1000"{hint}',
+        pointer=f"{pointer}/configValue",
+    )
+
+
+def _number(key: str, text: str, pointer: str) -> int | float:
+    """Read a quota: digits exactly, else as Kafka's own tool does."""
+    if text.isascii() and text.isdigit() and len(text) <= len(str(2**63)):
+        return int(text)
+    try:
+        return parse_java_double(text)
+    except ValueError:
+        raise InvalidConfigError(
+            f'The value of {clipped(key)} must be a number, such as "1024"', pointer=pointer
+        ) from None
+
+
+def _as_kip_21(error: ConfplaneError) -> ConfplaneError:
+    """Return the error as KIP-21 has it: what is wrong with a key or a value is InvalidConfig, whoever found it."""
+    if type(error) is not InvalidRequestError:
+        return error
+    return InvalidConfigError(error.detail, pointer=error.pointer, outcome=error.outcome)
+
+
+def _fallbacks(
+    cluster: Cluster,
+    collection: Collection,
+    entity: Entity,
+    keys: Sequence[str],
+    planned: Mapping[str, Mapping[str, str]],
+) -> tuple[tuple[Fallback, ...], list[str]]:
+    """Return what deleted keys fall back on once all of a request is done, and warnings of what is not known."""
+    if not keys:
+        return (), []
+    if collection.name is not FacetName.CONFIGS:
+        return _resolved(collection, entity, keys, planned), []
+    found = cluster.configs.in_force(entity, keys, planned)
+    assumed = [
+        f"{clipped(item.name)} falls back on Kafka's default, unless the brokers' own files, which are not known here, "
+        "say otherwise"
+        for item in found
+        if item.assumed
+    ]
+    return tuple(Fallback(item.name, item.value, item.source.value) for item in found), assumed
+
+
+def _resolved(
+    collection: Collection, entity: Entity, keys: Sequence[str], planned: Mapping[str, Mapping[str, str]]
+) -> tuple[Fallback, ...]:
+    def at(entity_id: str) -> dict[str, str]:
+        config = planned.get(entity_id)
+        if config is None:
+            config = stored(collection.get(entity_id))
+        return collection.own(Entity.from_id(entity_id), config)
+
+    found: Mapping[str, Resolved[QuotaLevel]] | Mapping[str, Resolved[ClientConfigLevel]]
+    if collection.name is FacetName.CLIENT_QUOTAS:
+        quotas = quota_levels(entity)
+        found = resolve_quotas(quotas, {level.entity_id: at(level.entity_id) for level in quotas})
+    else:
+        configs = client_config_levels(entity)
+        found = resolve_client_configs(configs, {level.entity_id: at(level.entity_id) for level in configs})
+    return tuple(
+        Fallback(key, found[key].value, found[key].source.entity_id) if key in found else Fallback(key, None, NO_LEVEL)
+        for key in keys
+    )

@@ -1,0 +1,167 @@
+"""KIP-5: the configs that all brokers share, which Kafka keeps as their dynamic default; and the old znode's import.
+
+A change is merged with what is stored and judged as a whole, as every change of broker configs is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from app.domain.broker_levels import Level, read_level
+from app.domain.changes import stored
+from app.domain.errors import ConfplaneError, CorruptZnodeError, NotFoundError
+from app.domain.facets import FacetName, full_path
+from app.domain.global_config import Fate, check_shared, judge, parse_legacy
+from app.domain.incremental import ConfigOp, OpType
+from app.services.changes.edits import Edit, check_node
+from app.services.etags import Precondition
+from app.services.reads.config_levels import DEFAULT_BROKER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.domain.changes import Node
+    from app.domain.global_config import LegacyEntry
+    from app.services.changes.alter import AlterService
+    from app.services.changes.callers import Caller
+    from app.services.changes.edits import EditResult
+    from app.services.clusters import Cluster
+    from app.services.collections import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalConfig:
+    """What all brokers share."""
+
+    config: dict[str, str | None]
+    """By key; None is a secret, or a custom config, of which nobody knows what it holds."""
+    revision: int | None
+    """Of the last change; None where there never was one."""
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """What an import of the old znode would do."""
+
+    entries: list[LegacyEntry]
+    warnings: tuple[str, ...]
+    """Of the change that the import would make."""
+    obstacle: ConfplaneError | None
+    """Why the import can't be done as a whole, whatever the single entries are."""
+    edit: Edit | None
+    """The change; None where there is nothing to change."""
+
+
+def read(cluster: Cluster) -> GlobalConfig:
+    """Return the global config, from the mirror.
+
+    Raises:
+        CorruptZnodeError: Its znode can't be read.
+        UnavailableError: The mirror was never loaded.
+    """
+    collection = cluster.collections[FacetName.CONFIGS]
+    node = collection.get(DEFAULT_BROKER.id)
+    if node is not None and node.defect is not None and not node.items:
+        raise CorruptZnodeError(full_path(collection.tree, DEFAULT_BROKER), node.defect)
+    config = stored(node)
+    _, warnings = read_level(config, Level.DEFAULT)
+    is_secret = collection.facet.is_secret
+    shown = {key: None if is_secret(DEFAULT_BROKER, key) else config[key] for key in sorted(config)}
+    return GlobalConfig(shown, None if node is None else node.mzxid, warnings)
+
+
+async def change(
+    alter: AlterService, cluster: Cluster, ops: Sequence[ConfigOp], caller: Caller, *, validate_only: bool = False
+) -> EditResult:
+    """Change the global config: SET and DELETE, merged with what is stored.
+
+    Raises:
+        ConfplaneError: It is refused, or could not be done. A config that stays with each broker is refused before
+            anything else; its removal is not.
+    """
+    check_shared((op.key, op.pointer) for op in ops if op.type is not OpType.DELETE)
+    collection = cluster.collections[FacetName.CONFIGS]
+    [result] = await alter.alter(collection, [Edit(DEFAULT_BROKER, tuple(ops))], caller, validate_only=validate_only)
+    if result.error is not None:
+        raise result.error
+    return result
+
+
+async def plan_import(
+    alter: AlterService, cluster: Cluster, path: str, caller: Caller, *, overwrite: bool = False
+) -> ImportPlan:
+    """Read the old znode, and say what an import would do; writes nothing.
+
+    Args:
+        alter: Runs the change up to the write.
+        cluster: Whose.
+        path: Of the old znode, below the chroot.
+        caller: Who asks.
+        overwrite: Whether other values of the cluster default are replaced.
+
+    Raises:
+        NotFoundError: There is no such znode.
+        CorruptZnodeError: It, or the cluster default, can't be read.
+        UnavailableError: ZooKeeper did not answer in time.
+    """
+    collection = cluster.collections[FacetName.CONFIGS]
+    store = collection.store
+    data = await store.read_raw(path, caller.deadline)
+    if data is None:
+        raise NotFoundError(f"Cluster {cluster.name} has no znode {path}, so there is nothing to import")
+    try:
+        legacy = parse_legacy(data)
+    except ValueError as fault:
+        raise CorruptZnodeError(path, str(fault)) from None
+    node = await store.read(collection.tree, DEFAULT_BROKER, caller.deadline)
+    check_node(collection, Edit(DEFAULT_BROKER, ()), node)
+    entries = judge(legacy, stored(node), overwrite=overwrite)
+    while True:
+        edit = _edit(collection, node, entries)
+        if edit is None:
+            return ImportPlan(entries, (), None, None)
+        [result] = await alter.alter(collection, [edit], caller, validate_only=True)
+        error = result.error
+        if error is None:
+            return ImportPlan(entries, result.warnings, None, edit)
+        # An entry that does not fit the others goes; the rest is tried again.
+        offender = next((op.key for op in edit.ops if op.pointer == error.pointer), None)
+        if offender is None:
+            return ImportPlan(entries, (), error, edit)
+        entries = [
+            replace(entry, fate=Fate.REFUSED, reason=error.detail) if entry.key == offender else entry
+            for entry in entries
+        ]
+
+
+async def run_import(alter: AlterService, cluster: Cluster, plan: ImportPlan, caller: Caller) -> EditResult | None:
+    """Do what was planned, as one change; None where there is nothing to change. The old znode stays.
+
+    Raises:
+        PreconditionFailedError: The cluster default was changed since it was planned; nothing was written.
+        ConfplaneError: The change is refused, or could not be made.
+    """
+    if plan.obstacle is not None:
+        raise plan.obstacle
+    if plan.edit is None:
+        return None
+    [result] = await alter.alter(cluster.collections[FacetName.CONFIGS], [plan.edit], caller)
+    if result.error is not None:
+        raise result.error
+    return result
+
+
+def _edit(collection: Collection, node: Node | None, entries: Sequence[LegacyEntry]) -> Edit | None:
+    """Return the change that imports entries into the cluster default as it was read, and into no other."""
+    ops = tuple(
+        ConfigOp(entry.key, OpType.SET, entry.value, f"/config/{entry.key.replace('~', '~0').replace('/', '~1')}")
+        for entry in entries
+        if entry.fate is Fate.IMPORT
+    )
+    if not ops:
+        return None
+    etag = collection.tagged(DEFAULT_BROKER, stored(node), node)[1]
+    unchanged = Precondition(if_none_match=("*",)) if etag is None else Precondition(if_match=(etag,))
+    return Edit(DEFAULT_BROKER, ops, precondition=unchanged)

@@ -1,0 +1,51 @@
+"""Registrations of client software (KIP-649). Implemented by ``app.audit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Which configs a client software said it supports, for one ``<user, client-id>`` or ``<user>`` (KIP-649)."""
+
+    cluster: str
+    entity_id: str
+    software_name: str
+    software_version: str
+    supported_configs: tuple[str, ...]
+    """Sorted, without repeats."""
+
+
+class RegistrationLog(Protocol):
+    """Registrations: append-only in Postgres, deduplicated and answered from memory."""
+
+    def record(self, registration: Registration) -> None:
+        """Take a registration; never waits, never fails. Written in the background unless already known."""
+
+    def registered(self, cluster: str) -> Collection[str]:
+        """Return the ids of the entities that have registrations, from memory, in no order."""
+
+    def compatibility(self, cluster: str, entity_id: str) -> list[Registration]:
+        """Return what is known of one entity, from memory, ordered by software name and version."""
+
+    async def search(
+        self, cluster: str, *, entity_id: str | None, page_size: int, after: str | None
+    ) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
+        """Return a page of (registration, first seen, last seen) ordered by entity id, and the next cursor.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+    async def clear(self, cluster: str, *, entity_id: str | None, principal: str, request_id: str) -> int:
+        """Append the clearing of an entity's registrations (None: all of the cluster); return how many it hid.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """

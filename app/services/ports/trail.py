@@ -1,0 +1,158 @@
+"""The trail: intents before changes, outcomes after them, and searches. Implemented by ``app.audit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from app.services.notices import Notice
+
+
+@dataclass(frozen=True, slots=True)
+class IntentEntity:
+    """One entity of an intent: what was read, what was asked, what will be stored.
+
+    The values of secrets, and of keys of no facet, are None.
+    """
+
+    entity_id: str
+    facet: str
+    path: str
+    version_read: int | None
+    czxid_read: int | None
+    keys: tuple[str, ...]
+    """The keys whose values differ."""
+    ops: tuple[dict[str, Any], ...]
+    before: dict[str, str | None]
+    after: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One attempt, durable before its transaction is submitted."""
+
+    change_id: UUID
+    attempt: int
+    cluster: str
+    writer: str
+    principal: str
+    source: str
+    """The caller's address."""
+    request_id: str
+    reason: str | None
+    ticket: str | None
+    entities: tuple[IntentEntity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The Idempotency-Key under which an intent is made (app/services/changes/idempotency.py). It holds no secret."""
+
+    key: str
+    """A digest of who sent which key to what."""
+    key_id: UUID
+    holder: UUID
+    """Whose turn it has to be."""
+    fresh: bool
+    """The key was not there when the request began, so this makes it; otherwise it must be there."""
+    body: str
+    """A digest of the request's body."""
+    seconds: float
+    """How long the request may still take."""
+    results: list[dict[str, Any]]
+    """What the change would be answered with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a change ended. The first outcome of a change stands."""
+
+    change_id: UUID
+    attempt: int
+    cluster: str
+    committed: bool
+    revision: int | None = None
+    time_ms: int | None = None
+    versions: dict[str, int] = field(default_factory=dict)
+    """Full znode path -> version."""
+    error_code: int | None = None
+    error: str | None = None
+    remade: dict[str, int] = field(default_factory=dict)
+    """Full znode path -> czxid, of znodes that others deleted and made again between the read and the transaction, so
+    that they had the version that was read: what others wrote into them was overwritten, and nobody saw it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """A search of the trail; None means any. Newest first."""
+
+    cluster: str
+    entity_id: str | None = None
+    key: str | None = None
+    principal: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    outcome: str | None = None
+    """``committed``, ``rejected`` or ``open`` (no outcome yet)."""
+    page_size: int = 100
+    before: UUID | None = None
+    """Cursor: only changes older than this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """A change as the trail tells it: its last attempt and, when known, its outcome."""
+
+    intent: Intent
+    created_at: datetime
+    outcome: Outcome | None
+    recorded_at: datetime | None
+    kind: str = "change"
+    """``change``; ``external``: made by others, and found by the recorder (app/services/recorder/record.py);
+    ``recovered``: made by this service, lost with Postgres's rows and found by its marker."""
+    writes: int | None = None
+    """Of an external or a recovered change: how many writes it certainly was."""
+
+
+class AuditLog(Protocol):
+    """The trail."""
+
+    async def intend(self, intents: Sequence[Intent], claim: Claim | None = None) -> None:
+        """Make intents durable. Rows of concurrent calls share a commit.
+
+        With a claim, the key becomes durable in the same transaction, and an intent of a key that is not the holder's
+        (any more) is refused.
+
+        Raises:
+            IdempotencyKeyBusyError: The key is another request's; nothing was recorded.
+            UnavailableError: Postgres did not confirm them; ``outcome`` is not_applied.
+        """
+
+    async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+        """Make outcomes durable; False when Postgres could not confirm now (they are kept and sent again)."""
+
+    async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
+        """Return one page and the cursor of the next, or None.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+    async def get(self, cluster: str, change_id: UUID) -> AuditRecord | None:
+        """Return one change.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+    async def check(self) -> list[Notice]:
+        """Return warnings about the database (migrations missing, synchronous_commit off, ownership of tables).
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """

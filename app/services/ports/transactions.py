@@ -1,0 +1,139 @@
+"""One transaction of ZooKeeper: the writes of changes, and its results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from app.domain.facets import full_path
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from app.domain.changes import Node
+    from app.domain.entities import Entity
+    from app.domain.facets import Tree
+    from app.services.ports.cluster_states import Freeze, Layout, LayoutCheck
+
+
+@dataclass(frozen=True, slots=True)
+class EntityWrite:
+    """An entity's config node: set at the version read, or created where ``expected`` is None (absent)."""
+
+    tree: Tree
+    entity: Entity
+    expected: int | None
+    config: dict[str, str]
+    extra: bytes | None = None
+    czxid: int | None = None
+    """Of the node that was read; None where there was none, or where it does not matter."""
+
+    @property
+    def path(self) -> str:
+        """The full path of the znode."""
+        return full_path(self.tree, self.entity)
+
+    @property
+    def notifies(self) -> str | None:
+        """The entity path that the brokers are notified of."""
+        return self.entity.path
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """One of this service's own nodes that hold a state of the whole cluster, set at the version read."""
+
+    path: str
+    expected: int
+    value: Freeze | Layout | None
+    """None empties the node."""
+    czxid: int | None = None
+    """Of the node that was read."""
+    notifies: ClassVar[str | None] = None
+    """Brokers know nothing of these nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An empty node that is removed at the version read: an entity's, or a folder between entities."""
+
+    path: str
+    """Full path of the znode."""
+    entity: Entity | None = None
+    """None for a folder, which is removed at any version."""
+    expected: int | None = None
+    czxid: int | None = None
+
+    @property
+    def notifies(self) -> str | None:
+        """The entity path that the brokers are notified of."""
+        return None if self.entity is None else self.entity.path
+
+
+Write = EntityWrite | StateWrite | Removal
+"""One znode of a transaction. Each kind knows its path, its data, the version expected, and its notification."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWrites:
+    """One change's part of a transaction: its writes, with their notifications and the change's marker."""
+
+    change_id: UUID
+    attempt: int
+    writes: tuple[Write, ...]
+    principal: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One attempt to commit changes together (docs/architecture.md, "One write")."""
+
+    writer: str
+    """The writer node named in the intent of this attempt, never "the current one"."""
+    changes: tuple[ChangeWrites, ...]
+    layout: LayoutCheck | None = None
+    """Of client configs."""
+    guarded: bool = True
+    """True where the transaction carries the checks of freeze and controller. A freeze and a thaw carry none."""
+
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        """The writes of all changes, in order."""
+        return tuple(write for change in self.changes for write in change.writes)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """ZooKeeper applied the transaction."""
+
+    revision: int
+    """The transaction's zxid."""
+    time_ms: int
+    """ZooKeeper's time of it, milliseconds since the epoch."""
+    nodes: tuple[Node, ...]
+    """The entities' nodes afterwards, in the order of the entity writes."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """See :class:`Outcome`."""
+    remade: dict[str, int] = field(default_factory=dict)
+    """See :class:`Outcome`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """ZooKeeper refused it because something was not as read; nothing was applied, a new attempt may be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """ZooKeeper refused it: the writer counts as gone, or the marker stands. This change can't commit any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It was submitted and no reply came: applied, or not, or yet to be. Never followed by a new attempt."""
+
+
+CommitResult = Committed | Conflict | SessionEnded | Unknown

@@ -1,0 +1,76 @@
+"""A broker's dynamic configs in the form of a file: what it must have in its server.properties to do without them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from app.domain.broker_keys import definition_of, is_sensitive
+from app.domain.broker_levels import PROVIDERS, ConfigSource, Level, left_out
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.services.reads.config_describe import ConfigReader
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedConfig:
+    """One config of the dynamic levels."""
+
+    key: str
+    source: ConfigSource
+    value: str | None
+    """None where it can't be told or must not stand in the file; ``note`` says why."""
+    note: str | None = None
+    secret: bool = False
+    """In force, and to be set by hand."""
+
+
+async def export_broker(configs: ConfigReader, broker_id: int) -> list[ExportedConfig]:
+    """Return what the dynamic levels of a broker hold, as it merges them, by key; from the mirror.
+
+    A value of the broker's own takes the place of the default of all brokers, under any of its names. Entries that
+    brokers leave out come with the reason.
+
+    Raises:
+        CorruptZnodeError: The znode of a level can't be read.
+        UnavailableError: The mirror was never loaded.
+    """
+    levels, undecodable = await configs.stored_levels(broker_id)
+    default, dropped = _split(levels.default, Level.DEFAULT, {})
+    broker, dropped_own = _split(levels.broker, Level.BROKER, undecodable)
+    found = [
+        _exported(key, value, _source(Level.BROKER if key in broker else Level.DEFAULT))
+        for key, value in replace(levels, static=None, default=default, broker=broker).merged().items()
+    ]
+    return sorted([*found, *dropped, *dropped_own], key=lambda item: (item.key, item.note or ""))
+
+
+def _split(
+    config: Mapping[str, str], level: Level, undecodable: Mapping[str, str]
+) -> tuple[dict[str, str], list[ExportedConfig]]:
+    kept: dict[str, str] = {}
+    dropped: list[ExportedConfig] = []
+    for key, value in config.items():
+        reason = left_out(key, value, level, resolvable=PROVIDERS in config)
+        if key in undecodable:
+            reason = "none of the encoder secrets in the settings opens it"
+        if reason is None:
+            kept[key] = value
+        else:
+            dropped.append(ExportedConfig(key, _source(level), None, f"brokers leave it out: {reason}"))
+    return kept, dropped
+
+
+def _exported(key: str, value: str, source: ConfigSource) -> ExportedConfig:
+    if is_sensitive(key):
+        return ExportedConfig(key, source, None, "a secret, or a custom config that may be one", secret=True)
+    definition = definition_of(key)
+    if definition is not None and definition.dynamic_only:
+        return ExportedConfig(key, source, None, f"it is dynamic only, server.properties has no form of it: {value}")
+    return ExportedConfig(key, source, value)
+
+
+def _source(level: Level) -> ConfigSource:
+    return ConfigSource.DYNAMIC_BROKER_CONFIG if level is Level.BROKER else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG

@@ -1,0 +1,194 @@
+"""What is in force on topics and brokers, over all levels, with the source of each value (KIP-226)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from app.domain.broker_keys import is_password, is_sensitive
+from app.domain.broker_levels import (
+    EffectiveConfig,
+    Level,
+    Levels,
+    describe_broker,
+    describe_default,
+    effective_broker,
+    read_level,
+)
+from app.domain.changes import stored
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import (
+    CorruptZnodeError,
+    EncoderSecretMissingError,
+    UndecodablePasswordError,
+    UnknownTopicError,
+)
+from app.domain.facets import full_path
+from app.domain.texts import clipped
+from app.domain.topics import describe_topic, effective_topic
+from app.services.etags import digest
+from app.services.reads.config_levels import DEFAULT_BROKER, NOTHING_PLANNED
+
+if TYPE_CHECKING:
+    from collections.abc import Collection as Some
+    from collections.abc import Iterable, Mapping
+
+    from app.domain.facets import JsonValue
+    from app.services.collections import Collection
+    from app.services.ports.crypto import Cipher
+    from app.services.reads.config_levels import BrokerLevels
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfigs:
+    """The configs in force on one entity, ordered by name."""
+
+    entity: Entity
+    configs: list[EffectiveConfig]
+    warnings: list[str]
+    etag: str
+
+
+class ConfigReader:
+    """Describes the topics and brokers of one cluster.
+
+    Args:
+        collection: Its ``configs``.
+        levels: Its brokers.
+        cipher: Tells which stored passwords brokers can't decode.
+    """
+
+    def __init__(self, collection: Collection, levels: BrokerLevels, cipher: Cipher) -> None:
+        self._collection = collection
+        self._levels = levels
+        self._cipher = cipher
+
+    async def effective(
+        self, entity: Entity, keys: Some[str] | None = None, *, pointer: str | None = None
+    ) -> DescribedConfigs:
+        """Return what is in force on an entity.
+
+        Args:
+            entity: A topic, a broker, or the default broker, on which only what is set as default is in force.
+            keys: Only these; None or none at all means every one. Those that there are not are left out.
+            pointer: JSON pointer for errors.
+
+        Raises:
+            InvalidRequestError: Another entity.
+            InvalidTopicError: A name that no topic can have.
+            UnknownTopicError: The cluster's metadata have no such topic.
+            CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
+        """
+        self._collection.facet.check_entity(entity, pointer=pointer)
+        if entity.types == (EntityType.TOPIC,):
+            found, levels, warnings = self._topic(entity, pointer)
+            own = stored(self._collection.get(entity.id))
+        else:
+            own = {}
+            found, levels, warnings = await self._broker(entity, pointer)
+        if keys:
+            found = [item for item in found if item.name in keys]
+        # All that the answer is made of, besides Kafka's own definitions; of secrets no more than that they are set.
+        is_secret = self._collection.facet.is_secret
+        state: dict[str, JsonValue] = {
+            f"{level.value} {key}": None if is_sensitive(key) else value
+            for level, values in levels.by_source().items()
+            for key, value in sorted(values.items())
+        }
+        state |= {f"topic {key}": None if is_secret(entity, key) else value for key, value in sorted(own.items())}
+        state |= {"static": levels.static is not None, "warnings": "\n".join(warnings)}
+        return DescribedConfigs(entity, found, warnings, digest(state))
+
+    def in_force(
+        self, entity: Entity, keys: Iterable[str], planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED
+    ) -> list[EffectiveConfig]:
+        """Return what is in force for single configs of an entity, whether or not they are set anywhere.
+
+        For the default broker it is what a broker has that sets nothing itself.
+
+        Args:
+            entity: A topic, a broker, or the default broker; not checked.
+            keys: Which.
+            planned: Maps that are about to take the place of stored ones, by entity id.
+        """
+        if entity.types == (EntityType.TOPIC,):
+            levels, _ = self._counting(self._levels.of_any(planned))
+            own = planned.get(entity.id)
+            if own is None:
+                own = stored(self._collection.get(entity.id))
+            return [effective_topic(key, own, levels) for key in keys]
+        name = entity.get(EntityType.BROKER)
+        levels, _ = self._counting(
+            self._levels.of_unknown(planned) if name is None else self._levels.of(int(name), planned)
+        )
+        return [effective_broker(key, levels) for key in keys]
+
+    async def stored_levels(self, broker_id: int) -> tuple[Levels, dict[str, str]]:
+        """Return the levels of one broker as they are stored, with entries that brokers leave out.
+
+        Returns:
+            The levels, and of the broker's own passwords those that it can't decode, each with a sentence that says so.
+
+        Raises:
+            CorruptZnodeError: The znode of a level can't be read.
+        """
+        self._check_readable(DEFAULT_BROKER)
+        self._check_readable(Entity.of(broker=str(broker_id)))
+        levels = self._levels.of(broker_id)
+        return levels, await self._undecodable(broker_id, levels.broker)
+
+    def _topic(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
+        name = entity.get(EntityType.TOPIC) or ""
+        if self._collection.store.topic_exists(name) is False:
+            raise UnknownTopicError(f"The topic {name} does not exist in the cluster's metadata", pointer=pointer)
+        self._check_readable(entity, pointer)
+        levels, warnings = self._counting(self._levels.of_any())
+        return (
+            describe_topic(stored(self._collection.get(entity.id)), levels),
+            levels,
+            warnings,
+        )
+
+    async def _broker(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
+        name = entity.get(EntityType.BROKER)
+        self._check_readable(DEFAULT_BROKER, pointer)
+        if name is None:
+            levels, warnings = self._counting(Levels(default=self._levels.of_unknown().default))
+            return describe_default(levels.default), levels, warnings
+        self._check_readable(entity, pointer)
+        levels, warnings = self._counting(self._levels.of(int(name)))
+        dropped = await self._undecodable(int(name), levels.broker)
+        if dropped:
+            kept = {key: value for key, value in levels.broker.items() if key not in dropped}
+            levels = replace(levels, broker=kept)
+        return describe_broker(levels), levels, [*warnings, *filter(None, dropped.values())]
+
+    def _counting(self, levels: Levels) -> tuple[Levels, list[str]]:
+        """Return levels without the entries that brokers leave out, and what is to be said of those."""
+        default, of_default = read_level(levels.default, Level.DEFAULT)
+        broker, of_broker = read_level(levels.broker, Level.BROKER)
+        return replace(levels, default=default, broker=broker), of_default + of_broker
+
+    async def _undecodable(self, broker_id: int, config: Mapping[str, str]) -> dict[str, str]:
+        """Return the passwords that a broker would leave out, each with a sentence that says so."""
+        encoded = {key: value for key, value in config.items() if is_password(key)}
+        return await asyncio.to_thread(self._try_decoding, broker_id, encoded) if encoded else {}
+
+    def _try_decoding(self, broker_id: int, encoded: Mapping[str, str]) -> dict[str, str]:
+        failed: dict[str, str] = {}
+        for key, value in encoded.items():
+            try:
+                self._cipher.decode(broker_id, key, value)
+            except UndecodablePasswordError:
+                failed[key] = (
+                    f"Brokers leave out the stored {clipped(key)}: none of the encoder secrets in the settings opens it"
+                )
+            except EncoderSecretMissingError:
+                break  # nobody can tell without a secret, so all are taken to be readable
+        return failed
+
+    def _check_readable(self, entity: Entity, pointer: str | None = None) -> None:
+        node = self._collection.get(entity.id)
+        if node is not None and node.defect is not None and not node.items:
+            raise CorruptZnodeError(full_path(self._collection.tree, entity), node.defect, pointer=pointer)

@@ -1,0 +1,83 @@
+"""What is set on a cluster's brokers, level by level: their files, the default of all, and each one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from app.domain.broker_levels import Levels
+from app.domain.changes import stored
+from app.domain.entities import Entity
+from app.domain.facets import FacetName, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.services.ports.store import ClusterStore
+
+NOTHING_PLANNED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
+DEFAULT_BROKER: Final = Entity.of(broker=None)
+_BROKER: Final = "broker="
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProperties:
+    """The brokers' own files, as far as the settings name them."""
+
+    by_broker: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    others: Mapping[str, str] | None = field(default=None, repr=False)
+    """Of every broker that is not named; None: not known."""
+
+    def of(self, broker_id: int) -> Mapping[str, str] | None:
+        """Return a broker's file, None where it is not known.
+
+        Kafka takes each of ``broker.id`` and ``node.id`` for the other where the file has only one of them
+        (core/src/main/scala/kafka/server/KafkaConfig.scala, populateSynonyms).
+        """
+        file = self.by_broker.get(broker_id, self.others)
+        if file is None or ("broker.id" in file) == ("node.id" in file):
+            return file
+        return {"broker.id": file.get("node.id", ""), "node.id": file.get("broker.id", ""), **file}
+
+
+class BrokerLevels:
+    """Reads the levels of a cluster's brokers: dynamic ones from the mirror, static ones from the settings' files.
+
+    Maps are as stored, encoded passwords included; ``planned`` has those that a batch is about to write, by entity id.
+    """
+
+    def __init__(self, store: ClusterStore, static: ServerProperties) -> None:
+        self._store = store
+        self._static = static
+
+    def of(self, broker_id: int, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+        """Return the levels of one broker, whether or not anything is known of it."""
+        return Levels(
+            static=self._static.of(broker_id),
+            default=self._at(DEFAULT_BROKER, planned),
+            broker=self._at(Entity.of(broker=str(broker_id)), planned),
+        )
+
+    def of_any(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+        """Return the levels of the broker with the lowest id that is known, or those that any unknown broker has.
+
+        Topics have what brokers give them, and Kafka answers with those of the broker that happens to be asked.
+        """
+        known = self.known(planned)
+        return self.of(known[0], planned) if known else self.of_unknown(planned)
+
+    def of_unknown(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
+        """Return the levels of a broker that has nothing of its own."""
+        return Levels(static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
+
+    def known(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> list[int]:
+        """Return the ids of the brokers that have configs of their own, here or in a file of the settings; sorted."""
+        nodes = self._store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix=_BROKER)
+        named = {node.id for node in nodes} | {entity_id for entity_id in planned if entity_id.startswith(_BROKER)}
+        return sorted({int(entity_id.removeprefix(_BROKER)) for entity_id in named} | self._static.by_broker.keys())
+
+    def _at(self, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+        if entity.id in planned:
+            return planned[entity.id]
+        return stored(self._store.get(Tree.CONFIG, entity.id))

@@ -1,0 +1,471 @@
+"""Describe: reads of the mirror. Nothing here waits for ZooKeeper or Postgres.
+
+A scan takes one moment of the mirror and then works through it in slices, so that a describe of a million entities
+leaves the event loop to others in between and still answers one consistent state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from app.domain.changes import stored
+from app.domain.entities import Entity, EntityType, split_id
+from app.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
+from app.domain.facets import FacetName, full_path
+from app.domain.filters import MatchType
+from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
+from app.services.etags import etag_of
+from app.services.ports.pages import PAGE_BYTES
+from app.services.ports.registrations import Registration
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.domain.facets import JsonValue
+    from app.domain.filters import EntityFilter
+    from app.domain.resolution import Resolved
+    from app.services.collections import Collection
+    from app.services.ports.registrations import RegistrationLog
+
+T = TypeVar("T")
+
+SLICE = 500
+"""Nodes looked at between two chances for other requests: about a millisecond."""
+_MAX_CONFIG_NAME = 249
+
+
+@dataclass(frozen=True, slots=True)
+class Described(Generic[T]):
+    """A describe's answer: entries with the ids of their entities, ordered by id.
+
+    ``skipped`` holds the paths of znodes that can't be read.
+    """
+
+    entries: list[tuple[str, T]] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationRequest:
+    """What a client says of itself along with a describe."""
+
+    supported_configs: tuple[str, ...]
+    software_name: str | None
+    software_version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """Filters of a list; None means any. In ``names`` the name None is the default entity."""
+
+    id: str | None = None
+    names: Mapping[str, str | None] = field(default_factory=dict)
+    key: str | None = None
+    kind: tuple[str, ...] | None = None
+    page_size: int = 100
+    page_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list, ordered by id."""
+
+    items: list[tuple[Node, dict[str, JsonValue]]]
+    next_page_token: str | None
+    skipped: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level that was looked at for effective values."""
+
+    level: int
+    entity_id: str
+    reason: str
+    shared_by: str | None
+    declared: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSynonym:
+    """A level's value of one key."""
+
+    source: str
+    level: int
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveValue:
+    """One key's value in force, and every level that sets it, the winner first."""
+
+    key: str
+    value: JsonValue
+    source: str
+    synonyms: list[EffectiveSynonym]
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The values in force for an entity. A key that no level sets is not there: for quotas that is "unlimited"."""
+
+    entity: Entity
+    values: list[EffectiveValue]
+    levels: list[Level]
+    warnings: list[str]
+
+
+class DescribeService:
+    """Reads. One instance serves all clusters of a process."""
+
+    def __init__(self, registrations: RegistrationLog) -> None:
+        self._registrations = registrations
+
+    # ------------------------------------------------------------ single entities
+
+    def node(self, collection: Collection, entity_id: str) -> Node:
+        """Return the node of an entity by its canonical id.
+
+        Raises:
+            InvalidRequestError: The facet has no such entities.
+            NotFoundError: There is none.
+        """
+        node = collection.get(entity_id)
+        if node is None:
+            entity = _entity(entity_id)
+            collection.facet.check_entity(entity)
+            raise _nothing(collection, entity)
+        return node
+
+    def content(self, collection: Collection, node: Node) -> tuple[dict[str, JsonValue], str]:
+        """Return what a node declares in a facet, and the ETag of that.
+
+        Raises:
+            InvalidRequestError: The facet has no such entities.
+            NotFoundError: It declares nothing in this facet.
+            CorruptZnodeError: It can't be read.
+        """
+        entity = _entity(node.id)
+        declared, etag = _read(collection, entity, node, partial(collection.tagged, node=node))
+        if etag is None:
+            collection.facet.check_entity(entity)
+            raise _nothing(collection, entity)
+        return declared, etag
+
+    def effective(self, collection: Collection, entity: Entity) -> tuple[Effective, str]:
+        """Return the values in force for an entity, with every level that was looked at, and an ETag of the values.
+
+        Raises:
+            InvalidRequestError: The facet has no such entities.
+            CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
+        """
+        collection.facet.check_entity(entity)
+        decode = collection.facet.decode
+        found_at: dict[str, dict[str, str]] = {}
+        levels: list[Level] = []
+        found: Mapping[str, Resolved[Any]]
+        if collection.name is FacetName.CLIENT_QUOTAS:
+            quotas = quota_levels(entity)
+            for quota in quotas:
+                found_at[quota.entity_id], declared = self._at(collection, quota.entity_id)
+                levels.append(Level(quota.level, quota.entity_id, quota.reason, quota.shared_by, declared))
+            found = resolve_quotas(quotas, found_at)
+        else:
+            configs = client_config_levels(entity)
+            for config in configs:
+                found_at[config.entity_id], declared = self._at(collection, config.entity_id)
+                levels.append(Level(config.level, config.entity_id, config.reason, None, declared))
+            found = resolve_client_configs(configs, found_at)
+        values = [
+            EffectiveValue(
+                key,
+                decode(entity, key, resolved.value),
+                resolved.source.entity_id,
+                [
+                    EffectiveSynonym(level.entity_id, level.level, decode(entity, key, value))
+                    for level, value in resolved.synonyms
+                ],
+            )
+            for key, resolved in found.items()
+        ]
+        warnings = collection.facet.remarks(entity)
+        state: dict[str, JsonValue] = {
+            f"{level.level} {key}": value for level in levels for key, value in level.declared.items()
+        }
+        return Effective(entity, values, levels, warnings), etag_of(state) or '"none"'
+
+    # ------------------------------------------------------------ filters
+
+    async def describe(
+        self,
+        collection: Collection,
+        wanted: EntityFilter,
+        make: Callable[[str, Node | None, Sequence[Registration]], T | None],
+    ) -> Described[T]:
+        """Return the entities that a filter selects, ordered by id.
+
+        Args:
+            collection: The facet.
+            wanted: The filter.
+            make: Makes an entry of an entity's id, its node, and the registrations that are known of it; None is no
+                entry. It may raise CorruptZnodeError, and then the node is skipped.
+        """
+        described: Described[T] = Described()
+        if wanted.impossible:
+            return described
+        entries = described.entries
+        with_compatibility = collection.name is FacetName.CLIENT_CONFIGS
+        cluster = collection.store.name
+        compatibility = self._registrations.compatibility
+        matches = None if wanted.everything else wanted.matches
+        known: Sequence[Registration] = ()
+        for position, node in enumerate(self._search(collection, wanted)):
+            if position % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            entity_id = node.id
+            if matches is not None and not matches(_entity(entity_id)):
+                continue
+            if with_compatibility:
+                known = compatibility(cluster, entity_id)
+            try:
+                made = make(entity_id, node, known)
+            except CorruptZnodeError as error:
+                described.skipped.append(error.path)
+                continue
+            if made is not None:
+                entries.append((entity_id, made))
+        if with_compatibility:
+            await self._add_registered(collection, wanted, described, make)
+        return described
+
+    def resolve(self, collection: Collection, wanted: EntityFilter) -> tuple[str, dict[str, JsonValue]]:
+        """Return the id and the client configs in force of an exact user with an exact or absent client-id.
+
+        Raises:
+            InvalidRequestError: The filter is another.
+            CorruptZnodeError: A znode that decides can't be read.
+        """
+        entity = _exact_client(wanted, "resolveEntity")
+        effective, _ = self.effective(collection, entity)
+        return entity.id, {item.key: item.value for item in effective.values}
+
+    def register(self, collection: Collection, wanted: EntityFilter, request: RegistrationRequest) -> None:
+        """Take the registration that came with a describe. It never delays the answer.
+
+        Raises:
+            InvalidRequestError: The filter has no exact user, the software is not named, or a config name is none.
+        """
+        entity = _exact_client(wanted, "supportedConfigs")
+        if request.software_name is None or request.software_version is None:
+            raise InvalidRequestError(
+                "supportedConfigs needs clientInformation with softwareName and softwareVersion",
+                pointer="/clientInformation",
+            )
+        for index, name in enumerate(request.supported_configs):
+            if not name or len(name) > _MAX_CONFIG_NAME:
+                raise InvalidRequestError("A supported config has no name", pointer=f"/supportedConfigs/{index}")
+        self._registrations.record(
+            Registration(
+                collection.store.name,
+                entity.id,
+                request.software_name,
+                request.software_version,
+                tuple(sorted(set(request.supported_configs))),
+            )
+        )
+
+    # ------------------------------------------------------------ lists
+
+    async def page(self, collection: Collection, query: ListQuery) -> Page:
+        """Return one page of a facet's entities; it ends early where its rows are large.
+
+        Raises:
+            InvalidRequestError: The page token is not one of ours.
+            InvalidEntityIdError: ``id`` is no entity id.
+        """
+        after = None if query.page_token is None else _decode_token(query.page_token)
+        items: list[tuple[Node, dict[str, JsonValue]]] = []
+        skipped: list[str] = []
+        size = 0
+        async for node in self._candidates(collection, query, after):
+            entity = _entity(node.id)
+            if not (collection.facet.entity_types.issuperset(entity.types) and _selected(entity, query)):
+                continue
+            try:
+                declared = self._declared(collection, entity, node)
+            except CorruptZnodeError as error:
+                skipped.append(error.path)
+                continue
+            if not declared or (query.key is not None and query.key not in declared):
+                continue
+            size += len(node.id) + sum(map(len, node.items))
+            if len(items) == query.page_size or (items and size > PAGE_BYTES):
+                return Page(items, _encode_token(items[-1][0].id), skipped)
+            items.append((node, declared))
+        return Page(items, None, skipped)
+
+    # ------------------------------------------------------------ inside
+
+    def declared(self, collection: Collection, entity_id: str, node: Node | None) -> dict[str, JsonValue]:
+        """Return what a node declares in a facet, nothing where there is no node.
+
+        Raises:
+            CorruptZnodeError: It can't be read, or a value can't.
+        """
+        return self._declared(collection, _entity(entity_id), node)
+
+    def _declared(self, collection: Collection, entity: Entity, node: Node | None) -> dict[str, JsonValue]:
+        return _read(collection, entity, node, collection.declared)
+
+    def _at(self, collection: Collection, entity_id: str) -> tuple[dict[str, str], dict[str, JsonValue]]:
+        """Return what an entity declares in a facet, as stored and as JSON answers it."""
+        entity = _entity(entity_id)
+        node = collection.get(entity_id)
+        declared = self._declared(collection, entity, node)
+        return collection.own(entity, stored(node)), declared
+
+    def _search(self, collection: Collection, wanted: EntityFilter) -> Iterable[Node]:
+        """Return a moment's nodes among which the filter's are, ordered by id; the fewest that an index can tell."""
+        if wanted.exact_entity is not None:
+            node = collection.get(wanted.exact_entity.id)
+            return [] if node is None else [node]
+        if wanted.user_prefix is not None:
+            alone = collection.get(wanted.user_prefix.removesuffix(","))
+            return [*([] if alone is None else [alone]), *collection.with_keys(prefix=wanted.user_prefix)]
+        if wanted.client_id is not None:
+            return collection.with_client_id(wanted.client_id[0])
+        prefix = EntityType.IP.value if EntityType.IP in wanted.components else ""
+        return list(collection.with_keys(prefix=prefix))
+
+    async def _candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
+        """Yield the nodes behind ``after`` among which a list's are, ordered by id, in slices of a moment each."""
+        prefix = "" if query.kind is None else query.kind[0]
+        first = _first(query)
+        if first is not None:
+            node = collection.get(first.id)
+            if node is not None and (after is None or node.id > after):
+                yield node
+            if query.id is not None or first.types != (EntityType.USER,):
+                return
+            prefix = f"{first.id},"
+        elif "client-id" in query.names:
+            for node in collection.with_client_id(query.names["client-id"]):
+                if after is None or node.id > after:
+                    yield node
+            return
+        while nodes := list(islice(collection.with_keys(after=after, prefix=prefix), SLICE)):
+            for node in nodes:
+                yield node
+            after = nodes[-1].id
+            await asyncio.sleep(0)
+
+    async def _add_registered(
+        self,
+        collection: Collection,
+        wanted: EntityFilter,
+        described: Described[T],
+        make: Callable[[str, Node | None, Sequence[Registration]], T | None],
+    ) -> None:
+        """Add entities that clients registered for but that declare nothing: KIP-649 keeps both in one place."""
+        cluster = collection.store.name
+        present = {entity_id for entity_id, _ in described.entries}
+        if wanted.exact_entity is not None:
+            candidates: Iterable[str] = [wanted.exact_entity.id]
+        else:
+            candidates = list(self._registrations.registered(cluster))
+        added = False
+        for position, entity_id in enumerate(candidates):
+            if position % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if entity_id in present or not wanted.matches(_entity(entity_id)):
+                continue
+            known = self._registrations.compatibility(cluster, entity_id)
+            made = make(entity_id, None, known) if known else None
+            if made is not None:
+                described.entries.append((entity_id, made))
+                added = True
+        if added:
+            described.entries.sort(key=_by_id)
+
+
+_by_id = itemgetter(0)
+
+
+def _nothing(collection: Collection, entity: Entity) -> NotFoundError:
+    return NotFoundError(f"{entity.id} has no {collection.name}")
+
+
+_TYPES = {kind.value: kind for kind in EntityType}
+
+
+def _entity(entity_id: str) -> Entity:
+    """Return the entity of an id that is known to be canonical."""
+    return Entity(tuple((_TYPES[kind], name) for kind, name in split_id(entity_id)))
+
+
+def _first(query: ListQuery) -> Entity | None:
+    """Return the entity that a list begins with: all of the list, unless it is a user with pairs; None: any may."""
+    if query.id is not None:
+        return Entity.from_id(query.id, pointer="id")
+    kinds = (EntityType.USER, EntityType.IP, EntityType.TOPIC, EntityType.BROKER)
+    kind = next((kind for kind in kinds if kind in query.names), None)
+    return None if kind is None else Entity(((kind, query.names[kind]),))
+
+
+def _exact_client(wanted: EntityFilter, why: str) -> Entity:
+    """Return the client that a filter names: an exact user, and an exact client-id or none."""
+    user = wanted.components.get(EntityType.USER)
+    client = wanted.components.get(EntityType.CLIENT_ID)
+    sound = user is not None and user[0] is MatchType.EXACT and (client is None or client[0] is MatchType.EXACT)
+    if not sound or wanted.impossible or len(wanted.components) > 2:  # noqa: PLR2004 - user and client-id
+        raise InvalidRequestError(
+            f"{why} needs a component with an exact user, and an exact client-id or none", pointer="/components"
+        )
+    return Entity(tuple((kind, wanted.components[kind][1]) for kind in EntityType if kind in wanted.components))
+
+
+def _selected(entity: Entity, query: ListQuery) -> bool:
+    names = dict(entity.components)
+    if query.kind is not None and tuple(kind.value for kind in entity.types) != query.kind:
+        return False
+    return all((kind := _TYPES[name]) in names and names[kind] == wanted for name, wanted in query.names.items())
+
+
+def _read(
+    collection: Collection, entity: Entity, node: Node | None, reading: Callable[[Entity, Mapping[str, str]], T]
+) -> T:
+    """Read a node's map in one of a collection's ways.
+
+    Raises:
+        CorruptZnodeError: It can't be read, or a value can't.
+    """
+    if node is not None and node.defect is not None and not node.items:
+        raise CorruptZnodeError(full_path(collection.tree, entity), node.defect)
+    try:
+        return reading(entity, stored(node))
+    except ValueError as error:
+        raise CorruptZnodeError(
+            full_path(collection.tree, entity), f"holds a value that can't be read: {error}"
+        ) from None
+
+
+def _encode_token(entity_id: str) -> str:
+    return base64.urlsafe_b64encode(entity_id.encode()).decode().rstrip("=")
+
+
+def _decode_token(token: str) -> str:
+    try:
+        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
+        if _encode_token(Entity.from_id(text).id) == token:
+            return text
+    except (binascii.Error, ValueError, InvalidRequestError):
+        pass
+    raise InvalidRequestError("pageToken is not one that this API gave", pointer="pageToken")

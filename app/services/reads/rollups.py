@@ -1,0 +1,135 @@
+"""What the rollups found, as the API and the commands read it; and the runs that it comes from.
+
+Who runs a job publishes its rows under a run's id. They are seen once the run is complete, all at once. Of a job's
+complete runs the one with the latest ``as_of`` is **current**, whichever ended last.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError
+from app.domain.rollups import ColumnType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from app.domain.rollups import Column, Rollup
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of a rollup are asked for: the filters of a :class:`RowQuery`."""
+
+    entity_id: str | None
+    members: Mapping[str, Any]
+
+
+def selection(rollup: Rollup, given: Mapping[str, str]) -> Selection:
+    """Read filters: columns, by either of their names, and the text of a value.
+
+    A column of several texts is filtered by one of them.
+
+    Raises:
+        InvalidRequestError: No such column, or no such value of its type.
+    """
+    columns = {name: column for column in rollup.columns for name in (column.name, column.member)}
+    entity_id: str | None = None
+    members: dict[str, Any] = {}
+    for name, text in given.items():
+        column = columns.get(name)
+        if column is None:
+            known = ", ".join(column.name for column in rollup.columns)
+            raise InvalidRequestError(
+                f"The rollup {rollup.name} has no column {name[:100]!a}; it has: {known}", pointer=name[:100]
+            )
+        if column.name == rollup.entity:
+            # The row of the whole cluster, where there is one, has no id.
+            entity_id = Entity.from_id(text, pointer=name).id if text else ""
+        else:
+            members[column.name] = _value(column, text, name)
+    return Selection(entity_id, members)
+
+
+def item_of(rollup: Rollup, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as JSON shows it: in camelCase, and revisions as decimal strings."""
+    return {
+        column.member: str(row[column.name])
+        if column.is_revision and row[column.name] is not None
+        else row[column.name]
+        for column in rollup.columns
+    }
+
+
+def never_run(cluster: str, name: str) -> str:
+    """Say that there is no result, and how to get one."""
+    return f"The rollup {name} was never run on {cluster}; run `confplane rollups run {name} --cluster {cluster}`"
+
+
+def _value(column: Column, text: str, name: str) -> Any:
+    """Read a value of a column's type, as its rows hold it."""
+    try:
+        if column.is_revision and text.startswith("-"):
+            raise ValueError(text)  # noqa: TRY301 - told below
+        return _READERS[column.type](text)
+    except (ValueError, OverflowError):
+        raise InvalidRequestError(f"{name} is not {_FORMS[column.type]}: {text[:100]!a}", pointer=name) from None
+
+
+def _integer(text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not _NUMBER.fullmatch(text) or (found := float(text)) in _INFINITE:
+        raise ValueError(text)
+    return found
+
+
+def _boolean(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError(text)
+    return text == "true"
+
+
+def _date(text: str) -> str:
+    if not _DATE.fullmatch(text):
+        raise ValueError(text)
+    return date.fromisoformat(text).isoformat()
+
+
+def _time(text: str) -> str:
+    found = datetime.fromisoformat(text.upper())
+    if found.tzinfo is None:
+        raise ValueError(text)
+    return found.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_NUMBER: Final = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_INFINITE: Final = (float("inf"), float("-inf"))
+_READERS: Final[Mapping[ColumnType, Callable[[str], Any]]] = {
+    ColumnType.STRING: str,
+    ColumnType.TEXTS: lambda text: [text],
+    ColumnType.INT: _integer,
+    ColumnType.LONG: _integer,
+    ColumnType.DOUBLE: _number,
+    ColumnType.BOOLEAN: _boolean,
+    ColumnType.DATE: _date,
+    ColumnType.TIMESTAMP: _time,
+}
+_FORMS: Final = {
+    ColumnType.INT: "a whole number",
+    ColumnType.LONG: "a whole number",
+    ColumnType.DOUBLE: "a number",
+    ColumnType.BOOLEAN: "true or false",
+    ColumnType.DATE: "a date such as 2026-01-31",
+    ColumnType.TIMESTAMP: "a time with its offset (RFC 3339), such as 2026-01-31T12:00:00Z",
+}

@@ -1,0 +1,359 @@
+"""Accounting: how entities came from the states that the trail explains to those that were seen.
+
+What changes of ours account for moves the state. What they don't is a run of others, and becomes a row of the trail. An
+entity for which a change of ours is still open waits until it is settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree, full_path
+from app.services.recorder import recover
+from app.services.recorder.chain import ABSENT, Point, explained, runs_of_others
+from app.services.recorder.external import row_of
+from app.services.recorder.recorded import EXTERNAL, Move, RefusedError, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.services.recorder.chain import OwnWrite
+    from app.services.recorder.recorded import EntityStates, Key, RecordedStore
+    from app.services.redaction import Redact
+
+logger = logging.getLogger(__name__)
+
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 2_000_000
+_CALL_S: Final = 10.0
+_CONCURRENCY: Final = 64
+
+
+class Accounts:
+    """What is to be accounted for in one cluster.
+
+    Args:
+        store: The cluster.
+        states: The trail.
+        redact: What the trail may have of a znode.
+        margin_s: How long before the watermark was written a change may have begun that is not settled.
+
+    Attributes:
+        pending: What was seen and is not accounted for.
+        refused: Entities whose states Postgres can't take.
+        recorded: Changes of others that were recorded, since the start.
+        lost: What looks for changes of ours that the trail has lost.
+    """
+
+    def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, margin_s: float) -> None:
+        self.pending: dict[Key, Seen] = {}
+        self.refused: set[Key] = set()
+        self.recorded = 0
+        self._store = store
+        self._states = states
+        self._redact = redact
+        self._margin_s = margin_s
+        self.lost = recover.LostChanges(store, states, seconds=margin_s)
+
+    def add(self, key: Key, seen: Seen) -> None:
+        """Take what was seen; of several sights of an entity the last counts, and the first one's past."""
+        waiting = self.pending.get(key)
+        if key not in self.refused:
+            self.pending[key] = seen if waiting is None else replace(seen, old=waiting.old)
+
+    def check_leading(self) -> None:
+        """Stop the work where another process may lead by now.
+
+        Raises:
+            UnavailableError: It may.
+        """
+        if not self._store.leadership.held:
+            raise UnavailableError(f"Cluster {self._store.name}: another process may lead now")
+
+    async def settle(self, watermark: int) -> bool:
+        """Account for what is pending; return whether all of it was.
+
+        Args:
+            watermark: Changes of ours up to it are in the states.
+
+        Raises:
+            UnavailableError: A store is away; what is not done stays pending.
+        """
+        if not self.pending:
+            return True
+        own = await self.own(watermark, self.pending.__contains__)
+        seen = sorted(self.pending.items(), key=lambda item: item[1].mzxid)
+        for start in range(0, len(seen), _BATCH):
+            self.check_leading()
+            await self._batch(dict(seen[start : start + _BATCH]), own, watermark)
+        return not self.pending
+
+    async def own(self, watermark: int, wanted: Callable[[Key], bool]) -> dict[Key, list[OwnWrite]]:
+        """Return changes of ours above a revision, by what they wrote.
+
+        Args:
+            watermark: The revision.
+            wanted: Whose. Where nobody recorded for long there are many changes, and few of them matter.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        found: dict[Key, list[OwnWrite]] = {}
+        above: int | None = watermark
+        while above is not None:
+            rows, above = await self._states.own(self._store.name, above)
+            for entity_id, path, write in rows:
+                key = (_tree_of(path), entity_id)
+                if self._followed(path) and wanted(key):
+                    found.setdefault(key, []).append(write)
+        return found
+
+    async def ours(self, watermark: int, wanted: Callable[[Key], bool]) -> set[Key]:
+        """Return entities that changes of ours wrote above a revision, and that open ones may have written.
+
+        Args:
+            watermark: The revision.
+            wanted: Which entities.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        writes = await self._states.open(self._store.name, None, self._margin_s)
+        found = {(_tree_of(write.path), write.entity_id) for write in writes if self._followed(write.path)}
+        return set(filter(wanted, found)).union(await self.own(watermark, wanted))
+
+    def _followed(self, path: str) -> bool:
+        return any(path.startswith(f"{tree.value}/") for tree in self._store.recording.trees)
+
+    async def _parents(self, missing: Mapping[Key, set[int]]) -> dict[Key, list[OwnWrite]]:
+        """Return the creations of users' znodes by changes of ours that created pairs below them.
+
+        Args:
+            missing: By user, the czxids of znodes that no known change of ours created.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        revisions = sorted(set().union(*missing.values()))
+        found: dict[Key, dict[int, OwnWrite]] = {}
+        for entity_id, path, write in await self._states.own_at(self._store.name, revisions) if revisions else ():
+            user = _parent((_tree_of(path), entity_id))
+            if user is not None and write.revision in missing.get(user, ()):
+                # All that one transaction made is of one author.
+                found.setdefault(user, {})[write.revision] = replace(write, version_read=None, czxid=None, version=0)
+        return {user: list(writes.values()) for user, writes in found.items()}
+
+    async def _batch(self, batch: dict[Key, Seen], own: Mapping[Key, list[OwnWrite]], watermark: int) -> None:
+        states = await self._states.known(self._store.name, list(batch), whole=False)
+        moves: dict[Key, Move] = {}
+        unexplained: dict[Key, Seen] = {}
+        for key, seen in batch.items():
+            state, writes = states.get(key), own.get(key, ())
+            start = state or ABSENT
+            if _known(state, seen):
+                del self.pending[key]
+            elif _absent_again(start, writes, seen):
+                # Unless an open change of ours turns out to have made it meanwhile.
+                unexplained[key] = seen
+            elif explained(start, writes, seen.shape) or _only_a_parent(start, writes, seen):
+                moves[key] = Move(key, state, self._end(key, seen, start, writes))
+            else:
+                unexplained[key] = seen
+        if unexplained:
+            moves.update(await self._explain(unexplained, watermark))
+        moved = await self.move(list(moves.values()))
+        for key in moved:
+            self.pending.pop(key, None)
+
+    async def _explain(self, unexplained: dict[Key, Seen], watermark: int) -> dict[Key, Move]:
+        """Return how entities came to be as they are, which no known change of ours did."""
+        name = self._store.name
+        unexplained = await self._confirmed(unexplained)
+        if not unexplained:
+            return {}
+        # Open ones first: what is concluded in between is then found among those that have an outcome.
+        ids = list({entity_id for _, entity_id in unexplained})
+        waiting, parents = set(), set()
+        for write in await self._states.open(name, ids, self._margin_s):
+            named = (_tree_of(write.path), write.entity_id)
+            waiting.add(named)
+            if write.creates:
+                parents.add(_parent(named))
+        own = await self.own(watermark, self.pending.__contains__)
+        lost = await self.lost.found()
+        whole = await self._states.known(name, list(unexplained), whole=True)
+        revisions = {write.revision for key in unexplained for write in own.get(key, ())}
+        contents = await self._states.contents(name, sorted(revisions)) if revisions else {}
+        made = await self._parents(
+            {
+                key: _unclaimed(seen, own.get(key, ())) - {whole.get(key, ABSENT).czxid}
+                for key, seen in unexplained.items()
+                if key[1].startswith(EntityType.USER)
+            }
+        )
+        moves: dict[Key, Move] = {}
+        for key, seen in unexplained.items():
+            tree, entity = Tree(key[0]), Entity.from_id(key[1])
+            path = full_path(tree, entity)
+            writes = [_with_contents(write, contents.get((write.revision, path))) for write in own.get(key, ())]
+            state = whole.get(key)
+            start = state or ABSENT
+            end = self._end(key, seen, start, writes)
+            absent_again = _absent_again(start, writes, seen)
+            if _known(state, seen) or (absent_again and key not in waiting):
+                self.pending.pop(key, None)
+                continue
+            markers = recover.by_revision(lost, path)
+            writes += made.get(key, ())
+            writes += recover.parents(lost, path, _unclaimed(seen, writes))
+            again = recover.as_writes(path, markers.values(), start, writes, end) if markers else []
+            writes += again
+            runs = runs_of_others(start, writes, end, seen.time_ms)
+            open_parent = key in parents and not _unclaimed(seen, writes) <= {start.czxid}
+            if absent_again or (runs and (key in waiting or open_parent)):
+                continue
+            hidden = _hidden_keys(start, seen) if len(runs) == 1 and not writes else None
+            found = (row_of(name, path, run, seen.node, hidden) for run in runs)
+            rows = [row for row in found if row is not None]
+            rows += [recover.row_of(path, markers[write.revision], write) for write in again]
+            moves[key] = Move(key, state, end, tuple(rows))
+        return moves
+
+    async def _confirmed(self, unexplained: dict[Key, Seen]) -> dict[Key, Seen]:
+        """Ask ZooKeeper about entities that this mirror has not: another's may have known better."""
+        slots = asyncio.Semaphore(_CONCURRENCY)
+
+        async def one(key: Key, seen: Seen) -> tuple[Key, Seen] | None:
+            tree, entity = Tree(key[0]), Entity.from_id(key[1])
+            if seen.node is not None:
+                return key, seen
+            if self._store.recording.unreadable(tree, entity):
+                self.pending.pop(key, None)
+                return None
+            async with slots:
+                absent = await self._store.recording.absent_at(tree, entity, time.monotonic() + _CALL_S)
+            if absent is None:
+                # It is there, and by now in the mirror.
+                self.pending[key] = replace(seen, node=self._store.get(tree, key[1]))
+                return None
+            self.pending[key] = Seen(None, absent[0], seen.old, absent[1])
+            return key, self.pending[key]
+
+        found = await asyncio.gather(*(one(key, seen) for key, seen in unexplained.items()))
+        return dict(each for each in found if each is not None)
+
+    async def move(self, moves: Sequence[Move]) -> set[Key]:
+        """Write moves, in pieces, and return what moved; where Postgres refuses one, the others are written."""
+        moved: set[Key] = set()
+        for piece in _pieces(moves):
+            parts = [piece]
+            while parts:
+                part = parts.pop()
+                try:
+                    written = await self._states.move(self._store.name, part)
+                except RefusedError as error:
+                    if len(part) > 1:
+                        middle = len(part) // 2
+                        parts += [part[middle:], part[:middle]]
+                        continue
+                    logger.error(  # noqa: TRY400 - the traceback would tell nothing more
+                        "Cluster %s: Postgres refused the state of %s: %s", self._store.name, part[0].key[1], error
+                    )
+                    self.refused.add(part[0].key)
+                    self.pending.pop(part[0].key, None)
+                else:
+                    moved |= written
+                    self.recorded += sum(
+                        change["kind"] == EXTERNAL for each in part if each.key in written for change in each.changes
+                    )
+        return moved
+
+    def _end(self, key: Key, seen: Seen, start: Point, own: Sequence[OwnWrite]) -> Point:
+        if seen.node is None:
+            # With what tells changes made before it from those that create the node again.
+            made = [write.revision if write.version_read is None else write.czxid or 0 for write in own]
+            return replace(seen.shape, czxid=max(start.czxid, *(each for each in made if each <= seen.revision), 0))
+        return self.point(Tree(key[0]), seen.node)
+
+    def point(self, tree: Tree, node: Node) -> Point:
+        """Return a node as a state, with what the trail may have of its content."""
+        content = self._redact(tree, node.id, node.config)
+        return Point(present=True, czxid=node.czxid, version=node.version, mzxid=node.mzxid, content=content)
+
+
+def _known(state: Point | None, seen: Seen) -> bool:
+    """Say whether the trail explains what was seen, or something later."""
+    return state is not None and (seen.mzxid <= state.mzxid or (state.present and state.same(seen.shape)))
+
+
+def _absent_again(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
+    """Say whether an entity is as absent as it was, and none of these changes was made meanwhile."""
+    meanwhile = any(start.mzxid < write.revision <= seen.mzxid for write in own)
+    return not start.present and seen.node is None and not meanwhile
+
+
+def _only_a_parent(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
+    """Say whether a node came without content: mostly as the parent of another, by whoever made that."""
+    node = seen.node
+    return not start.present and not own and node is not None and not node.items and node.defect is None
+
+
+def _parent(key: Key) -> Key | None:
+    """Return the user of a pair; None for any other entity."""
+    user, comma, _ = key[1].partition(",")
+    return (key[0], user) if comma else None
+
+
+def _znodes(seen: Seen, own: Sequence[OwnWrite]) -> set[int]:
+    """Return the czxids of the znodes of an entity that were seen, by the mirror and by changes of ours."""
+    found = {write.czxid for write in own if write.czxid is not None}
+    return found if seen.node is None else found | {seen.node.czxid}
+
+
+def _unclaimed(seen: Seen, own: Sequence[OwnWrite]) -> set[int]:
+    """Return the czxids of those that none of these changes created."""
+    return _znodes(seen, own) - {write.revision for write in own}
+
+
+def _with_contents(write: OwnWrite, contents: tuple[Any, Any] | None) -> OwnWrite:
+    if contents is None:
+        return write
+    before, after = contents
+    return replace(write, before=before, after=after)
+
+
+def _hidden_keys(start: Point, seen: Seen) -> frozenset[str] | None:
+    """Return the keys whose values differ, secrets included, where what was there before is known in full."""
+    old, node = seen.old, seen.node
+    if old is None or node is None or (old.czxid, old.version) != (start.czxid, start.version):
+        return None
+    before, after = old.config, node.config
+    return frozenset(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def _tree_of(path: str) -> str:
+    within = path.startswith(f"{Tree.CLIENT_CONFIGS.value}/")
+    return Tree.CLIENT_CONFIGS.value if within else Tree.CONFIG.value
+
+
+def _pieces(moves: Iterable[Move]) -> Iterable[list[Move]]:
+    """Cut moves into pieces of one statement each."""
+    piece: list[Move] = []
+    size = 0
+    for move in moves:
+        length = sum(len(key) + len(value or "") + 8 for key, value in move.after.content.items()) + 200
+        length *= 1 + 3 * len(move.changes)
+        if piece and (len(piece) == _BATCH or size + length > _BATCH_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(move)
+        size += length
+    if piece:
+        yield piece

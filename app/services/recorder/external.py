@@ -1,0 +1,81 @@
+"""The row of a change that others made, and its id."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from app.services.recorder.chain import changed_keys
+from app.services.recorder.recorded import EXTERNAL, PRINCIPAL
+from app.services.redaction import storable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.domain.changes import Node
+    from app.services.recorder.chain import Run
+
+_LONGEST_KEY: Final = 1_000
+"""Characters; an index has no room for a key that is much longer."""
+
+
+def indexed(keys: Sequence[str]) -> list[str]:
+    """Return the keys that a row can name."""
+    return [key for key in keys if len(key) <= _LONGEST_KEY]
+
+
+def row_of(
+    cluster: str, path: str, run: Run, node: Node | None, differing: frozenset[str] | None
+) -> dict[str, Any] | None:
+    """Return the row of a run of others; None where it left the content as it was.
+
+    Args:
+        cluster: The cluster.
+        path: The full path of the znode.
+        run: What others wrote.
+        node: The znode as it is now.
+        differing: The keys that differ, secrets included, where that is known.
+    """
+    before, after = run.before, run.after
+    keys = changed_keys(before.content, after.content)
+    if differing is not None:
+        keys = sorted({*keys, *map(storable, differing)})
+    elif not keys and before.present and after.present:
+        # Whether what is not told was set to what it was can't be known: that it was written is told.
+        keys = sorted(key for key, value in after.content.items() if value is None)
+    defect = None if node is None or node.version != after.version or not after.present else node.defect
+    if not keys and defect is None:
+        return None
+    return {
+        "change_id": str(change_id(cluster, path, run)),
+        "path": path,
+        "revision": run.revision,
+        "time_ms": run.time_ms,
+        "writes": run.writes,
+        "version_read": before.version if before.present else None,
+        "czxid_read": before.czxid if before.present else None,
+        "versions": {path: after.version} if after.present else {},
+        "keys": indexed(keys),
+        "before": before.content,
+        "after": after.content,
+        "reason": None if defect is None else f"The znode {storable(defect)}",
+        "kind": EXTERNAL,
+        "attempt": 1,
+        "principal": PRINCIPAL,
+        "writer": "",
+        "request_id": "",
+        "position": 0,
+    }
+
+
+def change_id(cluster: str, path: str, run: Run) -> UUID:
+    """Return the id of a run: a UUIDv7 of ZooKeeper's time, and for the rest a hash of the state that it ends in.
+
+    In this way it takes its place among all changes, and whoever finds the run gives it the same.
+    """
+    end = run.after if run.after.present else run.before
+    state = f"{cluster}\n{path}\n{end.czxid}\n{end.version}\n{run.after.present}"
+    hashed = int.from_bytes(hashlib.sha256(state.encode()).digest()[:8])
+    # Within a millisecond, by zxid.
+    return UUID(int=run.listed_ms << 80 | 0x7 << 76 | (run.revision & 0xFFF) << 64 | 0b10 << 62 | hashed >> 2)

@@ -1,0 +1,334 @@
+"""The recorder: what others write (brokers, Kafka's tools, a person by hand) gets its row in the trail, once.
+
+Each process has one per cluster, and of those the leader's works. The mirror's journal names the entities that were
+touched. About a second later, when the outcomes of changes of ours are written, each is compared with the last state
+that the trail explains (app/services/recorder/account.py).
+
+When a leader begins, and when its place in the journal is too old (the mirror was loaded again, say), all entities are
+compared: so what was written while no process ran is found as well. On first contact every entity's state is taken as
+it is.
+
+The watermark is the revision up to which everything is accounted for. It is raised after the states have moved: what a
+recorder leaves half done is looked at again, and a state that has moved explains itself. Each round reads it, and with
+it which Postgres answers: one that was restarted, restored or promoted may have lost what was confirmed. All entities
+are compared then too, and changes of ours that were lost are looked for (app/services/recorder/recover.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree
+from app.services.background import Background
+from app.services.figures import Figure, of_cluster
+from app.services.notices import Notice
+from app.services.ports.journal import TooOld
+from app.services.recorder.account import Accounts
+from app.services.recorder.recorded import Move, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from app.domain.changes import Node
+    from app.services.ports.journal import Cursor
+    from app.services.recorder.recorded import EntityStates, RecordedStore, Watermark
+    from app.services.redaction import Redact
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+OVERLOOKED_INTERVAL_S = 600.0
+"""Between two looks at all znodes, for writes that nobody was notified of."""
+_FIRST_LOOK_S: Final = 60.0
+_PAGE: Final = 500
+_HELD_BACK: Final = 20_000
+"""Entities found to differ in a comparison of all before those are worked off."""
+_HEARTBEAT_S: Final = 10.0
+_HEALTHY_S: Final = 60.0
+"""A watermark that was not written for this long has no recorder that comes after it."""
+GONE_S: Final = 7 * 24 * 3600.0
+"""For how long the state of an entity that is gone is kept: much longer than any mirror can be behind."""
+_CALL_S: Final = 10.0
+_PRUNE_INTERVAL_S: Final = 3600.0
+
+
+class Recorder:
+    """Records one cluster.
+
+    Args:
+        store: The cluster, started.
+        states: The trail.
+        redact: What the trail may have of a znode.
+        deadline_ms: How long a request may take.
+    """
+
+    def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, deadline_ms: int) -> None:
+        self._store = store
+        self._states = states
+        self._accounts = Accounts(store, states, redact, margin_s=2 * deadline_ms / 1000 + 120)
+        self._background = Background(self._run, name=f"recorder-{store.name}")
+        self._looking = Background(self._look_forever, name=f"recorder-look-{store.name}")
+        self._troubled_since: float | None = None
+        self._leading = False
+        self._watermark: Watermark | None = None
+        self._nobody_since: float | None = None
+        self._pruned_at = time.monotonic()
+        self._begin_term()
+
+    @property
+    def watermark(self) -> Watermark | None:
+        """What this process saw last of up to where the trail is complete; some ten seconds old at most."""
+        return self._watermark
+
+    def _begin_term(self) -> None:
+        self._server = ""
+        self._written_at = float("-inf")
+        self._anew = False
+        self._cursor: Cursor | None = None
+        self._target = self._newest = 0
+        self._target_at = self._level_at = time.monotonic()
+        self._accounts.pending.clear()
+        self._accounts.refused.clear()
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        self._background.start()
+        self._looking.start()
+
+    async def stop(self) -> None:
+        """Stop. What was not recorded is another process's, or this one's after its next start."""
+        await self._looking.stop()
+        await self._background.stop()
+        self._step_down()
+
+    def warnings(self) -> list[Notice]:
+        """Return what an operator should know; only the leader knows anything."""
+        name, found = self._store.name, []
+        if self._troubled_since is not None and time.monotonic() - self._troubled_since > _HEALTHY_S:
+            found.append(
+                Notice(
+                    f"for {time.monotonic() - self._troubled_since:.0f} s changes made by others could not be recorded;"
+                    " they will be"
+                ).about(name)
+            )
+        if self._accounts.refused:
+            refused = (
+                f"Postgres refuses the states of {len(self._accounts.refused)} entities, and what others change there"
+                " is not recorded"
+            )
+            found.append(Notice(refused, f"{refused}: {min(self._accounts.refused)[1][:200]}").about(name))
+        if self._nobody_since is not None and time.monotonic() - self._nobody_since > _HEALTHY_S:
+            found.append(
+                Notice(
+                    "another process leads, and it does not record what others write: its setting"
+                    " record_external_changes is off, or it is in trouble. It will be recorded once it leads that does"
+                ).about(name)
+            )
+        return found
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures; of what is to be done only the leader has any."""
+        return of_cluster(self._store.name, self._figures())
+
+    def _figures(self) -> Iterator[Figure]:
+        yield Figure("external_changes", self._accounts.recorded)
+        if self._leading:
+            yield Figure("recorder_lag_seconds", time.monotonic() - self._level_at)
+            yield Figure("recorder_pending_entities", len(self._accounts.pending))
+            yield Figure("recorder_refused_entities", len(self._accounts.refused))
+            if self._watermark is not None:
+                yield Figure("recorder_watermark", self._watermark.revision)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            try:
+                await self.round()
+            except UnavailableError as error:
+                if self._troubled_since is None:
+                    logger.warning("Cluster %s: recording has to wait: %s", self._store.name, error.detail)
+                    self._troubled_since = time.monotonic()
+            except Exception:
+                logger.exception("Cluster %s: recording failed", self._store.name)
+                self._troubled_since = self._troubled_since or time.monotonic()
+            else:
+                self._troubled_since = None
+
+    async def round(self) -> bool:
+        """Account for what was touched before the last round, if this process leads; return whether it does.
+
+        Raises:
+            UnavailableError: A store is away. What is not accounted for is looked at again.
+        """
+        if not self._store.leadership.held:
+            self._step_down()
+            await self._stand_by()
+            return False
+        if not self._leading:
+            self._begin_term()
+            self._leading = True
+            self._nobody_since = None
+        try:
+            await self._work()
+        finally:
+            # Also while Postgres is away: the journal keeps entries for a while only, what is pending stays.
+            self._take()
+        return True
+
+    def _step_down(self) -> None:
+        self._leading = False
+
+    async def _stand_by(self) -> None:
+        """Keep this process's purge behind the watermark of whoever records."""
+        if time.monotonic() - self._written_at < _HEARTBEAT_S:
+            return
+        watermark = self._watermark = await self._states.watermark(self._store.name)
+        now = self._written_at = time.monotonic()
+        if watermark is None or watermark.age_s > _HEALTHY_S:
+            self._nobody_since = self._nobody_since or now
+            self._store.recording.keep_notifications(None, _HEALTHY_S)
+        else:
+            self._nobody_since = None
+            self._store.recording.keep_notifications(watermark.revision, _HEALTHY_S)
+
+    async def _work(self) -> None:
+        watermark = self._watermark = await self._known()
+        if watermark is None:
+            return
+        if watermark.server != self._server:
+            # What this one lost is found by the comparison, and whose it was by the markers.
+            self._accounts.lost.suspect()
+            self._anew = self._anew or bool(self._server)
+            self._server = watermark.server
+        if self._anew:
+            await self._compare_all(watermark)
+            # What came or went during the comparison may be in neither of its lists. The new target is no lower than
+            # its revision, nor than that of any state taken as it was.
+            if not self._take() or self._anew:
+                return
+        # What was touched by the round before this one: the outcomes of our own changes are written by now.
+        if await self._accounts.settle(watermark.revision) and self._target:
+            await self._advance(self._target, watermark)
+            self._level_at = self._target_at
+        await self._prune()
+
+    def _take(self) -> bool:
+        """Take note of all that was touched up to a revision, the new target; return whether anything is loaded."""
+        read = self._store.journal.read(self._cursor)
+        if read is None:
+            return False
+        self._cursor = read.cursor
+        if isinstance(read, TooOld):
+            self._anew = True
+        else:
+            for entry in read.entries:
+                seen = Seen(self._store.get(entry.tree, entry.entity_id), read.cursor.revision, entry.before)
+                self._accounts.add((entry.tree.value, entry.entity_id), seen)
+        self._target, self._target_at = read.cursor.revision, time.monotonic()
+        return True
+
+    async def _prune(self) -> None:
+        """Forget entities that are gone for long. What they were is in the trail."""
+        if time.monotonic() - self._pruned_at >= _PRUNE_INTERVAL_S:
+            while await self._states.prune(self._store.name, GONE_S):
+                self._accounts.check_leading()
+            self._pruned_at = time.monotonic()
+
+    async def _known(self) -> Watermark | None:
+        name = self._store.name
+        watermark = await self._states.watermark(name)
+        freshness = self._store.freshness()
+        if watermark is None and freshness is not None:
+            watermark = await self._states.advance(name, freshness[0], complete=False)
+            logger.info("Cluster %s: first contact: its configs are taken as they are", name)
+        return watermark
+
+    async def _advance(self, revision: int, known: Watermark) -> None:
+        now, complete = time.monotonic(), not self._anew
+        if revision > known.revision or known.complete < complete or now - self._written_at > _HEARTBEAT_S:
+            self._watermark = await self._states.advance(self._store.name, revision, complete=complete)
+            self._written_at = now
+            self._store.recording.keep_notifications(self._watermark.revision, _HEALTHY_S)
+
+    # -- all entities
+
+    async def _compare_all(self, watermark: Watermark) -> None:
+        """Find the entities that are not as their states say, and take those that have none on first contact."""
+        store, accounts = self._store.recording, self._accounts
+        freshness = self._store.freshness()
+        if freshness is None:
+            return
+        revision, taken, began = freshness[0], 0, time.monotonic()
+        for tree in store.trees:
+            after = ""
+            while nodes := store.nodes(tree, after, _PAGE):
+                after = nodes[-1].id
+                taken += await self._compare_nodes(tree, nodes, revision, watermark)
+            after = ""
+            while ids := await self._states.present(self._store.name, tree.value, after, _PAGE):
+                after = ids[-1]
+                for entity_id in ids:
+                    if self._store.get(tree, entity_id) is None:
+                        accounts.pending.setdefault((tree.value, entity_id), Seen(None, revision))
+                await self._work_off(watermark)
+        # What came and went since the watermark is in neither; where we wrote it meanwhile, we know of it.
+        for key in await accounts.ours(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
+            accounts.pending.setdefault(key, Seen(None, revision))
+        if self._newest > revision:
+            await self._store.wait_for(self._newest, time.monotonic() + _CALL_S)
+        self._anew = False
+        if taken:
+            logger.info(
+                "Cluster %s: the states of %d entities were taken as they are, in %.1f s",
+                *(self._store.name, taken, time.monotonic() - began),
+            )
+
+    async def _compare_nodes(self, tree: Tree, nodes: Sequence[Node], revision: int, watermark: Watermark) -> int:
+        """Compare some nodes; return how many were taken as they are."""
+        accounts = self._accounts
+        known = await self._states.known(self._store.name, [(tree.value, node.id) for node in nodes], whole=False)
+        baselines = []
+        for node in nodes:
+            key = (tree.value, node.id)
+            state, seen = known.get(key), Seen(node, revision)
+            if state is None and not watermark.complete and node.czxid <= watermark.revision:
+                baselines.append(Move(key, None, accounts.point(tree, node)))
+            elif state is None or not state.same(seen.shape):
+                accounts.pending.setdefault(key, seen)
+        if baselines:
+            accounts.check_leading()
+            await accounts.move(baselines)
+            self._newest = max(self._newest, *(each.after.mzxid for each in baselines))
+        await self._work_off(watermark)
+        return len(baselines)
+
+    async def _work_off(self, watermark: Watermark) -> None:
+        if len(self._accounts.pending) > _HELD_BACK:
+            await self._accounts.settle(watermark.revision)
+
+    # -- writes without a notification
+
+    async def _look_forever(self) -> None:
+        wait = min(_FIRST_LOOK_S, OVERLOOKED_INTERVAL_S)
+        while True:
+            await asyncio.sleep(wait * random.uniform(0.9, 1.1))  # noqa: S311 - no secret
+            wait = OVERLOOKED_INTERVAL_S
+            if not self._store.leadership.held:
+                continue
+            try:
+                written = await self._store.recording.notify_overlooked(lambda: self._store.leadership.held)
+            except UnavailableError as error:
+                logger.info("Cluster %s: the look at all znodes was interrupted: %s", self._store.name, error.detail)
+            except Exception:
+                logger.exception("Cluster %s: the look at all znodes failed", self._store.name)
+            else:
+                if written:
+                    logger.warning(
+                        "Cluster %s: %d znodes were written without a notification; it is written now",
+                        *(self._store.name, written),
+                    )

@@ -1,0 +1,197 @@
+"""Changes of ours that the trail lost: found by their markers in ZooKeeper.
+
+Postgres may lose what it confirmed: a standby that was behind is promoted, a backup is restored. For a minute and more
+each such change still has its marker, which tells who made it and which versions it wrote; that nobody has an intent of
+it tells that it was lost. The recorder then writes its row anew, as **recovered**, with the change's own id. What the
+change meant is lost; what it did is told as far as the states around it tell it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from app.services.recorder.chain import OwnWrite, changed_keys
+from app.services.recorder.external import indexed
+from app.services.recorder.recorded import RECOVERED
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from app.services.ports.store import Marker
+    from app.services.recorder.chain import Content, Point
+    from app.services.recorder.recorded import EntityStates, RecordedStore
+
+_PIECE: Final = 2_000
+"""Markers that the trail is asked for at a time."""
+
+
+class LostChanges:
+    """Looks for them, in one cluster, for a while after there was reason to.
+
+    Args:
+        store: The cluster.
+        states: The trail.
+        seconds: For how long: a change may have been under way, and commit later.
+    """
+
+    def __init__(self, store: RecordedStore, states: EntityStates, *, seconds: float) -> None:
+        self._store = store
+        self._states = states
+        self._seconds = seconds
+        self._until = float("-inf")
+        self._known: set[UUID] = set()
+
+    def suspect(self) -> None:
+        """Look for them from now on."""
+        self._known.clear()
+        self._until = time.monotonic() + self._seconds
+
+    async def found(self) -> dict[str, list[Marker]]:
+        """Return the markers of changes that the trail does not know, by the paths that they wrote.
+
+        Raises:
+            UnavailableError: A store is away.
+        """
+        if time.monotonic() > self._until:
+            self._known.clear()
+            return {}
+        # Listed first: an intent is durable before its marker, so one that is not there by then never will be.
+        marked = [change_id for change_id in await self._store.recording.markers() if change_id not in self._known]
+        lost = []
+        for start in range(0, len(marked), _PIECE):
+            lost += await self._states.unknown(marked[start : start + _PIECE])
+        # Those that are there are asked for once.
+        self._known.update(marked)
+        self._known.difference_update(lost)
+        by_path: dict[str, list[Marker]] = {}
+        for marker in await self._store.recording.commits(lost) if lost else ():
+            for path in (*marker.versions, *marker.removed):
+                by_path.setdefault(path, []).append(marker)
+        return by_path
+
+
+def as_writes(
+    path: str, markers: Iterable[Marker], start: Point, own: Sequence[OwnWrite], end: Point
+) -> list[OwnWrite]:
+    """Return what lost changes did to one entity, as far as it can be told.
+
+    Args:
+        path: Of its znode.
+        markers: Those of the lost changes.
+        start: The last state that the trail explains, its content known.
+        own: Changes of ours that are not lost, with their contents.
+        end: What was seen, its content known.
+    """
+    lost = {marker.revision: marker for marker in markers if start.mzxid < (marker.revision or 0) <= end.mzxid}
+    steps: list[tuple[OwnWrite, bool]] = [(write, True) for write in own]
+    steps += [(_bare(path, marker), False) for marker in lost.values()]
+    steps.sort(key=lambda step: step[0].revision)
+    steps = _with_creations(steps, start, end)
+    between = {
+        key: start.content.get(key) if start.content.get(key) == end.content.get(key) else None
+        for key in start.content.keys() | end.content.keys()
+    }
+    afters: list[Content] = []
+    for index, (write, known) in enumerate(steps):
+        following = steps[index + 1] if index + 1 < len(steps) else None
+        if known:
+            afters.append(write.after)
+        elif write.version is None:
+            afters.append({})
+        elif following is None:
+            joins = (end.present, end.czxid, end.version) == (True, write.czxid or write.revision, write.version)
+            afters.append(end.content if joins else between)
+        else:
+            afters.append(following[0].before if following[1] and _joins(write, following[0]) else between)
+    found = []
+    for index, (write, known) in enumerate(steps):
+        if known:
+            continue
+        before: Content = {} if write.version_read is None else between
+        if write.version_read is not None:
+            if index and _joins(steps[index - 1][0], write):
+                before = afters[index - 1]
+            elif (start.present, start.czxid, start.version) == (True, write.czxid, write.version_read):
+                before = start.content
+        found.append(replace(write, before=before, after=afters[index]))
+    return found
+
+
+def _bare(path: str, marker: Marker) -> OwnWrite:
+    version = marker.versions.get(path)
+    read = marker.removed[path] if version is None else version - 1 if version else None
+    return OwnWrite(marker.revision or 0, marker.time_ms or 0, marker.change_id.int >> 80, read, None, version)
+
+
+def _with_creations(steps: Sequence[tuple[OwnWrite, bool]], start: Point, end: Point) -> list[tuple[OwnWrite, bool]]:
+    """Add which znode the lost ones were made on: a marker tells only the version."""
+    czxid = start.czxid if start.present else 0
+    found: list[tuple[OwnWrite, bool]] = []
+    for write, known in steps:
+        if end.present and czxid < end.czxid < write.revision:
+            czxid = end.czxid
+        if known:
+            czxid = write.revision if write.version_read is None else write.czxid or czxid
+            found.append((write, known))
+        elif write.version_read is None:
+            czxid = write.revision
+            found.append((write, known))
+        else:
+            found.append((replace(write, czxid=czxid), known))
+    return found
+
+
+def _joins(write: OwnWrite, following: OwnWrite) -> bool:
+    """Say whether a change was made on what another one left."""
+    left = write.revision if write.version_read is None else write.czxid
+    return (left, write.version) == (following.czxid, following.version_read)
+
+
+def parents(lost: Mapping[str, Sequence[Marker]], path: str, znodes: Container[int]) -> list[OwnWrite]:
+    """Return the creations of a user's znode by lost changes that created pairs below the user.
+
+    Args:
+        lost: The markers of the lost changes, by the paths that they wrote.
+        path: The user's.
+        znodes: The czxids of the user's znodes that nothing else explains.
+    """
+    found = {
+        marker.revision: _bare(pair, marker)
+        for pair, markers in lost.items()
+        if pair.startswith(f"{path}/")
+        for marker in markers
+        if marker.versions.get(pair) == 0 and marker.revision in znodes
+    }
+    return list(found.values())
+
+
+def row_of(path: str, marker: Marker, write: OwnWrite) -> dict[str, Any]:
+    """Return the row of a lost change."""
+    return {
+        "change_id": str(marker.change_id),
+        "path": path,
+        "revision": marker.revision,
+        "time_ms": marker.time_ms,
+        "writes": 1,
+        "version_read": write.version_read,
+        "czxid_read": write.czxid,
+        "versions": marker.versions,
+        "keys": indexed(changed_keys(write.before, write.after)),
+        "before": write.before,
+        "after": write.after,
+        "reason": "Found by its marker in ZooKeeper: Postgres had lost it, and with it what was asked for",
+        "kind": RECOVERED,
+        "attempt": marker.attempt,
+        "principal": marker.principal,
+        "writer": marker.writer,
+        "request_id": marker.request_id,
+        "position": sorted((*marker.versions, *marker.removed)).index(path),
+    }
+
+
+def by_revision(markers: Mapping[str, Sequence[Marker]], path: str) -> dict[int, Marker]:
+    """Return the markers of a path by the revisions of their changes."""
+    return {marker.revision or 0: marker for marker in markers.get(path, ())}

@@ -1,0 +1,1 @@
+"""Upkeep: settling and sweeping in the background, and the changes that operators start by a command."""

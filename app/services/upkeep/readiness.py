@@ -1,0 +1,98 @@
+"""Readiness: the state of a process's stores, and notices for operators.
+
+Ready means: every cluster's mirror was loaded, and Postgres has answered with the right schema, once since the start.
+Later losses make the service *degraded*, not unready: reads go on from the mirror, and taking the process out of its
+load balancer would end them too. A process that was told to stop is not ready, though it still serves for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from app.domain.errors import UnavailableError
+from app.services.figures import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from app.services.clusters import Clusters
+    from app.services.notices import Notice
+    from app.services.ports.store import StoreStatus
+    from app.services.ports.trail import AuditLog
+
+_TIMEOUT_S = 3.0
+_KEPT_S = 0.25
+"""How long a report is given to others who ask: anybody may, and each look costs a statement of Postgres."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The state of a process."""
+
+    ready: bool
+    degraded: bool
+    stopping: bool
+    clusters: dict[str, StoreStatus]
+    postgres: str | None
+    """What is wrong with Postgres; None when nothing is."""
+    warnings: tuple[Notice, ...]
+
+
+class Watchful(Protocol):
+    """Work in the background that knows what an operator should know."""
+
+    def warnings(self) -> list[Notice]:
+        """Return the notices for operators."""
+
+
+class Readiness:
+    """Answers readiness probes."""
+
+    def __init__(self, clusters: Clusters, audit: AuditLog, background: Collection[Watchful] = ()) -> None:
+        self._clusters = clusters
+        self._audit = audit
+        self._background = background
+        self._was_ready = False
+        self._warnings = 0
+        self._look: asyncio.Task[Report] | None = None
+        self._kept_until = 0.0
+        self.stopping = False
+        """The process was told to stop: whoever asks should go to another one from now on."""
+
+    async def report(self) -> Report:
+        """Return how all stores are; takes at most three seconds.
+
+        Everybody who asks while the stores are looked at, and for a moment after, is given the same report.
+        """
+        look = self._look
+        if look is None or (look.done() and time.monotonic() >= self._kept_until):
+            look = self._look = asyncio.create_task(self._looked(), name="look at the stores")
+        found = await asyncio.shield(look)
+        return replace(found, ready=found.ready and not self.stopping, stopping=self.stopping)
+
+    async def _looked(self) -> Report:
+        statuses = {cluster.name: cluster.store.status() for cluster in self._clusters}
+        postgres: str | None = None
+        warnings: list[Notice] = []
+        try:
+            warnings += await asyncio.wait_for(self._audit.check(), _TIMEOUT_S)
+        except UnavailableError as error:
+            postgres = error.detail
+        except TimeoutError:
+            postgres = f"Postgres did not answer within {_TIMEOUT_S:g} seconds"
+        warnings += [notice.about(name) for name, status in statuses.items() for notice in status.warnings]
+        warnings += [notice for work in self._background for notice in work.warnings()]
+        sound = postgres is None and all(status.connected and status.loaded for status in statuses.values())
+        self._was_ready = self._was_ready or sound
+        self._warnings = len(warnings)
+        self._kept_until = time.monotonic() + _KEPT_S
+        return Report(self._was_ready, not sound, self.stopping, statuses, postgres, tuple(warnings))
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures: as whoever asked last was told."""
+        yield Figure("ready", self._was_ready and not self.stopping)
+        yield Figure("stopping", self.stopping)
+        yield Figure("warnings", self._warnings)

@@ -1,0 +1,362 @@
+"""The reconciler: settles the changes that nobody else will, and sweeps the markers that nobody else drops.
+
+Each process runs one per cluster, and of those the leader's works. Every few seconds it asks Postgres for changes
+without an outcome, and settles those whose writer is gone or that are older than a request can be. Markers are swept
+after writers have gone: those of changes whose outcome has been durable for a minute. A tombstone stays while its
+change's writer is there, because it stands in the way of a transaction that may still arrive.
+
+Each round also learns which run of Postgres answers. Another run may lack outcomes that the one before it confirmed.
+Then all markers are compared with the trail, and all changes are looked through again, so that each change with an
+intent and no outcome is settled as its marker says.
+
+Nothing here needs to be done by one process alone: markers are created once, and the first outcome stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from app.domain.errors import CorruptZnodeError, UnavailableError
+from app.services.background import Background
+from app.services.changes.settle import settle
+from app.services.figures import Figure, of_cluster
+from app.services.notices import Notice
+from app.services.ports.store import ClusterStore, Leadership
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from app.services.ports.trail import AuditLog, Outcome
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 2.0
+SWEEP_AGE_S = 60.0
+"""How long an outcome has been durable when its marker goes."""
+SWEEP_INTERVAL_S = 600.0
+"""Between two sweeps that nothing called for."""
+_SLACK_S: Final = 15.0
+"""After a writer was found gone: its own process dropped its markers until then, a minute late at most."""
+_CALL_S: Final = 10.0
+_CONCURRENCY: Final = 64
+_PIECE: Final = 2_000
+"""Markers that the trail is asked for at a time."""
+_NAMED: Final = 5
+
+
+class Moment(NamedTuple):
+    """A moment of one run of Postgres."""
+
+    at: datetime
+    """By Postgres's clock."""
+    server: str
+    """Which run: another text after a restart, a restore or a failover."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChange:
+    """A change without an outcome."""
+
+    change_id: UUID
+    attempt: int
+    """The last."""
+    writers: frozenset[str]
+    """The writer nodes named in its intents; one, unless an earlier version of this service made it."""
+    age_s: float
+    """Since its first intent, by Postgres's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedChange:
+    """What the trail knows of a change that has a marker."""
+
+    change_id: UUID
+    committed: bool | None
+    """None: it has no outcome."""
+    age_s: float | None
+    """Of its outcome, by Postgres's clock."""
+    writers: frozenset[str]
+    """Empty: it has no intent."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether its outcome has been durable for a minute: nobody can still take it for open."""
+        return self.age_s is not None and self.age_s >= SWEEP_AGE_S
+
+
+class OpenChanges(Protocol):
+    """The reconciler's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
+
+    async def new(self, cluster: str, since: Moment | None, known: Sequence[UUID]) -> tuple[list[OpenChange], Moment]:
+        """Return the changes that are open now, of those begun since a moment (None: just now) and those known before.
+
+        The moment that comes with them is the next call's ``since``. In this way no change is missed, however late
+        its row could be seen.
+        """
+
+    async def old(self, cluster: str, before: UUID | None) -> tuple[list[OpenChange], UUID | None]:
+        """Return open changes of the next piece of a walk back over all ids, and where it goes on; None: at its end."""
+
+    async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
+        """Return what is known of each of some changes."""
+
+
+class Markers(Protocol):
+    """A cluster's markers. Every call raises ``UnavailableError`` when ZooKeeper does not answer."""
+
+    async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
+        """Return the changes that have markers, and the names of nodes among them that are no markers."""
+
+    async def writers(self, deadline: float) -> frozenset[str]:
+        """Return the writer nodes that exist, at the moment of the call or later."""
+
+    async def drop(self, change_ids: Sequence[UUID]) -> None:
+        """Drop markers."""
+
+    async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
+        """Drop the released markers whose time has come by ``now``, of the changes that ``lasting()`` returns."""
+
+
+class ReconciledStore(ClusterStore, Protocol):
+    """A cluster's store with what the reconciler needs besides. Both are there once the store was started."""
+
+    @property
+    def markers(self) -> Markers:
+        """Its markers."""
+
+    @property
+    def leadership(self) -> Leadership:
+        """Who leads it."""
+
+
+class Reconciler:
+    """Reconciles one cluster.
+
+    Args:
+        store: The cluster, started.
+        audit: The trail, which takes the outcomes.
+        changes: The trail, asked for what is open.
+        deadline_ms: How long a request may take. A change open for twice as long is nobody's any more.
+    """
+
+    def __init__(self, store: ReconciledStore, audit: AuditLog, changes: OpenChanges, *, deadline_ms: int) -> None:
+        self._store = store
+        self._audit = audit
+        self._changes = changes
+        self._old_s = 2 * deadline_ms / 1000
+        self._background = Background(self._run, name=f"reconciler-{self._store.name}")
+        self._troubled = False
+        self._warned: set[UUID] = set()
+        self._begin_term()
+
+    def _begin_term(self) -> None:
+        self._leading = False
+        self._found_at = time.monotonic()
+        self._since: Moment | None = None
+        self._open: dict[UUID, OpenChange] = {}
+        self._decided: set[UUID] = set()
+        self._writers: frozenset[str] = frozenset()
+        self._look_at_all()
+        self._strays: tuple[str, ...] = ()
+
+    def _look_at_all(self) -> None:
+        """Have all changes walked through, and all markers compared with the trail."""
+        self._walked = False
+        self._walk_from: UUID | None = None
+        self._sweep_at = 0.0
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        self._background.start()
+
+    async def stop(self) -> None:
+        """Stop. What was not settled is another process's, or this one's after its next start."""
+        await self._background.stop()
+
+    def warnings(self) -> list[Notice]:
+        """Return what an operator should know; only the leader knows anything."""
+        found = []
+        name = self._store.name
+        overdue = [change for change in self._open.values() if change.age_s > 2 * self._old_s + _CALL_S]
+        if overdue:
+            waiting = (
+                f"{len(overdue)} changes have had no outcome for up to {max(c.age_s for c in overdue):.0f} s and could"
+                f" not be settled yet: {_some(str(change.change_id) for change in overdue)}"
+            )
+            found.append(Notice(waiting).about(name))
+        if self._strays:
+            left = "markers of no change that the audit trail knows are left where they are"
+            why = "Was Postgres restored from a backup?"
+            found.append(
+                Notice(f"{left}: {len(self._strays)} of them. {why}", f"{left}: {_some(self._strays)}. {why}").about(
+                    name
+                )
+            )
+        return found
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the figures; only the leader has any."""
+        return of_cluster(self._store.name, self._figures())
+
+    def _figures(self) -> Iterator[Figure]:
+        if self._leading:
+            waited = time.monotonic() - self._found_at
+            oldest = max((change.age_s + waited for change in self._open.values()), default=0.0)
+            yield Figure("open_changes", len(self._open))
+            yield Figure("oldest_open_change_seconds", oldest)
+            yield Figure("stray_markers", len(self._strays))
+
+    async def _run(self) -> None:
+        while True:
+            # Replicas that were started together should not all ask at once.
+            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            try:
+                await self.round()
+            except UnavailableError as error:
+                if not self._troubled:
+                    logger.warning("Cluster %s: reconciling has to wait: %s", self._store.name, error.detail)
+                self._troubled = True
+            except Exception:
+                logger.exception("Cluster %s: reconciling failed", self._store.name)
+            else:
+                self._troubled = False
+
+    async def round(self) -> bool:
+        """Lead if that can be, and then settle and sweep what is due; return whether this process leads.
+
+        Raises:
+            UnavailableError: A store is away. What was found open is looked at again.
+        """
+        if not await self._store.leadership.seek(_soon()):
+            if self._leading:
+                logger.info("Cluster %s: another process leads now", self._store.name)
+                self._begin_term()
+            return False
+        if not self._leading:
+            self._begin_term()
+            self._leading = True
+            logger.info("Cluster %s: this process leads", self._store.name)
+        await self._find()
+        # Listed after the intents were read: a writer that they name and that is not there will never commit again.
+        writers = await self._store.markers.writers(_soon())
+        gone, self._writers = self._writers - writers, writers
+        if gone:
+            self._sweep_soon(SWEEP_AGE_S + _SLACK_S)
+        await self._settle(writers)
+        if time.monotonic() >= self._sweep_at:
+            await self._sweep(writers)
+        return True
+
+    # -- settling
+
+    async def _find(self) -> None:
+        """Bring what is known to be open up to date. What was settled stays in it until Postgres has the outcome."""
+        self._found_at = time.monotonic()
+        last = self._since
+        found, self._since = await self._changes.new(self._store.name, last, tuple(self._open.keys() | self._decided))
+        if last is not None and last.server != self._since.server:
+            logger.warning(
+                "Cluster %s: another run of Postgres answers; changes whose outcomes it lacks are settled again",
+                self._store.name,
+            )
+            self._look_at_all()
+        if not self._walked:
+            older, self._walk_from = await self._changes.old(self._store.name, self._walk_from)
+            self._walked = self._walk_from is None
+            found += older
+        self._open = {change.change_id: change for change in found}
+        self._warned &= self._open.keys()
+        self._decided &= self._open.keys()
+
+    async def _settle(self, writers: frozenset[str]) -> None:
+        due = [
+            change
+            for change in self._open.values()
+            if change.age_s > self._old_s or _dead(change, writers) or change.change_id in self._decided
+        ]
+        if not due:
+            return
+        slots = asyncio.Semaphore(_CONCURRENCY)
+
+        async def one(change: OpenChange) -> Outcome | None:
+            async with slots:
+                return await self._settle_one(change) if self._store.leadership.held else None
+
+        outcomes = [outcome for outcome in await asyncio.gather(*map(one, due)) if outcome is not None]
+        if outcomes:
+            committed = sum(outcome.committed for outcome in outcomes)
+            logger.info(
+                "Cluster %s: settled %d changes that had no outcome: %d committed, %d aborted",
+                *(self._store.name, len(outcomes), committed, len(outcomes) - committed),
+            )
+            self._sweep_soon(SWEEP_AGE_S + _SLACK_S)
+
+    async def _settle_one(self, change: OpenChange) -> Outcome | None:
+        try:
+            return await settle(
+                self._audit, self._store, change.change_id, change.attempt, open_at=self._found_at, deadline=_soon()
+            )
+        except (UnavailableError, CorruptZnodeError) as error:
+            if change.change_id not in self._warned:
+                logger.warning("Change %s could not be settled: %s", change.change_id, error.detail)
+            self._warned.add(change.change_id)
+            return None
+
+    # -- sweeping
+
+    def _sweep_soon(self, seconds: float) -> None:
+        self._sweep_at = min(self._sweep_at, time.monotonic() + seconds)
+
+    async def _sweep(self, writers: frozenset[str]) -> None:
+        """Drop the markers that have done their work, of dead writers above all: the living drop their own.
+
+        A marker of a change that has an intent and no outcome has decided the change. Whoever made the marker is about
+        to write the outcome; where Postgres has none in the next round either, the outcome was lost.
+        """
+        self._sweep_at = time.monotonic() + SWEEP_INTERVAL_S
+        change_ids, strays = await self._store.markers.found(_soon())
+        dropped = 0
+        for start in range(0, len(change_ids), _PIECE):
+            if not self._store.leadership.held:
+                return
+            marked = await self._changes.marked(change_ids[start : start + _PIECE])
+            strays += [str(change.change_id) for change in marked if change.committed is None and not change.writers]
+            self._decided.update(change.change_id for change in marked if change.committed is None and change.writers)
+            going = [change.change_id for change in marked if _done(change, writers)]
+            if going:
+                await self._store.markers.drop(going)
+                dropped += len(going)
+            if any(
+                change.age_s is not None and _dead(change, writers) and not _done(change, writers) for change in marked
+            ):
+                self._sweep_soon(SWEEP_AGE_S)
+        self._strays = tuple(strays)
+        if dropped:
+            logger.info("Cluster %s: swept %d markers", self._store.name, dropped)
+
+
+def _done(change: MarkedChange, writers: frozenset[str]) -> bool:
+    """Say whether a marker has done its work."""
+    return change.lasts and (bool(change.committed) or _dead(change, writers))
+
+
+def _dead(change: OpenChange | MarkedChange, writers: frozenset[str]) -> bool:
+    """Say whether a change can't commit any more, because its writer is none of those that there are."""
+    return not change.writers & writers
+
+
+def _soon() -> float:
+    return time.monotonic() + _CALL_S
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    listed = ", ".join(every[:_NAMED])
+    return listed if len(every) <= _NAMED else f"{listed} and {len(every) - _NAMED} more"

@@ -1,0 +1,145 @@
+"""Writing renamed configs under their new names, entity by entity, each as one audited change.
+
+Whatever is done stays done: an entity that has the new name is passed over, so a run that was cut short is just run
+again. The old names are never touched.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from app.domain.changes import stored
+from app.domain.entities import Entity
+from app.domain.errors import (
+    ConcurrentChangeError,
+    ConfplaneError,
+    CorruptZnodeError,
+    InvalidConfigError,
+    InvalidRequestError,
+    PolicyViolationError,
+    UnknownTopicError,
+)
+from app.domain.facets import FacetName
+from app.domain.incremental import ConfigOp, OpType
+from app.domain.renames import missing, renames
+from app.services.changes.edits import Edit, EntityDraft
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from app.domain.changes import Node
+    from app.domain.definitions import Kind
+    from app.domain.renames import Renamed
+    from app.services.changes.alter import AlterService
+    from app.services.changes.callers import Caller
+    from app.services.clusters import Cluster
+    from app.services.collections import Collection
+
+_CHANGE_S = 30.0
+"""Seconds for each entity's change."""
+_OF_ONE = (
+    ConcurrentChangeError,
+    CorruptZnodeError,
+    InvalidConfigError,
+    InvalidRequestError,
+    PolicyViolationError,
+    UnknownTopicError,
+)
+"""Errors that say nothing about the next entity."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenameResult:
+    """What became of one entity."""
+
+    entity_id: str
+    renamed: tuple[Renamed, ...]
+    """What was written under a new name, or would be; of an error, what could not be as far as it is known."""
+    change_id: str | None = None
+    """None where nothing was written."""
+    error: ConfplaneError | None = None
+
+
+class RenameService:
+    """Writes renamed configs of one cluster's topics and brokers under their new names.
+
+    Args:
+        alter: Runs the changes.
+        cluster: Whose.
+        table: Renames; None is the catalog's.
+    """
+
+    def __init__(
+        self, alter: AlterService, cluster: Cluster, table: Mapping[Kind, Mapping[str, str]] | None = None
+    ) -> None:
+        self._alter = alter
+        self._configs = cluster.collections[FacetName.CONFIGS]
+        self._table = renames() if table is None else table
+
+    @property
+    def known(self) -> int:
+        """How many renames there are."""
+        return sum(len(names) for names in self._table.values())
+
+    def lacking(self) -> list[str]:
+        """Return the ids of the entities that lack a new name, or can't be read, in order; from the mirror."""
+        if not self.known:
+            return []
+        return [
+            node.id
+            for node in self._configs.store.with_keys(self._configs.tree, FacetName.CONFIGS.value)
+            if node.defect is not None or missing(Entity.from_id(node.id), node.config, self._table)
+        ]
+
+    async def run(self, entity_ids: Iterable[str], caller: Caller, *, apply: bool) -> AsyncIterator[RenameResult]:
+        """Go through entities one by one, and yield what became of each.
+
+        Args:
+            entity_ids: Of :meth:`lacking`; one that lacks nothing any more is left as it is.
+            caller: Who asks; each entity has a deadline of its own.
+            apply: Write; else go the whole way up to the write.
+
+        Raises:
+            ConfplaneError: Nothing more can be done now: a store is away, the cluster is frozen. What was yielded is
+                done.
+        """
+        for entity_id in entity_ids:
+            edit = Edit(Entity.from_id(entity_id), ())
+            result, draft = await self._alter.rewrite(
+                self._configs,
+                edit,
+                partial(self._decide, edit),
+                replace(caller, deadline=time.monotonic() + _CHANGE_S),
+                validate_only=not apply,
+            )
+            if result.error is not None and not isinstance(result.error, _OF_ONE):
+                raise result.error
+            renamed = draft.detail if draft else self._missing(edit.entity, self._configs.get(entity_id))
+            yield RenameResult(entity_id, renamed, result.change_id, result.error)
+
+    def _missing(self, entity: Entity, node: Node | None) -> tuple[Renamed, ...]:
+        return tuple(missing(entity, stored(node), self._table))
+
+    async def _decide(
+        self,
+        edit: Edit,
+        collection: Collection,
+        node: Node | None,
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> EntityDraft:
+        """Decide what a node lacks, by way of the planner of all edits of its collection."""
+        planner = self._alter.planner(collection)
+        renamed = self._missing(edit.entity, node)
+        shown = replace(edit, ops=_ops(item for item in renamed if not item.secret))
+        draft = await planner.plan(collection, shown, planner.encode(collection, shown), node, planned=planned)
+        # What is encoded under one name can be decoded under another: nothing of a secret depends on its key.
+        after = draft.after | {item.new: item.value for item in renamed if item.secret}
+        whole = EntityDraft.of(collection, replace(edit, ops=_ops(renamed)), node, after, list(draft.warnings))
+        return replace(whole, detail=renamed)
+
+
+def _ops(renamed: Iterable[Renamed]) -> tuple[ConfigOp, ...]:
+    return tuple(ConfigOp(item.new, OpType.SET, item.value) for item in renamed)

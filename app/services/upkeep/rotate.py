@@ -1,0 +1,100 @@
+"""Replacing the secret that brokers' passwords are encoded under, one broker at a time (KIP-226).
+
+Each broker is a change like any other (docs/architecture.md, "One write"), so it is audited, announced, and refused
+while the cluster is frozen. What is already under the current secret is left as it is: after an end in the middle the
+next run does the rest. Alter policies are not asked, since no config gets another value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from app.domain.changes import stored
+from app.domain.entities import Entity, EntityType
+from app.domain.facets import FacetName, Tree
+from app.services.changes.edits import Edit, EntityDraft, check_node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.changes import Node
+    from app.domain.errors import ConfplaneError
+    from app.services.changes.alter import AlterService
+    from app.services.changes.callers import Caller
+    from app.services.collections import Collection
+    from app.services.ports.crypto import Rotation, Rotator
+
+_PREFIX = f"{EntityType.BROKER.value}="
+_OP = "REENCODE"
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedBroker:
+    """What became of one broker. Keys are sorted; there are no values."""
+
+    broker_id: int
+    reencoded: tuple[str, ...] = ()
+    """Keys that are under the current secret by this change."""
+    current: tuple[str, ...] = ()
+    """Keys that were before."""
+    undecodable: tuple[str, ...] = ()
+    """Keys that no secret opens, left as they are: they must be set anew."""
+    old_known: bool = True
+    """Whether the broker has an old secret."""
+    change_id: str | None = None
+    """None where nothing was written."""
+    error: ConfplaneError | None = None
+    """Why nothing was done."""
+
+
+class RotateService:
+    """Rotates the brokers of one cluster.
+
+    Args:
+        alter: Writes.
+        configs: The cluster's ``configs``.
+        rotator: Knows its secrets.
+    """
+
+    def __init__(self, alter: AlterService, configs: Collection, rotator: Rotator) -> None:
+        self._alter = alter
+        self._configs = configs
+        self._rotator = rotator
+
+    def brokers(self) -> list[int]:
+        """Return the ids of the brokers that have configs of their own in ZooKeeper, sorted."""
+        nodes = self._configs.store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix=_PREFIX)
+        return sorted(int(node.id.removeprefix(_PREFIX)) for node in nodes)
+
+    async def rotate(self, broker_id: int, caller: Caller) -> RotatedBroker:
+        """Bring one broker's passwords under its current secret, where they are not yet.
+
+        Errors of a write are in the result. A reply that was lost is one of them: the change may be applied, and
+        running it again tells.
+        """
+
+        async def decide(
+            collection: Collection, node: Node | None, planned: Mapping[str, Mapping[str, str]]
+        ) -> EntityDraft:
+            del planned
+            check_node(collection, edit, node)
+            rotation = await asyncio.to_thread(self._rotator.rotate, broker_id, stored(node))
+            draft = EntityDraft.of(collection, edit, node, rotation.config, [])
+            ops = tuple({"key": key, "op": _OP, "value": None, "secret": True} for key in rotation.reencoded)
+            return replace(draft, recorded_ops=ops, detail=rotation)
+
+        edit = Edit(Entity.of(broker=str(broker_id)), ())
+        result, draft = await self._alter.rewrite(self._configs, edit, decide, caller, policies=False)
+        if result.error is not None or draft is None:
+            return RotatedBroker(broker_id, error=result.error)
+        rotation: Rotation = draft.detail
+        return RotatedBroker(
+            broker_id,
+            rotation.reencoded,
+            rotation.current,
+            rotation.undecodable,
+            rotation.old_known,
+            result.change_id,
+        )

@@ -31,7 +31,7 @@ from app.api.schemas import (
 from app.domain.broker_levels import ConfigSource
 from app.domain.config_resources import ResourceType
 from app.domain.definitions import ConfigType
-from app.domain.incremental import OpType
+from app.domain.ops import OpType
 
 MAX_RESOURCES = 1_000
 """Resources in one describe: each broker is answered with some 300 configs."""

@@ -20,7 +20,7 @@ from app.domain.config_resources import ResourceType, resource_entity, resource_
 from app.domain.entities import Entity
 from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
-from app.domain.incremental import ConfigOp, op_type
+from app.domain.ops import Op, op_type
 from app.domain.topics import check_topic_name
 from app.services.changes.edits import Edit, EditResult
 from app.services.clusters import Cluster
@@ -134,7 +134,7 @@ async def incremental_alter_configs(
 def _edit(index: int, item: schemas.AlteredConfigResource) -> Edit | EditResult:
     pointer = f"/resources/{index}"
     entity = _NOBODY
-    ops: tuple[ConfigOp, ...] = ()
+    ops: tuple[Op, ...] = ()
     try:
         kind = resource_type(item.resource_type, pointer=f"{pointer}/resourceType")
         entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
@@ -145,10 +145,10 @@ def _edit(index: int, item: schemas.AlteredConfigResource) -> Edit | EditResult:
     return Edit(entity, ops, precondition=precondition, pointer=f"{pointer}/resourceName")
 
 
-def _ops(given: Sequence[schemas.IncrementalConfigOp], pointer: str) -> tuple[ConfigOp, ...]:
+def _ops(given: Sequence[schemas.IncrementalConfigOp], pointer: str) -> tuple[Op, ...]:
     """Return ops that point to their values, or to themselves where they have none."""
     return tuple(
-        ConfigOp(
+        Op(
             op.name,
             op_type(op.config_operation, pointer=f"{pointer}/{index}/configOperation"),
             op.value,

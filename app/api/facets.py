@@ -32,10 +32,11 @@ from app.api.paths import entity_of, id_of
 from app.api.preconditions import not_modified, precondition
 from app.api.responses import PreparedResponse, consistency_headers, json_response
 from app.api.routes import StrictRoute, check_query
-from app.domain.changes import Node, Op
+from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
 from app.domain.texts import step
 from app.services.changes.edits import Edit, EditResult, Mode
 from app.services.clusters import Cluster
@@ -328,7 +329,7 @@ def _edit(collection: Collection, body: Any, mode: Mode, request: Request, *, en
     given: dict[str, Any] = getattr(body, member)
     if not given:
         raise InvalidRequestError(f"{member} is empty; use DELETE to remove them all", pointer=f"/{member}")
-    ops = tuple(Op(key, value, pointer=f"/{member}{step(key)}") for key, value in given.items())
+    ops = tuple(Op(key, OpType.SET, value, f"/{member}{step(key)}") for key, value in given.items())
     return Edit(entity, ops, mode, precondition(request, body_etag=body.etag), pointer)
 
 

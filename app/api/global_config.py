@@ -15,7 +15,7 @@ from app.api.responses import json_response
 from app.api.routes import StrictRoute
 from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
-from app.domain.incremental import ConfigOp, OpType
+from app.domain.ops import Op, OpType
 from app.domain.texts import clipped
 from app.services.kips import global_config
 
@@ -81,14 +81,14 @@ async def change_global_config(
     return json_response(request, answer, headers=headers, revision=result.revision)
 
 
-def _op(index: int, item: schemas.GlobalConfigOp) -> ConfigOp:
+def _op(index: int, item: schemas.GlobalConfigOp) -> Op:
     pointer = f"/configData/{index}"
     if item.config_value is None:
-        return ConfigOp(item.config_key, OpType.DELETE, pointer=pointer)
+        return Op(item.config_key, OpType.DELETE, pointer=pointer)
     if not isinstance(item.config_value, str):
         raise InvalidRequestError(
             f'The value of {clipped(item.config_key)} must be a JSON string in quotes, such as "1000", or null to '
             "remove it",
             pointer=f"{pointer}/configValue",
         )
-    return ConfigOp(item.config_key, OpType.SET, item.config_value, pointer)
+    return Op(item.config_key, OpType.SET, item.config_value, pointer)

@@ -15,11 +15,11 @@ from app.api.idempotency import idempotent
 from app.api.preconditions import entry_precondition
 from app.api.responses import json_bytes
 from app.api.routes import StrictRoute
-from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.filters import EntityFilter, FilterComponent, MatchType
+from app.domain.ops import Op, OpType
 from app.services.changes.edits import Edit, EditResult
 from app.services.collections import Collection
 from app.services.pace import in_slices
@@ -186,7 +186,10 @@ async def _alter(
 def _edit(index: int, entry: Any) -> Edit | EditResult:
     pointer = f"/entries/{index}"
     ops = tuple(
-        Op(op.key, op.value, op.remove, pointer=f"{pointer}/ops/{position}") for position, op in enumerate(entry.ops)
+        Op(op.key, OpType.DELETE, pointer=f"{pointer}/ops/{position}")
+        if op.remove
+        else Op(op.key, OpType.SET, op.value, f"{pointer}/ops/{position}")
+        for position, op in enumerate(entry.ops)
     )
     entity = Entity(())
     try:

@@ -671,9 +671,10 @@ class AuditedOp(AnswerModel):
     key: str | Absent = Field(default=None, description="Absent where the op is about all keys of the facet")
     op: Literal["SET", "DELETE", "APPEND", "SUBTRACT", "REENCODE", "MOVE", "DISCARD"] | Absent = Field(
         default=None,
-        description="Of an incremental alter; set or removed otherwise. REENCODE: the same value came under a new "
-        "encoder secret. MOVE: the client configs went to another layout. DISCARD: client configs that nobody read "
-        "were removed from the other layout",
+        description="Of configs of topics and brokers, and of all keys of a facet. Absent: set, or removed where "
+        "remove is true; configs set by PUT or POST lack it, too, in changes of earlier releases. REENCODE: the same "
+        "value came under a new encoder secret. MOVE: the client configs went to another layout. DISCARD: client "
+        "configs that nobody read were removed from the other layout",
     )
     to: Literal["shared", "separate"] | Absent = Field(default=None, description="Of MOVE: the layout")
     value: str | float | bool | None = Field(default=None, description="null: a secret, or none")

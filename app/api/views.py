@@ -10,6 +10,8 @@ from app.domain import errors
 from app.domain.broker_keys import definition_of
 from app.domain.definitions import Kind, description
 from app.domain.entities import Entity, EntityType, split_id
+from app.domain.facets import FacetName
+from app.domain.ops import OpType
 from app.services.changes.edits import json_of
 
 if TYPE_CHECKING:
@@ -259,13 +261,26 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
                 "version": None if outcome is None else outcome.versions.get(entity.path),
                 "remade": outcome is not None and entity.path in outcome.remade,
                 "keys": list(entity.keys),
-                "ops": [{name: number(value) for name, value in op.items()} for op in entity.ops],
+                "ops": [_audited_op(entity.facet, op) for op in entity.ops],
                 "before": entity.before,
                 "after": entity.after,
             }
             for entity in intent.entities
         ],
     }
+
+
+def _audited_op(facet: str, op: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an op of the trail as it is answered.
+
+    Outside of ``configs`` a removal says ``remove`` and a set value has no member for its type, as callers have read
+    them since the trail itself kept them so; rows of that time are answered as they are.
+    """
+    shown = {name: number(value) for name, value in op.items()}
+    if facet == FacetName.CONFIGS or "key" not in op:
+        return shown
+    kind = shown.pop("op", None)
+    return {"key": op["key"], "remove": True} if kind == OpType.DELETE.name else shown
 
 
 def rollup_run(run: RollupRun) -> dict[str, Any]:

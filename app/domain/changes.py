@@ -1,15 +1,20 @@
-"""Changes: the ops of an alter, how they are applied to a stored map, and what differs afterwards."""
+"""Changes: a stored map before and after, and how ops change that of a client facet."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from app.domain.errors import InvalidRequestError
+from app.domain.ops import OpType
+from app.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.domain.entities import Entity
-    from app.domain.facets import ClientFacet, JsonValue
+    from app.domain.facets import ClientFacet
+    from app.domain.ops import Op
 
 
 class Node(NamedTuple):
@@ -44,25 +49,6 @@ def stored(node: Node | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
-    """One op of an alter: set ``key`` to ``value``, or remove it. ``pointer`` names it in errors."""
-
-    key: str
-    value: JsonValue = None
-    remove: bool = False
-    pointer: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the op as the trail keeps it."""
-        if self.remove:
-            return {"key": self.key, "remove": True}
-        value = self.value
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            value = float(value)  # of a DOUBLE, which it is stored as; JSON's writers end at 64 bits
-        return {"key": self.key, "value": value}
-
-
-@dataclass(frozen=True, slots=True)
 class Difference:
     """One key's value before and after a change, as stored strings; None is absent, or a secret."""
 
@@ -83,11 +69,16 @@ def encode_ops(facet: ClientFacet, entity: Entity, ops: Sequence[Op], *, exact: 
     """
     encoded: dict[str, str | None] = {}
     for op in ops:
-        if op.remove:
+        if op.type is OpType.SET:
+            encoded[op.key] = facet.encode(entity, op.key, op.value, exact=exact, pointer=op.pointer)
+        elif op.type is OpType.DELETE:
             facet.check_remove(entity, op.key, pointer=op.pointer)
             encoded[op.key] = None
         else:
-            encoded[op.key] = facet.encode(entity, op.key, op.value, exact=exact, pointer=op.pointer)
+            raise InvalidRequestError(
+                f"{op.type.name} of {clipped(op.key)}: a key of {facet.name} can be set or removed, nothing else",
+                pointer=op.pointer,
+            )
     return encoded
 
 

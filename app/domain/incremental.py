@@ -9,62 +9,26 @@ Source: core/src/main/scala/kafka/server/ConfigAdminManager.scala (``prepareIncr
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.domain.definitions import ConfigType
 from app.domain.errors import InvalidConfigError, InvalidRequestError
+from app.domain.ops import OpType
 from app.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.domain.definitions import ConfigDef
+    from app.domain.ops import Op
 
 
-class OpType(IntEnum):
-    """Kafka's operations, under the numbers of its RPC."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigOp:
-    """One operation on one key. ``value`` is not looked at by DELETE; ``pointer`` names the op in errors."""
-
-    key: str
-    type: OpType
-    value: str | None = None
-    pointer: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the op as the trail keeps it, once the values of secrets are taken out."""
-        return {"key": self.key, "op": self.type.name, "value": self.value}
-
-
-def op_type(given: int | str, *, pointer: str | None = None) -> OpType:
-    """Read an operation: Kafka's number or its name.
-
-    Raises:
-        InvalidRequestError: Neither.
-    """
-    try:
-        return OpType[given] if isinstance(given, str) else OpType(given)
-    except (KeyError, ValueError):
-        shown = clipped(str(given), 40)
-        names = ", ".join(f"{kind.name} ({kind.value})" for kind in OpType)
-        raise InvalidRequestError(f"Unknown operation {shown}; there are: {names}", pointer=pointer) from None
-
-
-def check_ops(ops: Sequence[ConfigOp]) -> None:
+def check_ops(ops: Sequence[Op]) -> None:
     """Refuse ops that can't stand together or lack their value; whatever else is wrong, Kafka tells this first.
 
     Raises:
-        InvalidRequestError: A key is named twice, whatever the ops, or an op other than DELETE has no value.
+        InvalidRequestError: A key is named twice, whatever the ops, or an op other than DELETE has no value, or one
+            that is no string.
     """
     seen: set[str] = set()
     for op in ops:
@@ -77,9 +41,12 @@ def check_ops(ops: Sequence[ConfigOp]) -> None:
     if missing:
         keys = ", ".join(clipped(op.key) for op in missing[:20])
         raise InvalidRequestError(f"Null value not supported for : {keys}", pointer=missing[0].pointer)
+    for op in ops:
+        if op.type is not OpType.DELETE:
+            _text(op)
 
 
-def check_list_ops(ops: Sequence[ConfigOp], definitions: Mapping[str, ConfigDef]) -> None:
+def check_list_ops(ops: Sequence[Op], definitions: Mapping[str, ConfigDef]) -> None:
     """Refuse APPEND and SUBTRACT where there is no list. Kafka tells this before that a topic is not there.
 
     Raises:
@@ -91,7 +58,7 @@ def check_list_ops(ops: Sequence[ConfigOp], definitions: Mapping[str, ConfigDef]
 
 
 def apply_incremental(
-    stored: Mapping[str, str], ops: Sequence[ConfigOp], definitions: Mapping[str, ConfigDef]
+    stored: Mapping[str, str], ops: Sequence[Op], definitions: Mapping[str, ConfigDef]
 ) -> dict[str, str]:
     """Return the whole map that ops make of a stored one; values of SET are not looked at.
 
@@ -110,19 +77,27 @@ def apply_incremental(
     check_ops(ops)
     after = dict(stored)
     for op in ops:
-        if op.type is OpType.DELETE or op.value is None:
+        if op.type is OpType.DELETE:
             after.pop(op.key, None)
         elif op.type is OpType.SET:
-            after[op.key] = op.value
+            after[op.key] = _text(op)
         else:
             definition = _list_definition(op, definitions)
             old = _elements(after.get(op.key, definition.default or ""))
-            given = _elements(op.value)
+            given = _elements(_text(op))
             after[op.key] = ",".join(_append(old, given) if op.type is OpType.APPEND else _subtract(old, given))
     return after
 
 
-def _list_definition(op: ConfigOp, definitions: Mapping[str, ConfigDef]) -> ConfigDef:
+def _text(op: Op) -> str:
+    if isinstance(op.value, str):
+        return op.value
+    raise InvalidRequestError(
+        f'The value of {clipped(op.key)} must be a JSON string in quotes, such as "1000"', pointer=op.pointer
+    )
+
+
+def _list_definition(op: Op, definitions: Mapping[str, ConfigDef]) -> ConfigDef:
     definition = definitions.get(op.key)
     if definition is None:
         raise InvalidConfigError(f"Unknown config name: {clipped(op.key)}", pointer=op.pointer)

@@ -30,7 +30,10 @@ def entity(entity_id: str = "user=alice", *keys: str, **overrides: Any) -> Inten
         "version_read": 3,
         "czxid_read": 2**40,
         "keys": keys or ("producer_byte_rate",),
-        "ops": ({"key": "producer_byte_rate", "value": 1024}, {"key": "request_percentage", "remove": True}),
+        "ops": (
+            {"key": "producer_byte_rate", "op": "SET", "value": 1024},
+            {"key": "request_percentage", "op": "DELETE", "value": None},
+        ),
         "before": {"producer_byte_rate": None, "request_percentage": "12.5"},
         "after": {"producer_byte_rate": "1024"},
     }

@@ -15,14 +15,14 @@ from uuid_utils.compat import uuid7
 
 from app.cli import compact, freeze, import_kip5, layout, secrets, upgrade_keys
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from app.domain.changes import Op
 from app.domain.definitions import Kind
 from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
-from app.domain.incremental import ConfigOp, OpType
+from app.domain.ops import Op, OpType
 from app.services.changes.callers import Caller
 from app.services.changes.edits import Edit, Mode
 from app.services.ports.trail import Intent, IntentEntity, Outcome
+from tests.audit.rows import fetch
 from tests.contract.api import FILE
 from tests.support import servers
 from tests.support.recording import Backup, Replica
@@ -53,19 +53,19 @@ class Rows:
 
     async def alters(self) -> None:
         """Changes by the API: each facet, each op, values of each kind, secrets."""
-        large = [Op("producer_byte_rate", 2**63 - 1), Op("request_percentage", 0.5)]
+        large = [Op("producer_byte_rate", OpType.SET, 2**63 - 1), Op("request_percentage", OpType.SET, 0.5)]
         await self._edit(QUOTAS, ALICE, *large)
-        await self._edit(QUOTAS, ALICE, Op("request_percentage", remove=True))
-        await self._edit(QUOTAS, BILLING, Op("consumer_byte_rate", 5), mode=Mode.REPLACE)
+        await self._edit(QUOTAS, ALICE, Op("request_percentage", OpType.DELETE))
+        await self._edit(QUOTAS, BILLING, Op("consumer_byte_rate", OpType.SET, 5), mode=Mode.REPLACE)
         await self._edit(QUOTAS, BILLING, mode=Mode.REPLACE)
-        await self._edit(CLIENTS, Entity.of(user="caf\u00e9 ="), Op("acks", "all"), mode=Mode.CREATE)
+        await self._edit(CLIENTS, Entity.of(user="caf\u00e9 ="), Op("acks", OpType.SET, "all"), mode=Mode.CREATE)
         listed = "cleanup.policy"
         for kind, value in ((OpType.SET, "compact"), (OpType.APPEND, "delete"), (OpType.SUBTRACT, "compact")):
-            await self._edit(CONFIGS, TOPIC, ConfigOp(listed, kind, value))
-        await self._edit(CONFIGS, TOPIC, ConfigOp(listed, OpType.DELETE), ConfigOp("flush.ms", OpType.SET, "7"))
-        await self._edit(CONFIGS, BROKER, ConfigOp(PASSWORD, OpType.SET, "hidden"))
-        await self._edit(CONFIGS, Entity.of(broker=None), ConfigOp("x.unknown", OpType.SET, "hidden"))
-        both = [Edit(Entity.of(user=name), (Op("acks", "1"),)) for name in ("one", "two")]
+            await self._edit(CONFIGS, TOPIC, Op(listed, kind, value))
+        await self._edit(CONFIGS, TOPIC, Op(listed, OpType.DELETE), Op("flush.ms", OpType.SET, "7"))
+        await self._edit(CONFIGS, BROKER, Op(PASSWORD, OpType.SET, "hidden"))
+        await self._edit(CONFIGS, Entity.of(broker=None), Op("x.unknown", OpType.SET, "hidden"))
+        both = [Edit(Entity.of(user=name), (Op("acks", OpType.SET, "1"),)) for name in ("one", "two")]
         await self._done(CLIENTS, both, atomic=True)
 
     async def ends(self) -> None:
@@ -110,12 +110,12 @@ class Rows:
     async def lost(self, owner_dsn: str) -> None:
         """A change that Postgres lost and its marker proves."""
         backup = Backup(owner_dsn)
-        await self._done(QUOTAS, [Edit(BILLING, (Op("consumer_byte_rate", 6),))])
+        await self._done(QUOTAS, [Edit(BILLING, (Op("consumer_byte_rate", OpType.SET, 6),))])
         backup.restore()
         self.replica.recorder._server = "the one before"
         await self.replica.record()
 
-    async def _edit(self, facet: FacetName, entity: Entity, *ops: Op | ConfigOp, mode: Mode = Mode.ALTER) -> None:
+    async def _edit(self, facet: FacetName, entity: Entity, *ops: Op, mode: Mode = Mode.ALTER) -> None:
         await self._done(facet, [Edit(entity, ops, mode=mode)])
 
     async def _done(self, facet: FacetName, edits: list[Edit], **options: bool) -> None:
@@ -127,7 +127,9 @@ class Rows:
 
     def _intent(self) -> Intent:
         store = self.replica.store
-        entity = IntentEntity("user=x", QUOTAS.value, "/config/users/x", None, None, ("k",), ({"key": "k"},), {}, {})
+        entity = IntentEntity(
+            "user=x", QUOTAS.value, "/config/users/x", None, None, ("k",), (Op("k", OpType.SET, "1").as_json(),), {}, {}
+        )
         return Intent(uuid7(), 1, store.name, store.writer(), "User:admin", "", "r", None, None, (entity,))
 
     def _legacy(self) -> None:
@@ -182,6 +184,7 @@ async def test_every_kind_of_row_is_as_published(
     finally:
         await replica.stop()
     _assert_all_met(found)
+    _assert_one_form(database.owner_dsn)
 
 
 def _published(service: Service) -> list[dict[str, Any]]:
@@ -217,3 +220,10 @@ def _assert_all_met(rows: list[dict[str, Any]]) -> None:
             assert any(member in item for item in items), (name, member)
             if "enum" in listed:
                 assert {item[member] for item in items if member in item} == set(listed["enum"]), (name, member)
+
+
+def _assert_one_form(dsn: str) -> None:
+    """Every op on a key is in the same form in the tables, whatever facet it is of and whatever made it."""
+    ops = [op for (kept,) in fetch(dsn, "SELECT ops FROM intent_entities") for op in kept if "key" in op]
+    assert {op["op"] for op in ops} == {*OpType.__members__, "REENCODE"}
+    assert {frozenset(op) - {"secret"} for op in ops} == {frozenset({"key", "op", "value"})}

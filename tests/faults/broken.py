@@ -343,7 +343,7 @@ def outside_by_us(world: World) -> None:
 
 def outside_asked_for(world: World) -> None:
     world.outside(value=20)
-    last(world.intents, entities=(replace(world.intents[-1].entities[0], ops=({"key": KEY, "value": 20},)),))
+    last(world.intents, entities=(replace(world.intents[-1].entities[0], ops=ops_of(part(value=20))),))
 
 
 def by_nobody(world: World) -> None:

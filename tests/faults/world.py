@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.domain.entities import Entity
+from app.domain.ops import Op, OpType
 from app.services.etags import etag_of
 from app.services.recorder.recorded import PRINCIPAL
 from tests.faults.history import (
@@ -293,8 +294,8 @@ def ops_of(asked: Part) -> tuple[dict[str, Any], ...]:
     """What the trail keeps as asked for."""
     if asked.mode is Mode.DELETE:
         return ({"removeAll": True},)
-    set_: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in asked.set.items()]
-    return (*set_, *({"key": key, "remove": True} for key in asked.remove))
+    set_ = [Op(key, OpType.SET, value) for key, value in asked.set.items()]
+    return tuple(op.as_json() for op in (*set_, *(Op(key, OpType.DELETE) for key in asked.remove)))
 
 
 def rules(violations: Sequence[Violation]) -> set[str]:

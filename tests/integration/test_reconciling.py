@@ -11,10 +11,10 @@ from uuid_utils.compat import uuid7
 
 from app import wiring
 from app.audit import Database, PostgresAuditLog, PostgresOpenChanges
-from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
 from app.services.changes.callers import Caller
 from app.services.changes.edits import Edit
 from app.services.ports.cluster_states import Freeze
@@ -382,7 +382,7 @@ async def test_all_attempts_of_a_write_are_made_under_one_session(
         monkeypatch.setattr(store, "commit", conflict)
         collection = parts.clusters.get("default").collections[FacetName.CLIENT_QUOTAS]
         caller = Caller("User:olga", "here", "r", soon(120))
-        edit = Edit(Entity.of(user="alice"), (Op("producer_byte_rate", 1),))
+        edit = Edit(Entity.of(user="alice"), (Op("producer_byte_rate", OpType.SET, 1),))
         [result] = await parts.alter.alter(collection, [edit], caller)
     assert isinstance(result.error, UnavailableError)
     assert result.error.outcome == "not_applied"

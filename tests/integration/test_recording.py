@@ -14,10 +14,10 @@ import kazoo.exceptions
 import pytest
 import pytest_asyncio
 
-from app.domain.changes import Op
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName, Tree
+from app.domain.ops import Op, OpType
 from app.services.changes.callers import Caller
 from app.services.changes.runner import ChangeRunner
 from app.services.ports.trail import AuditQuery
@@ -656,7 +656,7 @@ async def test_what_compaction_removes_is_ours(stage: Stage) -> None:
     pair = Entity.of(user="olga", client_id="x")
     await one.alter(pair, producer_byte_rate=1)
     await one.record()
-    await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, remove=True),))
+    await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, OpType.DELETE),))
     service = CompactService(ChangeRunner(one.audit), one.store)
     caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
     run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
@@ -730,7 +730,7 @@ async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(stage:
     one = await stage.replica()
     pair = Entity.of(user="olga", client_id="x")
     await one.alter(pair, producer_byte_rate=1)
-    await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, remove=True),))
+    await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, OpType.DELETE),))
     await one.record()
     backup = Backup(stage.database.owner_dsn)
     service = CompactService(ChangeRunner(one.audit), one.store)

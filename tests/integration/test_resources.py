@@ -214,4 +214,4 @@ async def test_the_trail_answers_numbers_of_any_size(client: ConfplaneClient, ra
     assert float(put.body["quotas"]["request_percentage"]) == rate
     change = (await client.request("GET", f"audit/{put.change_id}")).body
     [op] = change["entities"][0]["ops"]
-    assert float(op["value"]) == rate
+    assert (op["key"], float(op["value"]), len(op)) == ("request_percentage", rate, 2)

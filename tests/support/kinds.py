@@ -19,11 +19,11 @@ from kazoo.exceptions import NoNodeError
 from app.crypto import KafkaRotator, Keyring
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from app.domain.broker_keys import is_password
-from app.domain.changes import Op
 from app.domain.definitions import Kind as ConfigKind
 from app.domain.entities import Entity
 from app.domain.errors import UndecodablePasswordError
 from app.domain.facets import FacetName, Tree
+from app.domain.ops import Op, OpType
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EntityDraft
 from app.services.changes.freeze import FreezeService
@@ -91,13 +91,15 @@ class Made:
                 raise result.error
 
     async def alter(self) -> None:
-        await self.edit(FacetName.CLIENT_QUOTAS, Edit(ALICE, (Op(RATE, 1),)))
+        await self.edit(FacetName.CLIENT_QUOTAS, Edit(ALICE, (Op(RATE, OpType.SET, 1),)))
 
     async def batch(self) -> None:
-        await self.edit(FacetName.CLIENT_QUOTAS, *(Edit(each, (Op(RATE, 1),)) for each in (ALICE, PAIR)), atomic=True)
+        await self.edit(
+            FacetName.CLIENT_QUOTAS, *(Edit(each, (Op(RATE, OpType.SET, 1),)) for each in (ALICE, PAIR)), atomic=True
+        )
 
     async def first_client_configs(self) -> None:
-        await self.edit(FacetName.CLIENT_CONFIGS, Edit(ALICE, (Op("acks", "1"),)))
+        await self.edit(FacetName.CLIENT_CONFIGS, Edit(ALICE, (Op("acks", OpType.SET, "1"),)))
 
     async def freeze(self) -> None:
         await FreezeService(self.parts.runner).freeze(self.store, "upgrade", self.caller)

@@ -12,9 +12,9 @@ import psycopg
 
 from app import wiring
 from app.audit import PostgresEntityStates, PostgresOpenChanges
-from app.domain.changes import Op
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
 from app.services.changes.callers import Caller
 from app.services.changes.edits import Edit
 from app.services.ports.trail import AuditQuery
@@ -108,7 +108,7 @@ class Replica:
 
     async def alter(self, entity: Entity, facet: FacetName = FacetName.CLIENT_QUOTAS, **values: Any) -> EditResult:
         """One change of ours; keys with ``_`` for ``.`` in client configs."""
-        ops = tuple(Op(key, value) for key, value in values.items())
+        ops = tuple(Op(key, OpType.SET, value) for key, value in values.items())
         return (await self.edit(entity, facet, ops))[0]
 
     async def edit(self, entity: Entity, facet: FacetName, ops: tuple[Any, ...]) -> list[EditResult]:
@@ -119,7 +119,7 @@ class Replica:
     async def edit_all(self, entities: Sequence[Entity], **values: Any) -> list[EditResult]:
         """One change of ours to all of these."""
         collection = self.parts.clusters.get("default").collections[FacetName.CLIENT_QUOTAS]
-        ops = tuple(Op(key, value) for key, value in values.items())
+        ops = tuple(Op(key, OpType.SET, value) for key, value in values.items())
         caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(collection, [Edit(entity, ops) for entity in entities], caller, atomic=True)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.domain.changes import Node, Op, apply_ops, encode_ops, stored
+from app.domain.changes import Node, apply_ops, encode_ops, stored
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
 from app.domain.facets import full_path
-from app.domain.texts import clipped
 from app.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.domain.facets import ClientFacet
-    from app.domain.incremental import ConfigOp
     from app.services.collections import Collection
 
 
@@ -29,18 +27,7 @@ class ClientPlanner:
         """Return key -> the string to store, None to remove it; see ``Planner``."""
         del collection
         self._facet.check_entity(edit.entity, pointer=edit.pointer)
-        ops = [self._op(op) for op in edit.ops]
-        return encode_ops(self._facet, edit.entity, ops, exact=edit.mode is not Mode.ALTER)
-
-    def _op(self, op: Op | ConfigOp) -> Op:
-        """Return an op that this facet can have: an edit with any other op is refused whole, never done in part."""
-        if isinstance(op, Op):
-            return op
-        raise InvalidRequestError(
-            f"{op.type.name} of {clipped(op.key)}: {self._facet.name} take keys that are set or removed, and no ops of "
-            "topic and broker configs",
-            pointer=op.pointer,
-        )
+        return encode_ops(self._facet, edit.entity, edit.ops, exact=edit.mode is not Mode.ALTER)
 
     async def plan(
         self,

@@ -19,14 +19,15 @@ from app.domain.errors import (
     UndecodablePasswordError,
     UnknownTopicError,
 )
-from app.domain.incremental import ConfigOp, OpType, apply_incremental, check_list_ops, check_ops
+from app.domain.incremental import apply_incremental, check_list_ops, check_ops
+from app.domain.ops import Op, OpType
 from app.domain.texts import clipped
 from app.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from app.domain.changes import Node, Op
+    from app.domain.changes import Node
     from app.domain.definitions import ConfigDef
     from app.services.collections import Collection
     from app.services.ports.crypto import Cipher
@@ -40,7 +41,7 @@ _SLICE: Final = 10
 class ConfigOps:
     """An edit's ops."""
 
-    ops: tuple[ConfigOp, ...]
+    ops: tuple[Op, ...]
     kept: Mapping[str, str | None]
     """Secrets that a whole resource was given without, as it was read: they stay. Key -> JSON pointer."""
 
@@ -59,17 +60,14 @@ class ConfigPlanner:
 
     def encode(self, collection: Collection, edit: Edit) -> ConfigOps:
         """Check an edit on its own; see ``Planner``."""
-        ops: list[ConfigOp] = []
+        ops: list[Op] = []
         kept: dict[str, str | None] = {}
         for op in edit.ops:
-            if isinstance(op, ConfigOp):
-                ops.append(op)
-            elif op.remove:
-                ops.append(ConfigOp(op.key, OpType.DELETE, pointer=op.pointer))
-            elif op.value is None and collection.facet.is_secret(edit.entity, op.key):
+            whole = op.type is OpType.SET and edit.mode is not Mode.ALTER
+            if whole and op.value is None and collection.facet.is_secret(edit.entity, op.key):
                 kept[op.key] = op.pointer
             else:
-                ops.append(ConfigOp(op.key, OpType.SET, _text(op), op.pointer))
+                ops.append(op)
         check_ops(ops)
         try:
             collection.facet.check_entity(edit.entity, pointer=edit.pointer)
@@ -104,7 +102,7 @@ class ConfigPlanner:
             named = {op.key for op in ops} | encoded.kept.keys()
             # Where a body replaces what is stored, it is the map itself that lacks a key.
             lacking = f"/{collection.facet.member}" if named else None
-            ops += [ConfigOp(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
+            ops += [Op(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
         is_topic = entity.types == (EntityType.TOPIC,)
         after = apply_incremental(before, ops, _definitions(entity))
         pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
@@ -178,11 +176,3 @@ class ConfigPlanner:
 
 def _definitions(entity: Entity) -> Mapping[str, ConfigDef]:
     return topic_configs() if entity.types == (EntityType.TOPIC,) else broker_configs()
-
-
-def _text(op: Op) -> str | None:
-    if op.value is None or isinstance(op.value, str):
-        return op.value
-    raise InvalidRequestError(
-        f'The value of {clipped(op.key)} must be a JSON string in quotes, such as "1000"', pointer=op.pointer
-    )

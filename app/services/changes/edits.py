@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from app.domain.changes import Difference, Node, Op, difference, stored
+from app.domain.changes import Difference, Node, difference, stored
 from app.domain.errors import AlreadyExistsError, ConfplaneError, CorruptZnodeError, WriteOutcome
 from app.domain.facets import full_path
 from app.services.etags import Precondition
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from app.domain.entities import Entity
     from app.domain.facets import JsonValue
-    from app.domain.incremental import ConfigOp
+    from app.domain.ops import Op
     from app.services.collections import Collection
 
 E = TypeVar("E")
@@ -44,7 +44,7 @@ class Edit:
     """One entity's part of a request."""
 
     entity: Entity
-    ops: tuple[Op | ConfigOp, ...]
+    ops: tuple[Op, ...]
     mode: Mode = Mode.ALTER
     precondition: Precondition = field(default_factory=Precondition)
     pointer: str | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from app.domain.changes import Op
+from app.domain.ops import Op, OpType
 from app.services.changes.draft import Draft
 from app.services.ports.cluster_states import Freeze, Layout
 from app.services.ports.trail import IntentEntity
@@ -48,7 +48,7 @@ def draft(
         guarded: See :class:`~app.services.ports.transactions.Transaction`.
     """
     shown = _shown(change.after)
-    op = Op(key, remove=True) if shown is None else Op(key, shown)
+    op = Op(key, OpType.DELETE if shown is None else OpType.SET, shown)
     return Draft(
         change,
         writes=(StateWrite(path, version, change.after, czxid),),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from app.domain.broker_keys import definition_of
-from app.domain.changes import Op, stored
+from app.domain.changes import stored
 from app.domain.client_configs import SUPPORTED_CONFIGS
 from app.domain.definitions import find, topic_configs
 from app.domain.entities import Entity, EntityType
@@ -27,8 +27,8 @@ from app.domain.errors import (
     UnknownTopicError,
 )
 from app.domain.facets import FacetName, full_path
-from app.domain.incremental import ConfigOp, OpType
 from app.domain.numbers import parse_java_double
+from app.domain.ops import Op, OpType
 from app.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
 from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
 from app.domain.texts import clipped, shown
@@ -231,19 +231,12 @@ def _edit(cluster: Cluster, entity: Entity, change: EntityChange) -> tuple[Facet
     collection = cluster.collections[facet]
     for pointer, key in deleted:
         _check_known(collection, entity, key, pointer)
-    ops: list[Op | ConfigOp] = []
+    ops: list[Op] = []
     for pointer, key, value in added:
         text = _text(key, value, pointer)
-        if facet is FacetName.CONFIGS:
-            ops.append(ConfigOp(key, OpType.SET, text, pointer))
-        else:
-            quota = facet is FacetName.CLIENT_QUOTAS and key not in SCRAM_KEYS
-            ops.append(Op(key, _number(key, text, pointer) if quota else text, pointer=pointer))
-    for pointer, key in deleted:
-        if facet is FacetName.CONFIGS:
-            ops.append(ConfigOp(key, OpType.DELETE, pointer=pointer))
-        else:
-            ops.append(Op(key, remove=True, pointer=pointer))
+        quota = facet is FacetName.CLIENT_QUOTAS and key not in SCRAM_KEYS
+        ops.append(Op(key, OpType.SET, _number(key, text, pointer) if quota else text, pointer))
+    ops += [Op(key, OpType.DELETE, pointer=pointer) for pointer, key in deleted]
     return facet, Edit(entity, tuple(ops), pointer=change.pointer)
 
 

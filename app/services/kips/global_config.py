@@ -13,7 +13,7 @@ from app.domain.changes import stored
 from app.domain.errors import ConfplaneError, CorruptZnodeError, NotFoundError
 from app.domain.facets import FacetName, full_path
 from app.domain.global_config import Fate, check_shared, judge, parse_legacy
-from app.domain.incremental import ConfigOp, OpType
+from app.domain.ops import Op, OpType
 from app.services.changes.edits import Edit, check_node
 from app.services.etags import Precondition
 from app.services.reads.config_levels import DEFAULT_BROKER
@@ -73,7 +73,7 @@ def read(cluster: Cluster) -> GlobalConfig:
 
 
 async def change(
-    alter: AlterService, cluster: Cluster, ops: Sequence[ConfigOp], caller: Caller, *, validate_only: bool = False
+    alter: AlterService, cluster: Cluster, ops: Sequence[Op], caller: Caller, *, validate_only: bool = False
 ) -> EditResult:
     """Change the global config: SET and DELETE, merged with what is stored.
 
@@ -156,7 +156,7 @@ async def run_import(alter: AlterService, cluster: Cluster, plan: ImportPlan, ca
 def _edit(collection: Collection, node: Node | None, entries: Sequence[LegacyEntry]) -> Edit | None:
     """Return the change that imports entries into the cluster default as it was read, and into no other."""
     ops = tuple(
-        ConfigOp(entry.key, OpType.SET, entry.value, f"/config/{entry.key.replace('~', '~0').replace('/', '~1')}")
+        Op(entry.key, OpType.SET, entry.value, f"/config/{entry.key.replace('~', '~0').replace('/', '~1')}")
         for entry in entries
         if entry.fate is Fate.IMPORT
     )

@@ -28,6 +28,7 @@ class IntentEntity:
     keys: tuple[str, ...]
     """The keys whose values differ."""
     ops: tuple[dict[str, Any], ...]
+    """As :meth:`app.domain.ops.Op.as_json`; or the one op that stands for all keys of a facet."""
     before: dict[str, str | None]
     after: dict[str, str | None]
 

@@ -23,7 +23,7 @@ from app.domain.errors import (
     UnknownTopicError,
 )
 from app.domain.facets import FacetName
-from app.domain.incremental import ConfigOp, OpType
+from app.domain.ops import Op, OpType
 from app.domain.renames import missing, renames
 from app.services.changes.edits import Edit, EntityDraft
 
@@ -141,5 +141,5 @@ class RenameService:
         return replace(whole, detail=renamed)
 
 
-def _ops(renamed: Iterable[Renamed]) -> tuple[ConfigOp, ...]:
-    return tuple(ConfigOp(item.new, OpType.SET, item.value) for item in renamed)
+def _ops(renamed: Iterable[Renamed]) -> tuple[Op, ...]:
+    return tuple(Op(item.new, OpType.SET, item.value) for item in renamed)

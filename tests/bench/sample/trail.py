@@ -393,6 +393,6 @@ def _ops(keys: list[str], after: dict[str, str | None]) -> str:
 
 def _op(key: str, after: dict[str, str | None]) -> str:
     if key not in after:
-        return f'{{"key":"{key}","remove":true}}'
-    value = after[key]
-    return f'{{"key":"{key}","value":null,"secret":true}}' if value is None else f'{{"key":"{key}","value":"{value}"}}'
+        return f'{{"key":"{key}","op":"DELETE","value":null}}'
+    start, value = f'{{"key":"{key}","op":"SET","value":', after[key]
+    return f'{start}null,"secret":true}}' if value is None else f'{start}"{value}"}}'

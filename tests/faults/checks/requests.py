@@ -73,7 +73,7 @@ def _asked(part: Part) -> dict[str, str | None]:
 
 
 def _recorded(entity: TrailEntity) -> dict[str, str | None]:
-    """Return the ops of a row in the same form; what is in none of the trail's forms stands as an op of its own."""
+    """Return the ops of a row in the same form; what is not in the trail's form stands as an op of its own."""
     found: dict[str, str | None] = {}
     for op in entity.ops:
         key, value = _op(op)
@@ -85,9 +85,9 @@ def _op(op: Mapping[str, Any]) -> tuple[str, str | None]:
     match dict(op):
         case {"removeAll": True}:
             return next(iter(_ALL)), None
-        case {"key": str(key), "remove": True} | {"key": str(key), "op": "DELETE"}:
+        case {"key": str(key), "op": "DELETE", "value": None}:
             return key, None
-        case {"key": str(key), "op": "SET", "value": value} | {"key": str(key), "value": value}:
+        case {"key": str(key), "op": "SET", "value": value}:
             return key, plain(value)
     return str(dict(op)), None
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.domain.changes import Op
 from app.domain.client_configs import ClientConfigs
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
-from app.domain.incremental import ConfigOp, OpType
+from app.domain.ops import Op, OpType
 from app.domain.quotas import ClientQuotas
 from app.services.changes.client_plans import ClientPlanner
 from app.services.changes.edits import Edit
@@ -19,24 +18,31 @@ if TYPE_CHECKING:
     from app.domain.facets import ClientFacet
 
 ALICE = Entity.of(user="alice")
-SET = Op("acks", "all")
+SET = Op("acks", OpType.SET, "all")
 
 
-def encoded(facet: ClientFacet, *ops: Op | ConfigOp) -> dict[str, str | None]:
+def encoded(facet: ClientFacet, *ops: Op) -> dict[str, str | None]:
     collection = cast("Any", None)  # what an edit is on its own says nothing of a cluster
     return ClientPlanner(facet).encode(collection, Edit(ALICE, ops))
 
 
-@pytest.mark.parametrize("kind", OpType)
+@pytest.mark.parametrize("kind", [OpType.APPEND, OpType.SUBTRACT])
 @pytest.mark.parametrize("facet", [ClientQuotas(), ClientConfigs()], ids=lambda facet: facet.name)
-def test_an_op_of_another_facet_is_refused_and_not_passed_over(facet: ClientFacet, kind: OpType) -> None:
-    foreign = ConfigOp("acks", kind, "1", "/configs/1")
-    with pytest.raises(InvalidRequestError, match=f"{kind.name} of acks: {facet.name} take keys") as caught:
+def test_an_op_on_lists_is_refused_and_not_passed_over(facet: ClientFacet, kind: OpType) -> None:
+    foreign = Op("acks", kind, "1", "/configs/1")
+    with pytest.raises(InvalidRequestError, match=f"{kind.name} of acks: a key of {facet.name} can be set") as caught:
         encoded(facet, foreign)
     assert caught.value.pointer == "/configs/1"
 
 
 def test_beside_a_sound_op_it_is_refused_too() -> None:
     assert encoded(ClientConfigs(), SET) == {"acks": "all"}
-    with pytest.raises(InvalidRequestError, match="DELETE of session"):
-        encoded(ClientConfigs(), SET, ConfigOp("session.timeout.ms", OpType.DELETE))
+    with pytest.raises(InvalidRequestError, match="APPEND of session"):
+        encoded(ClientConfigs(), SET, Op("session.timeout.ms", OpType.APPEND, "1"))
+
+
+def test_a_removal_is_an_op_of_every_facet() -> None:
+    assert encoded(ClientConfigs(), SET, Op("session.timeout.ms", OpType.DELETE)) == {
+        "acks": "all",
+        "session.timeout.ms": None,
+    }

@@ -1,0 +1,57 @@
+"""Ops: an alter's instructions on single keys, of all facets alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from app.domain.errors import InvalidRequestError
+from app.domain.texts import clipped
+
+if TYPE_CHECKING:
+    from app.domain.facets import JsonValue
+
+
+class OpType(IntEnum):
+    """Kafka's operations of IncrementalAlterConfigs, under the numbers of its RPC."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation on one key. ``value`` is not looked at by DELETE; ``pointer`` names the op in errors."""
+
+    key: str
+    type: OpType
+    value: JsonValue = None
+    pointer: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the op as the trail keeps it, once the values of secrets are taken out.
+
+        Rows of earlier releases hold two other forms: ``{"key", "value"}`` of a SET, ``{"key", "remove": true}`` of a
+        DELETE.
+        """
+        value = self.value
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            value = float(value)  # of a DOUBLE, which it is stored as; JSON's writers end at 64 bits
+        return {"key": self.key, "op": self.type.name, "value": value}
+
+
+def op_type(given: int | str, *, pointer: str | None = None) -> OpType:
+    """Read an operation: Kafka's number or its name.
+
+    Raises:
+        InvalidRequestError: Neither.
+    """
+    try:
+        return OpType[given] if isinstance(given, str) else OpType(given)
+    except (KeyError, ValueError):
+        shown = clipped(str(given), 40)
+        names = ", ".join(f"{kind.name} ({kind.value})" for kind in OpType)
+        raise InvalidRequestError(f"Unknown operation {shown}; there are: {names}", pointer=pointer) from None

@@ -1,4 +1,4 @@
-"""Metrics: what each part counts (app/services/figures.py), each with one name and one explanation, for Prometheus.
+"""Metrics: what each part counts (app/services/metrics.py), each with one name and one explanation, for Prometheus.
 
 The table below is all that there is; docs/operations.md says what to watch. Labels are the names of clusters, routes,
 facets, states, results and errors: few, known to the service, and never what a client names.
@@ -15,14 +15,14 @@ from prometheus_client.openmetrics import exposition as openmetrics_exposition
 from prometheus_client.registry import Collector
 
 import app
-from app.services.figures import Figure, Histogram
+from app.services.metrics import Histogram, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from app.services.figures import Measured
+    from app.services.metrics import Measured
 
 PREFIX: Final = "confplane_"
 KEPT_S: Final = 1.0
@@ -31,7 +31,7 @@ _Kind = type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetr
 
 
 class Metric(NamedTuple):
-    """What a figure means."""
+    """The kind, explanation and labels of one name."""
 
     kind: _Kind
     text: str
@@ -152,7 +152,7 @@ METRICS: Final[dict[str, Metric]] = {
 
 
 class Telemetry:
-    """Renders the figures of a process.
+    """Renders the metrics of a process.
 
     Args:
         parts: All that count something.
@@ -160,13 +160,13 @@ class Telemetry:
 
     def __init__(self, parts: Iterable[Measured]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Figures([_Build(), *parts]))
+        self._registry.register(_Metrics([_Build(), *parts]))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
         self._kept: dict[bool, tuple[float, bytes]] = {}
 
     def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
-        """Return all figures, at most a second old, and their content type: OpenMetrics or Prometheus' text format."""
+        """Return all metrics, at most a second old, and their content type: OpenMetrics or Prometheus' text format."""
         until, body = self._kept.get(openmetrics, (0.0, b""))
         if time.monotonic() >= until:
             body = self._rendered(openmetrics=openmetrics)
@@ -184,12 +184,12 @@ class Telemetry:
 class _Build:
     """What runs."""
 
-    def figures(self) -> Iterator[Figure]:
-        yield Figure("build_info", 1, (app.__version__,))
+    def metrics(self) -> Iterator[Sample]:
+        yield Sample("build_info", 1, (app.__version__,))
 
 
-class _Figures(Collector):
-    """Turns figures into families, one for each name."""
+class _Metrics(Collector):
+    """Turns metrics into families, one for each name."""
 
     def __init__(self, parts: Sequence[Measured]) -> None:
         self._parts = parts
@@ -197,7 +197,7 @@ class _Figures(Collector):
     def collect(self) -> Iterator[Family]:
         found: dict[str, list[tuple[tuple[str, ...], float | Histogram]]] = {name: [] for name in METRICS}
         for part in self._parts:
-            for name, value, labels in part.figures():
+            for name, value, labels in part.metrics():
                 found[name].append((labels, value))
         for name, samples in found.items():
             yield _family(name, samples)

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from app.domain.facets import Facet
     from app.listener import Connections
     from app.services.changes.edits import Planner
-    from app.services.figures import Measured
+    from app.services.metrics import Measured
     from app.services.redaction import Redact
 
 _OTHERS = "*"

@@ -27,7 +27,7 @@ _REVISION_DIGITS = 19
 
 
 class Metrics(Protocol):
-    """The figures of this process, in a form that is scraped."""
+    """The metrics of this process, in a form that is scraped."""
 
     def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
         """Return them and their content type, in OpenMetrics or in Prometheus' text format."""

@@ -68,7 +68,7 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
 @router.get(
     edge.METRICS,
     operation_id="metrics",
-    summary="The figures of the process, for Prometheus",
+    summary="The metrics of the process, for Prometheus",
     response_class=Response,
     responses={
         200: {

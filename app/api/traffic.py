@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from app.services.figures import SECONDS, Figure, Histogram
+from app.services.metrics import SECONDS, Histogram, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,15 +49,15 @@ class Traffic:
         """Count one request that was refused for its Authorization, and why."""
         self._unauthenticated[reason] += 1
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
-        yield Figure("http_requests_in_flight", self.in_flight)
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield Sample("http_requests_in_flight", self.in_flight)
         for reason, count in self._unauthenticated.items():
-            yield Figure("authentications_failed", count, (reason,))
+            yield Sample("authentications_failed", count, (reason,))
         routes: dict[tuple[str, str], Histogram] = {}
         for (method, path, status), histogram in self._answered.items():
             route = (method, path.replace(":path}", "}"))
-            yield Figure("http_requests", histogram.count, (*route, str(status)))
+            yield Sample("http_requests", histogram.count, (*route, str(status)))
             routes.setdefault(route, Histogram(SECONDS)).include(histogram)
         for route, histogram in routes.items():
-            yield Figure("http_request_duration_seconds", histogram, route)
+            yield Sample("http_request_duration_seconds", histogram, route)

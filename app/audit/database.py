@@ -27,7 +27,7 @@ from sqlalchemy.pool import QueuePool
 
 from app.audit import faults
 from app.audit.dsn import parse_dsn
-from app.services.figures import Figure
+from app.services.metrics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -124,14 +124,14 @@ class Database:
         self._engine = self._make_engine()
         self.health = Health()
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
-        yield Figure("postgres_up", self.health.up)
-        yield Figure("postgres_faults", self.health.faults)
-        yield Figure("postgres_connections_limit", self._pool_size)
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield Sample("postgres_up", self.health.up)
+        yield Sample("postgres_faults", self.health.faults)
+        yield Sample("postgres_connections_limit", self._pool_size)
         pool = self._engine.pool
         if isinstance(pool, QueuePool):
-            yield Figure("postgres_connections_in_use", pool.checkedout())
+            yield Sample("postgres_connections_in_use", pool.checkedout())
 
     async def start(self) -> None:
         """Open a first connection when Postgres is there; it is no error when it is not."""

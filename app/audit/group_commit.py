@@ -21,7 +21,7 @@ import psycopg
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from app.audit import faults
-from app.services.figures import ROWS, SECONDS, Figure, Histogram
+from app.services.metrics import ROWS, SECONDS, Histogram, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -139,11 +139,11 @@ class GroupWriter:
         self._rows = Histogram(ROWS)
         self._seconds = Histogram(SECONDS)
 
-    def figures(self, kind: str) -> Iterator[Figure]:
-        """Return the figures, of this kind of rows."""
-        yield Figure("group_commit_rows", self._rows, (kind,))
-        yield Figure("group_commit_duration_seconds", self._seconds, (kind,))
-        yield Figure("group_commit_waiting", len(self._waiting), (kind,))
+    def metrics(self, kind: str) -> Iterator[Sample]:
+        """Return the metrics, of this kind of rows."""
+        yield Sample("group_commit_rows", self._rows, (kind,))
+        yield Sample("group_commit_duration_seconds", self._seconds, (kind,))
+        yield Sample("group_commit_waiting", len(self._waiting), (kind,))
 
     async def write(self, rows: Sequence[bytes]) -> None:
         """Return once the rows are durable.

@@ -23,7 +23,7 @@ from app.audit.database import storable
 from app.audit.group_commit import GroupWriter
 from app.audit.registration_view import RegistrationView, Software
 from app.domain.errors import InvalidRequestError, UnavailableError
-from app.services.figures import Figure
+from app.services.metrics import Sample
 from app.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
@@ -136,12 +136,12 @@ class PostgresRegistrationLog:
             _log.warning("%d registrations were not written; clients will send them again", len(self._pending))
         await self._writer.close()
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
-        yield from self._writer.figures("registrations")
-        yield Figure("registrations_held", len(self._view))
-        yield Figure("registrations_pending", len(self._pending))
-        yield Figure("registrations_dropped", self._dropped)
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield from self._writer.metrics("registrations")
+        yield Sample("registrations_held", len(self._view))
+        yield Sample("registrations_pending", len(self._pending))
+        yield Sample("registrations_dropped", self._dropped)
 
     @property
     def dropped(self) -> int:

@@ -16,7 +16,7 @@ from app.audit.group_commit import GroupWriter, RowRefusedError
 from app.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from app.audit.tables import outcomes as outcomes_table
 from app.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
-from app.services.figures import Figure
+from app.services.metrics import Sample
 from app.services.notices import Notice
 
 if TYPE_CHECKING:
@@ -111,13 +111,13 @@ class PostgresAuditLog:
             return False
         return True
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
-        yield from self._intents.figures("intents")
-        yield from self._claimed.figures("claimed_intents")
-        yield from self._outcomes.figures("outcomes")
-        yield Figure("outcomes_kept", self.kept)
-        yield Figure("outcomes_differing", self.differing)
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield from self._intents.metrics("intents")
+        yield from self._claimed.metrics("claimed_intents")
+        yield from self._outcomes.metrics("outcomes")
+        yield Sample("outcomes_kept", self.kept)
+        yield Sample("outcomes_differing", self.differing)
 
     @property
     def kept(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from app.services.figures import Figure
+from app.services.metrics import Sample
 
 if TYPE_CHECKING:
     import asyncio
@@ -148,16 +148,16 @@ class Connections:
         """Count a connection that is closed by us."""
         self._closed[reason] += 1
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
         answering = len(self._all)
         for line in self._lines:
             answering -= len(line.waiting)
-            yield Figure("http_connections", len(line.waiting), (line.name,))
-        yield Figure("http_connections", answering, ("answering",))
-        yield Figure("http_connections_limit", self.limits.connections)
+            yield Sample("http_connections", len(line.waiting), (line.name,))
+        yield Sample("http_connections", answering, ("answering",))
+        yield Sample("http_connections_limit", self.limits.connections)
         for reason, count in self._closed.items():
-            yield Figure("http_connections_closed", count, (reason.value,))
+            yield Sample("http_connections_closed", count, (reason.value,))
 
     def _served(self) -> int:
         """Return how many connections have a complete head, or had one and may send another."""

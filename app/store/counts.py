@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.services.figures import SECONDS, Figure, Histogram
+from app.services.metrics import SECONDS, Histogram, Sample
 from app.services.ports.store import MirrorState, SessionState
 from app.services.ports.transactions import Conflict, SessionEnded
 from app.store.mirror.listings import ALL_PAIRS
@@ -37,43 +37,43 @@ class Transactions:
         """Count one; None is one whose reply did not come."""
         self._ended[_RESULTS.get(type(verdict), _UNKNOWN)].add(seconds)
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
         for result, histogram in self._ended.items():
-            yield Figure("transaction_duration_seconds", histogram, (result,))
+            yield Sample("transaction_duration_seconds", histogram, (result,))
 
 
-def of_session(keeper: Keeper) -> Iterator[Figure]:
-    """Return the figures of a session."""
+def of_session(keeper: Keeper) -> Iterator[Sample]:
+    """Return the metrics of a session."""
     now, seconds = keeper.state
-    yield Figure("session_state_seconds", seconds)
-    yield Figure("session_failures", keeper.failures)
+    yield Sample("session_state_seconds", seconds)
+    yield Sample("session_failures", keeper.failures)
     for state in SessionState:
-        yield Figure("session_state", state is now, (state.value,))
-        yield Figure("session_transitions", keeper.entered[state], (state.value,))
+        yield Sample("session_state", state is now, (state.value,))
+        yield Sample("session_transitions", keeper.entered[state], (state.value,))
 
 
-def of_mirror(follower: Follower) -> Iterator[Figure]:
-    """Return the figures of a mirror."""
+def of_mirror(follower: Follower) -> Iterator[Sample]:
+    """Return the metrics of a mirror."""
     now = follower.state
     for state in MirrorState:
-        yield Figure("mirror_state", state is now, (state.value,))
-    yield Figure("mirror_revision", follower.revision)
-    yield Figure("mirror_stale_seconds", (follower.stale_ms or 0) / 1000)
-    yield Figure("mirror_loads", follower.loads)
-    yield Figure("mirror_gaps", follower.gaps)
-    yield Figure("mirror_load_seconds", follower.load_s)
-    yield Figure("transactions_in_flight", follower.in_flight)
-    yield Figure("notifications", follower.notifications)
-    yield Figure("stray_notifications", len(follower.oddities.strays))
-    yield Figure("nameless_notifications", len(follower.oddities.nameless))
+        yield Sample("mirror_state", state is now, (state.value,))
+    yield Sample("mirror_revision", follower.revision)
+    yield Sample("mirror_stale_seconds", (follower.stale_ms or 0) / 1000)
+    yield Sample("mirror_loads", follower.loads)
+    yield Sample("mirror_gaps", follower.gaps)
+    yield Sample("mirror_load_seconds", follower.load_s)
+    yield Sample("transactions_in_flight", follower.in_flight)
+    yield Sample("notifications", follower.notifications)
+    yield Sample("stray_notifications", len(follower.oddities.strays))
+    yield Sample("nameless_notifications", len(follower.oddities.nameless))
     if (mirror := follower.mirror) is not None:
         unread = len(mirror.forbidden) + len(mirror.unaddressed)
         for tree, copy in mirror.trees.items():
-            yield Figure("entities", len(copy.nodes), (tree.value,))
+            yield Sample("entities", len(copy.nodes), (tree.value,))
             for parent, size in copy.listings.sizes():
-                yield Figure("list_bytes", size, (tree.value, parent))
+                yield Sample("list_bytes", size, (tree.value, parent))
             if (longest := copy.listings.longest_of_users()) is not None:
-                yield Figure("list_bytes", longest[1], (tree.value, ALL_PAIRS))
+                yield Sample("list_bytes", longest[1], (tree.value, ALL_PAIRS))
             unread += copy.defective
-        yield Figure("unreadable_znodes", unread)
+        yield Sample("unreadable_znodes", unread)

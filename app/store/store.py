@@ -12,7 +12,7 @@ from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.errors import CorruptZnodeError
 from app.domain.facets import Tree
-from app.services.figures import Figure, of_cluster
+from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
 from app.services.ports.cluster_states import FreezeState, LayoutState
 from app.services.ports.store import StoreStatus
@@ -168,22 +168,22 @@ class ZooKeeperStore:
         if self._guard.brokers and self._follower.mirror is not None:
             yield from findings.of_lists(self._follower.mirror, self._jute_maxbuffer)
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures; see :mod:`app.telemetry`."""
-        return of_cluster(self.name, self._figures())
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics; see :mod:`app.telemetry`."""
+        return of_cluster(self.name, self._metrics())
 
-    def _figures(self) -> Iterator[Figure]:
-        yield from self.transactions.figures()
-        yield from self.markers.figures()
+    def _metrics(self) -> Iterator[Sample]:
+        yield from self.transactions.metrics()
+        yield from self.markers.metrics()
         yield from counts.of_session(self._keeper)
-        yield from self._keeper.clock.figures()
+        yield from self._keeper.clock.metrics()
         yield from counts.of_mirror(self._follower)
-        yield Figure("leader", self.leadership.held)
-        yield Figure("frozen", self._guard.freeze is not None)
-        yield Figure("brokers_registered", self._guard.brokers > 0)
-        yield Figure("notifications_limit", self._notifications_max)
-        yield Figure("list_bytes_limit", self._jute_maxbuffer)
-        yield Figure("notifications_purged", self._purger.purged)
+        yield Sample("leader", self.leadership.held)
+        yield Sample("frozen", self._guard.freeze is not None)
+        yield Sample("brokers_registered", self._guard.brokers > 0)
+        yield Sample("notifications_limit", self._notifications_max)
+        yield Sample("list_bytes_limit", self._jute_maxbuffer)
+        yield Sample("notifications_purged", self._purger.purged)
 
     def freshness(self) -> tuple[int, int | None] | None:
         """Return the mirror's revision and staleness; see the port."""

@@ -122,8 +122,8 @@ async def test_changes_of_others_appear_in_the_trail_of_both(
             raw_zk.set("/config/users/alice", rate(4))
             found = await recorded(first, "user=alice", 2)
             assert found[0]["entities"][0]["after"] == {"producer_byte_rate": "4"}
-            figures = await asyncio.to_thread(lambda: [scrape(one), scrape(two)])
-            assert sum(each("external_changes_total", cluster="default") for each in figures) >= 3
+            metrics = await asyncio.to_thread(lambda: [scrape(one), scrape(two)])
+            assert sum(each("external_changes_total", cluster="default") for each in metrics) >= 3
             leader = await leading(one, two)
             assert leader("recorder_watermark", cluster="default") > 0
             assert leader("recorder_refused_entities", cluster="default") == 0

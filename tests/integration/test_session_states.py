@@ -40,8 +40,8 @@ ENTITIES: Final = 300
 NEVER: Final = 9_000_000_000_000_000_000
 
 
-async def figures(line: Line) -> Scraped:
-    """What /metrics tells."""
+async def metrics(line: Line) -> Scraped:
+    """The metrics of the service."""
     return await asyncio.to_thread(scrape, line.service)
 
 
@@ -136,7 +136,7 @@ async def test_a_cut_suspends_the_session_and_it_goes_on(
         await serves_the_old_copy(client)
         await refuses_writes_and_waits(client)
         await refused_at_once(waiting)
-        told = await figures(end)
+        told = await metrics(end)
         assert (told.state("session_state"), told.state("mirror_state")) == ("suspended", "stale")
         assert told("mirror_stale_seconds", cluster="default") * 1000 >= later["staleMs"]
         assert told("session_state_seconds", cluster="default") * 1000 >= later["sessionMs"]
@@ -144,7 +144,7 @@ async def test_a_cut_suspends_the_session_and_it_goes_on(
         line.accepting = True
         found = await state_when(client, lambda found: found["mirror"] == "fresh")
         assert (found["status"], found["session"]) == ("ready", "connected")
-        told = await figures(end)
+        told = await metrics(end)
         assert (told.state("session_state"), told.state("mirror_state")) == ("connected", "fresh")
         assert told("session_transitions_total", cluster="default", state="connected") == 2
         assert told("session_transitions_total", cluster="default", state="suspended") == 1
@@ -186,7 +186,7 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         assert (found["status"], found["mirror"], found["loaded"]) == ("degraded", "stale", True)
         await serves_the_old_copy(client)
         await refuses_writes_and_waits(client)
-        told = await figures(end)
+        told = await metrics(end)
         assert (told.state("session_state"), told.state("mirror_state")) == ("lost", "stale")
         before = told("mirror_loads_total", cluster="default")
         await until(lambda: not writers & set(zk.get_children("/confplane/writers")))
@@ -199,7 +199,7 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         assert (await client.get("client-quotas", ALICE, strong=True)).stale_ms is None
         page = await client.request("GET", "client-quotas", params={"pageSize": "1000"})
         assert {item["id"] for item in page.body["items"]} == {*kept, ALICE.id, "user=added"}
-        told = await figures(end)
+        told = await metrics(end)
         assert (told.state("session_state"), told.state("mirror_state")) == ("connected", "fresh")
         assert told("mirror_loads_total", cluster="default") > before
         assert told("mirror_gaps_total", cluster="default") >= 1

@@ -69,8 +69,8 @@ def test_a_clock_that_is_far_off_is_told_once_in_the_log_and_as_long_as_it_is(
     [notice] = clock.findings()
     assert f"s {side} ZooKeeper's" in notice.public
     assert caplog.text.count(side) == 1
-    [figure] = clock.figures()
-    assert figure.value == pytest.approx(off_s, abs=10)
+    [sample] = clock.metrics()
+    assert sample.value == pytest.approx(off_s, abs=10)
     clock.begin()
     clock.note(now_ms())
     assert list(clock.findings()) == []

@@ -147,9 +147,9 @@ async def test_nothing_is_created_that_brokers_could_not_list(open_store: Opener
     await admitted(store, more)
     kafka_writes(raw_zk, more.entity.path, ONE)
     await admitted(other, more)
-    figures = {(figure.name, figure.labels): figure.value for figure in store.figures() if "list" in figure.name}
-    assert figures["list_bytes", ("default", Tree.CONFIG.value, ALL_PAIRS)] == 88 + 4 + 1
-    assert figures["list_bytes_limit", ("default",)] == LIMIT
+    metrics = {(sample.name, sample.labels): sample.value for sample in store.metrics() if "list" in sample.name}
+    assert metrics["list_bytes", ("default", Tree.CONFIG.value, ALL_PAIRS)] == 88 + 4 + 1
+    assert metrics["list_bytes_limit", ("default",)] == LIMIT
 
 
 async def test_one_users_clients_are_a_list_of_their_own(open_store: Opener, raw_zk: KazooClient) -> None:

@@ -65,7 +65,7 @@ _asked: dict[str, float] = {}
 
 
 def scrape(service: Service) -> Scraped:
-    """Ask a service for its figures of this moment, without a token: not before those of the last time are too old."""
+    """Ask a service for its metrics of this moment, without a token: not before those of the last time are too old."""
     time.sleep(max(0.0, _asked.get(service.url, 0.0) + 1.05 * KEPT_S - time.monotonic()))
     answer = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=60)
     _asked[service.url] = time.monotonic()

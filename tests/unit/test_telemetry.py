@@ -1,4 +1,4 @@
-"""Figures become families that Prometheus reads: all of them named and explained, counted up as they should be."""
+"""Metrics become families that Prometheus reads: all of them named and explained, counted up as they should be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
 from app.api.traffic import HUNG_UP, Traffic
-from app.services.figures import Figure, Histogram, of_cluster
+from app.services.metrics import Histogram, Sample, of_cluster
 from app.telemetry import METRICS, PREFIX, Telemetry
 from tests.support.metrics import Scraped
 
@@ -24,13 +24,13 @@ NAMED: Final = sorted(set(re.findall(r"confplane_([a-z_]+)(\{[^}]*\})?", PAGE)))
 
 
 class Part:
-    """Something with figures."""
+    """Something with metrics."""
 
-    def __init__(self, *figures: Figure) -> None:
-        self._figures = figures
+    def __init__(self, *metrics: Sample) -> None:
+        self._metrics = metrics
 
-    def figures(self) -> Iterable[Figure]:
-        return self._figures
+    def metrics(self) -> Iterable[Sample]:
+        return self._metrics
 
 
 class Route:
@@ -79,12 +79,12 @@ def test_the_operators_page_watches_most_of_it() -> None:
 
 def test_what_is_in_no_table_is_a_fault() -> None:
     with pytest.raises(KeyError):
-        rendered(Part(Figure("unheard_of", 1)))
+        rendered(Part(Sample("unheard_of", 1)))
 
 
 def test_figures_of_several_parts_and_clusters_stand_in_one_family() -> None:
-    one = Part(*of_cluster("a", [Figure("leader", True), Figure("session_transitions", 3, ("lost",))]))  # noqa: FBT003
-    two = Part(*of_cluster("b", [Figure("leader", False), Figure("session_transitions", 4, ("lost",))]))  # noqa: FBT003
+    one = Part(*of_cluster("a", [Sample("leader", True), Sample("session_transitions", 3, ("lost",))]))  # noqa: FBT003
+    two = Part(*of_cluster("b", [Sample("leader", False), Sample("session_transitions", 4, ("lost",))]))  # noqa: FBT003
     found = rendered(one, two)
     assert (found("leader", cluster="a"), found("leader", cluster="b")) == (1, 0)
     assert found("session_transitions_total", cluster="b", state="lost") == 4
@@ -95,7 +95,7 @@ def test_a_histogram_counts_what_is_not_above_each_bound() -> None:
     histogram = Histogram((0.1, 1.0))
     for value in (0.05, 0.1, 0.5, 1.0, 7.0):
         histogram.add(value)
-    found = rendered(Part(Figure("group_commit_duration_seconds", histogram, ("intents",))))
+    found = rendered(Part(Sample("group_commit_duration_seconds", histogram, ("intents",))))
     name = "group_commit_duration_seconds"
     below = {bound: found(f"{name}_bucket", kind="intents", le=bound) for bound in ("0.1", "1.0", "+Inf")}
     assert below == {"0.1": 2, "1.0": 4, "+Inf": 5}

@@ -30,7 +30,7 @@ from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EditResult, EntityDraft
 from app.services.changes.order import chains
 from app.services.collections import Collection
-from app.services.figures import Figure
+from app.services.metrics import Sample
 from app.services.pace import Pace, in_slices
 from app.services.policies import Policies, PolicyRequest
 from app.services.reads.config_levels import NOTHING_PLANNED
@@ -161,10 +161,10 @@ class AlterService:
                 ended = "unchanged" if result.change_id is None else "applied", _NONE
             self._results[cluster, facet, *ended] += 1
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
         for labels, number in self._results.items():
-            yield Figure("alter_results", number, labels)
+            yield Sample("alter_results", number, labels)
 
     async def _alter(
         self,

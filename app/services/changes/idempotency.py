@@ -41,7 +41,7 @@ from app.domain.facets import full_path
 from app.services.background import Background
 from app.services.changes.edits import EditResult
 from app.services.changes.settle import settle_own
-from app.services.figures import Figure
+from app.services.metrics import Sample
 from app.services.ports.trail import Claim
 
 if TYPE_CHECKING:
@@ -158,10 +158,10 @@ class IdempotencyService:
         self._begun: Counter[str] = Counter()
         self._background = Background(self._purge_forever, name="purge of request keys")
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
         for how, number in self._begun.items():
-            yield Figure("idempotent_requests", number, (how,))
+            yield Sample("idempotent_requests", number, (how,))
 
     def start(self) -> None:
         """Begin purging old keys, in the background."""

@@ -30,7 +30,7 @@ from app.domain.errors import (
 from app.services.changes.draft import P, Unchanged
 from app.services.changes.queues import Queues
 from app.services.changes.settle import committed, settle_own
-from app.services.figures import Figure
+from app.services.metrics import Sample
 from app.services.ports.trail import Intent, Outcome
 from app.services.ports.transactions import ChangeWrites, Committed, Conflict, SessionEnded, Transaction
 
@@ -112,9 +112,9 @@ class ChangeRunner:
         except ConfplaneError as error:
             return error  # so that one whose caller went away is not reported as unhandled
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
-        yield Figure("changes_in_flight", len(self._running))
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield Sample("changes_in_flight", len(self._running))
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for changes under way, so that a stop leaves no intent without its outcome."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.background import Background
-from app.services.figures import Figure, of_cluster
+from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
 from app.services.ports.journal import TooOld
 from app.services.recorder.account import Accounts
@@ -131,18 +131,18 @@ class Recorder:
             )
         return found
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures; of what is to be done only the leader has any."""
-        return of_cluster(self._store.name, self._figures())
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics; of what is to be done only the leader has any."""
+        return of_cluster(self._store.name, self._metrics())
 
-    def _figures(self) -> Iterator[Figure]:
-        yield Figure("external_changes", self._accounts.recorded)
+    def _metrics(self) -> Iterator[Sample]:
+        yield Sample("external_changes", self._accounts.recorded)
         if self._leading:
-            yield Figure("recorder_lag_seconds", time.monotonic() - self._level_at)
-            yield Figure("recorder_pending_entities", len(self._accounts.pending))
-            yield Figure("recorder_refused_entities", len(self._accounts.refused))
+            yield Sample("recorder_lag_seconds", time.monotonic() - self._level_at)
+            yield Sample("recorder_pending_entities", len(self._accounts.pending))
+            yield Sample("recorder_refused_entities", len(self._accounts.refused))
             if self._watermark is not None:
-                yield Figure("recorder_watermark", self._watermark.revision)
+                yield Sample("recorder_watermark", self._watermark.revision)
 
     async def _run(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from app.domain.errors import UnavailableError
-from app.services.figures import Figure
+from app.services.metrics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -91,8 +91,8 @@ class Readiness:
         self._kept_until = time.monotonic() + _KEPT_S
         return Report(self._was_ready, not sound, self.stopping, statuses, postgres, tuple(warnings))
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures: as whoever asked last was told."""
-        yield Figure("ready", self._was_ready and not self.stopping)
-        yield Figure("stopping", self.stopping)
-        yield Figure("warnings", self._warnings)
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics, of the last report."""
+        yield Sample("ready", self._was_ready and not self.stopping)
+        yield Sample("stopping", self.stopping)
+        yield Sample("warnings", self._warnings)

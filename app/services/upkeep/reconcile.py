@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.services.background import Background
 from app.services.changes.settle import settle
-from app.services.figures import Figure, of_cluster
+from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
 from app.services.ports.store import ClusterStore, Leadership
 
@@ -201,17 +201,17 @@ class Reconciler:
             )
         return found
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures; only the leader has any."""
-        return of_cluster(self._store.name, self._figures())
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics; only the leader has any."""
+        return of_cluster(self._store.name, self._metrics())
 
-    def _figures(self) -> Iterator[Figure]:
+    def _metrics(self) -> Iterator[Sample]:
         if self._leading:
             waited = time.monotonic() - self._found_at
             oldest = max((change.age_s + waited for change in self._open.values()), default=0.0)
-            yield Figure("open_changes", len(self._open))
-            yield Figure("oldest_open_change_seconds", oldest)
-            yield Figure("stray_markers", len(self._strays))
+            yield Sample("open_changes", len(self._open))
+            yield Sample("oldest_open_change_seconds", oldest)
+            yield Sample("stray_markers", len(self._strays))
 
     async def _run(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from app.services.figures import Figure
+from app.services.metrics import Sample
 from app.services.notices import Notice
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class Clock:
             " ZooKeeper's leader: times in the trail are ZooKeeper's"
         )
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
-        yield Figure("clock_ahead_seconds", self.off_s)
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield Sample("clock_ahead_seconds", self.off_s)
 
     def new_id(self) -> UUID:
         """Return a UUIDv7 of ZooKeeper's time, above all that were made before."""

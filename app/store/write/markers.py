@@ -26,7 +26,7 @@ import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from app.domain.errors import CorruptZnodeError
-from app.services.figures import Figure
+from app.services.metrics import Sample
 from app.services.ports.store import Marker
 from app.services.ports.transactions import Removal
 from app.store import znodes
@@ -144,12 +144,12 @@ class Markers:
             self._settlements[_COMMITTED if marker.committed else _ABORTED] += 1
         return marker
 
-    def figures(self) -> Iterator[Figure]:
-        """Return the figures."""
-        yield Figure("markers_released", len(self._released))
-        yield Figure("markers_dropped", self._dropped)
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield Sample("markers_released", len(self._released))
+        yield Sample("markers_dropped", self._dropped)
         for outcome in (_COMMITTED, _ABORTED):
-            yield Figure("settlements", self._settlements[outcome], (outcome,))
+            yield Sample("settlements", self._settlements[outcome], (outcome,))
 
     async def _settle(self, session: Session, change_id: UUID) -> Marker | None:
         path = znodes.marker_path(change_id)

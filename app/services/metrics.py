@@ -1,7 +1,7 @@
-"""What a process counts of itself. Each part tells its figures when asked; app/telemetry.py renders those of all.
+"""Metrics of a process. Each part returns its own when asked; app/telemetry.py renders those of all parts.
 
 Parts count in plain numbers, where things happen: an addition costs a path that is asked thousands of times a second
-next to nothing. To tell a figure asks no store for anything. Labels never hold what a client names: entities,
+next to nothing. Returning samples asks no store for anything. Labels never hold what a client names: entities,
 principals, paths as they were sent.
 """
 
@@ -50,7 +50,7 @@ class Histogram:
         return sum(self.counts)
 
 
-class Figure(NamedTuple):
+class Sample(NamedTuple):
     """One number, under a name that app/telemetry.py explains."""
 
     name: str
@@ -58,14 +58,14 @@ class Figure(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-def of_cluster(name: str, figures: Iterable[Figure]) -> Iterator[Figure]:
-    """Return figures as those of a cluster: with its name as their first label."""
-    for figure in figures:
-        yield figure._replace(labels=(name, *figure.labels))
+def of_cluster(name: str, metrics: Iterable[Sample]) -> Iterator[Sample]:
+    """Return metrics as those of a cluster: with its name as their first label."""
+    for sample in metrics:
+        yield sample._replace(labels=(name, *sample.labels))
 
 
 class Measured(Protocol):
-    """A part that has figures."""
+    """A part that has metrics."""
 
-    def figures(self) -> Iterable[Figure]:
+    def metrics(self) -> Iterable[Sample]:
         """Return them as they are now; never waits."""

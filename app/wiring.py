@@ -28,7 +28,7 @@ from app.audit import (
     PostgresRequestKeys,
     PostgresRollups,
 )
-from app.crypto import ConfigRedactor, KafkaCipher, KafkaRotator, Keyring
+from app.crypto import ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
@@ -181,7 +181,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
     ]
     states = PostgresEntityStates(parts.database)
     recorders = {
-        name: Recorder(store, states, told(settings.clusters[name]), deadline_ms=deadline_ms)
+        name: Recorder(store, states, redaction(settings.clusters[name]), deadline_ms=deadline_ms)
         for name, store in parts.stores.items()
         if settings.clusters[name].record_external_changes
     }
@@ -245,8 +245,8 @@ def _named(settings: Settings, name: str) -> ClusterSettings:
         raise NotFoundError(f"The settings have no cluster {name!r}; they have: {known}") from None
 
 
-def told(cluster: ClusterSettings) -> Redact:
-    """Return what the trail may have of a cluster's znodes."""
+def redaction(cluster: ClusterSettings) -> Redact:
+    """Return the redaction of a cluster's znodes."""
     _, client_configs = _client_facets(cluster)
     return redactor(facets_by_tree(client_configs))
 
@@ -277,7 +277,7 @@ def _cluster(
     name: str, cluster: ClusterSettings, store: ZooKeeperStore
 ) -> tuple[Cluster, dict[FacetName, Planner[Any]]]:
     """Return a cluster, and what decides the edits of each of its facets."""
-    redact = told(cluster)
+    redact = redaction(cluster)
     facets = _client_facets(cluster)
     collections = {
         facet.name: Collection(
@@ -294,8 +294,8 @@ def _cluster(
     cipher = KafkaCipher(Keyring.from_settings(name, cluster.password_encoder))
     levels = BrokerLevels(store, _server_properties(name, cluster))
     planners[FacetName.CONFIGS] = ConfigPlanner(levels, cipher)
-    redactor_of_passwords = ConfigRedactor(cipher, sensitive=is_sensitive, encoded=is_password)
-    configs = Collection(Configs(), Tree.CONFIG, store, redact, redactor_of_passwords)
+    fingerprinter = ConfigFingerprinter(cipher, sensitive=is_sensitive, encoded=is_password)
+    configs = Collection(Configs(), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
     return Cluster(name, store, {**collections, configs.name: configs}, reader), planners
 

@@ -59,7 +59,7 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
         "status": _word(report),
         "clusters": {name: _status(found, named=named) for name, found in report.clusters.items()},
         "postgres": report.postgres or "ok",
-        "warnings": [notice.told(named=named) for notice in report.warnings],
+        "warnings": [notice.text(named=named) for notice in report.warnings],
     }
     headers = None if report.ready else {"Retry-After": "1"}
     return json_response(request, body, status=200 if report.ready else 503, headers=headers)
@@ -174,6 +174,6 @@ def _status(status: StoreStatus, *, named: bool = True) -> dict[str, Any]:
         "staleMs": status.stale_ms,
         "brokersRegistered": status.brokers_registered,
         "notifications": status.notifications,
-        "frozen": None if status.frozen is None else status.frozen.told(named=named),
-        "warnings": [notice.told(named=named) for notice in status.warnings],
+        "frozen": None if status.frozen is None else status.frozen.text(named=named),
+        "warnings": [notice.text(named=named) for notice in status.warnings],
     }

@@ -115,16 +115,16 @@ def _config() -> Config:
 def _lock(connection: Connection, tell: Callable[[str], None]) -> None:
     # Tried in turns and not waited for, so that the one who waits is told why.
     give_up_at = time.monotonic() + _ADVISORY_WAIT_S
-    told = False
+    said = False
     while not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _ADVISORY_LOCK}):
         connection.commit()
         if time.monotonic() > give_up_at:
             raise UnavailableError(
                 "Another migration of this database has been running for two minutes", retry_after_s=60
             )
-        if not told:
+        if not said:
             tell("Another migration is running; waiting for it.")
-            told = True
+            said = True
         time.sleep(0.25)
     connection.execute(text(f"SET lock_timeout = '{_LOCK_TIMEOUT}'"))
     connection.commit()

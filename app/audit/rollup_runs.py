@@ -105,7 +105,7 @@ class RollupRuns:
         Raises:
             ConcurrentChangeError: Another process is making it.
         """
-        with _told(), psycopg.connect(self._conninfo) as connection:
+        with _server_faults(), psycopg.connect(self._conninfo) as connection:
             row = connection.execute(_LOCK, [run_id]).fetchone()
             if row is None or not row[0]:
                 raise ConcurrentChangeError(f"Run {run_id} is being made by another process")
@@ -223,7 +223,7 @@ class RollupRuns:
     @contextmanager
     def _connected(self) -> Iterator[Connection[Any]]:
         """Connect for one transaction."""
-        with _told(), psycopg.connect(self._conninfo, row_factory=namedtuple_row) as connection:
+        with _server_faults(), psycopg.connect(self._conninfo, row_factory=namedtuple_row) as connection:
             yield connection
 
 
@@ -233,7 +233,7 @@ def _drop(connection: Connection[Any], run_ids: list[UUID]) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _server_faults() -> Iterator[None]:
     """Raise what is the server's fault as an error that says what to do."""
     try:
         yield

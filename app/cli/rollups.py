@@ -22,7 +22,7 @@ from app.cli import callers
 from app.devstack.errors import DevStackError
 from app.devstack.java import find_java
 from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
-from app.rollups.errors import SparkFailedError, spark_told
+from app.rollups.errors import SparkFailedError, spark_errors
 from app.rollups.jobs import JOBS
 from app.rollups.progress import tasks_of
 from app.rollups.reading import NotInReadingError
@@ -76,7 +76,7 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
         source, jobs = origin(settings, cluster), [JOBS[name] for name in wanted.names]
         # Before Java is started: nothing can be done without.
         RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
-        with spark_told():
+        with spark_errors():
             spark = _spark(settings, wanted.master)
         with (
             read(spark, source, jobs=jobs, as_of=wanted.as_of) as reading,
@@ -90,7 +90,7 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     except (SparkFailedError, RuntimeError) as error:
         if settings.log_level == "debug":
             raise
-        return _not_run(_told(error), callers.FAILED)
+        return _not_run(_reason(error), callers.FAILED)
     _show(ended)
     if all(each.finished for each in ended):
         return callers.DONE
@@ -127,7 +127,7 @@ def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, tr
             except (ConfplaneError, SparkFailedError) as error:
                 if traceback:
                     raise
-                ended.append(_Ended(name, why_not=_told(error)))
+                ended.append(_Ended(name, why_not=_reason(error)))
     return ended
 
 
@@ -194,7 +194,7 @@ def _note(found: Finished) -> str:
     return "; ".join(notes)
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, ConfplaneError):
         return str(error)
     return f"{error} (CONFPLANE_LOG_LEVEL=debug shows more)"

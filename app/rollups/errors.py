@@ -17,7 +17,7 @@ class SparkFailedError(Exception):
 
 
 @contextmanager
-def spark_told() -> Iterator[None]:
+def spark_errors() -> Iterator[None]:
     """Raise what Spark raises in a block as :class:`SparkFailedError`."""
     try:
         yield

@@ -15,7 +15,7 @@ from uuid_utils.compat import uuid7
 from app.audit.rollup_runs import RollupRuns
 from app.domain.errors import ConfplaneError
 from app.domain.rollups import ROLLUPS
-from app.rollups.errors import spark_told
+from app.rollups.errors import spark_errors
 from app.rollups.sinks import parquet
 from app.rollups.sinks.postgres import RunStore, ordered, saved
 from app.services.ports.rollups import RollupRun
@@ -94,7 +94,7 @@ class Runner:
             ConcurrentChangeError: Another process makes this very run, or gave it up.
             SparkFailedError: A task failed, or the cluster is away.
         """
-        with spark_told():
+        with spark_errors():
             return self._run(job, wishes, run_id)
 
     def _run(self, job: Job, wishes: Wishes, run_id: UUID | None) -> Finished:

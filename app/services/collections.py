@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.facets import Facet, JsonValue, Tree
     from app.services.ports.cluster_states import Place
-    from app.services.ports.crypto import Redactor
+    from app.services.ports.crypto import Fingerprinter
     from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
 
@@ -41,9 +41,9 @@ class Collection:
     root: Tree
     """The tree, where that is not the cluster's layout to say."""
     store: ClusterStore
-    told: Redact
-    """What the trail, and others who look on, may have of a stored map of the cluster."""
-    redactor: Redactor | None = None
+    redact: Redact
+    """Takes the secrets out of a stored map of the cluster, for the trail and the policies."""
+    fingerprinter: Fingerprinter | None = None
     """Where the facet has secrets."""
     laid_out: bool = False
     """Where its keys are is the cluster's layout: of client configs."""
@@ -137,14 +137,14 @@ class Collection:
 
         None where the facet has no secrets at all.
         """
-        redactor = self.redactor
-        if redactor is None:
+        fingerprinter = self.fingerprinter
+        if fingerprinter is None:
             return None
         secrets = {key: value for key, value in config.items() if self.facet.is_secret(entity, key)}
         if not secrets:
             return {}
         broker = entity.get(EntityType.BROKER)
-        return await asyncio.to_thread(redactor.fingerprints, None if broker is None else int(broker), secrets)
+        return await asyncio.to_thread(fingerprinter.fingerprints, None if broker is None else int(broker), secrets)
 
     def placed(self) -> Collection:
         """Return it as one change sees it: with the tree where it is now, and what its transaction has to check.

@@ -21,7 +21,7 @@ class Notice:
     public: str
     detailed: str | None = None
 
-    def told(self, *, named: bool) -> str:
+    def text(self, *, named: bool) -> str:
         """Return the form with names, or the one for everybody."""
         return self.detailed if named and self.detailed is not None else self.public
 
@@ -32,4 +32,4 @@ class Notice:
 
     def __str__(self) -> str:
         """Return the form with names."""
-        return self.told(named=True)
+        return self.text(named=True)

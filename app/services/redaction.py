@@ -1,4 +1,4 @@
-"""What the trail may have of a znode's config, whoever wrote it: values of known keys, but of secrets none."""
+"""Redaction of a znode's config for the trail, whoever wrote it: values of known keys stay, those of secrets go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.domain.facets import Facet
 
 Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
-"""From the tree, the entity id and the stored map to what may be told: None is a value that may not."""
+"""From the tree, the entity id and the stored map to the map without secrets: None is a value that is left out."""
 
 _CACHED: Final = 10_000
 
@@ -32,7 +32,7 @@ def facets_by_tree(client_configs: ClientConfigs) -> dict[Tree, tuple[Facet, ...
 
 
 def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:
-    """Return what tells a stored map without secrets: values only of keys of a facet that has them as no secrets.
+    """Return the redaction of a cluster: it keeps values only of keys that a facet has and that are no secrets of any.
 
     It is the same for all facets, so that a change made through one leaves no doubt about the values of another.
 
@@ -44,7 +44,7 @@ def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:
     def redact(tree: Tree, entity_id: str, config: Mapping[str, str]) -> dict[str, str | None]:
         # Whether a key is a secret depends on the types of an entity, not on its names.
         types = tuple([part.partition("=")[0] for part in entity_id.split(",")])
-        told: dict[str, str | None] = {}
+        redacted: dict[str, str | None] = {}
         for key, value in config.items():
             kind = (tree, types, key)
             shown = cache.get(kind)
@@ -52,8 +52,8 @@ def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:
                 if len(cache) >= _CACHED:
                     cache.clear()
                 shown = cache[kind] = _shown(facets[tree], Entity.from_id(entity_id), key)
-            told[storable(key)] = value if shown and "\0" not in value else None
-        return told
+            redacted[storable(key)] = value if shown and "\0" not in value else None
+        return redacted
 
     return redact
 

@@ -114,8 +114,8 @@ def _side(state: Column, *, is_result: bool) -> Column:
 def _state(config: str) -> Column:
     """Return what a key is in a map: ``=value``, ``-`` where it is absent, null where its value is not told."""
     key = F.col("config_key")
-    told = F.concat(F.lit("="), F.col(config)[key])
-    return F.when(F.map_contains_key(config, key), told).when(key.isNotNull(), F.lit("-"))
+    value = F.concat(F.lit("="), F.col(config)[key])
+    return F.when(F.map_contains_key(config, key), value).when(key.isNotNull(), F.lit("-"))
 
 
 JOB: Final = Job(

@@ -170,16 +170,16 @@ def _in_force(
     default: Mapping[str, str | None],
 ) -> tuple[str, str | None]:
     """Return what a text that an entity sets comes to, or what it has that sets none."""
-    told = {name: value for name, value in default.items() if value is not None}
+    known = {name: value for name, value in default.items() if value is not None}
     own = {key: stored} if is_own and stored is not None else {}
     if kind == _BROKER:
         hidden = is_sensitive(key) or (is_own and stored is None)
         is_set = is_own or key in default
-        value = effective_broker(key, Levels(default=told, broker=own)).value
+        value = effective_broker(key, Levels(default=known, broker=own)).value
     else:
         hidden = key not in topic_configs() or (is_own and stored is None)
         is_set = is_own
-        value = effective_topic(key, own, Levels(default=told)).value
+        value = effective_topic(key, own, Levels(default=known)).value
     if hidden:
         return ("secret" if is_set else "none"), None
     return ("none" if value is None else "value"), value

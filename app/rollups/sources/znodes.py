@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from app.crypto import ConfigRedactor, KafkaCipher, Keyring
+from app.crypto import ConfigFingerprinter, KafkaCipher, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
@@ -179,7 +179,7 @@ class Secrets:
 
     def __init__(self, name: str, cluster: ClusterSettings) -> None:
         keyring = Keyring.from_settings(name, cluster.password_encoder)
-        self._redactor = ConfigRedactor(KafkaCipher(keyring), sensitive=is_sensitive, encoded=is_password)
+        self._fingerprinter = ConfigFingerprinter(KafkaCipher(keyring), sensitive=is_sensitive, encoded=is_password)
         self._configs = Configs()
 
     def fingerprints(self, entity_id: str, node: Node) -> Config:
@@ -189,5 +189,5 @@ class Secrets:
         broker = Entity.from_id(entity_id)
         secrets = {key: value for key, value in node.config.items() if self._configs.is_secret(broker, key)}
         number = broker.get(EntityType.BROKER)
-        found = self._redactor.fingerprints(None if number is None else int(number), secrets)
+        found = self._fingerprinter.fingerprints(None if number is None else int(number), secrets)
         return {storable(key): fingerprint for key, fingerprint in found.items()}

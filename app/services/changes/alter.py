@@ -307,8 +307,8 @@ class _EntitiesChange:
     def _check_policies(self, collection: Collection, draft: EntityDraft) -> None:
         entity, after = draft.edit.entity, draft.after
         before = {} if draft.node is None else draft.node.config
-        told, tree = collection.told, collection.tree
-        shown = told(tree, entity.id, after)
+        redact, tree = collection.redact, collection.tree
+        shown = redact(tree, entity.id, after)
         changed = {difference.key for difference in draft.diff}
         owns = collection.facet.owns
         self._policies.check(
@@ -319,7 +319,7 @@ class _EntitiesChange:
                 entity=entity,
                 set={key: shown[key] for key in changed & after.keys()},
                 removed=frozenset(changed - after.keys()),
-                before={key: value for key, value in told(tree, entity.id, before).items() if owns(entity, key)},
+                before={key: value for key, value in redact(tree, entity.id, before).items() if owns(entity, key)},
                 after={key: value for key, value in shown.items() if owns(entity, key)},
                 validate_only=self._validate_only,
                 pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},

@@ -123,8 +123,8 @@ class EntityDraft:
             czxid_read=None if self.node is None else self.node.czxid,
             keys=tuple(item.key for item in self.diff),
             ops=_recorded_ops(collection, self.edit) if self.recorded_ops is None else self.recorded_ops,
-            before=collection.told(collection.tree, entity.id, stored(self.node)),
-            after=collection.told(collection.tree, entity.id, self.after),
+            before=collection.redact(collection.tree, entity.id, stored(self.node)),
+            after=collection.redact(collection.tree, entity.id, self.after),
         )
 
     def answer(self, collection: Collection) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class EntityDraft:
             "created": self.created,
             "warnings": self.warnings,
             "diff": self.diff,
-            "after": collection.told(collection.tree, self.edit.entity.id, self.after),
+            "after": collection.redact(collection.tree, self.edit.entity.id, self.after),
             "czxid": None if self.node is None else self.node.czxid,
             "revision": None if self.node is None else self.node.mzxid,
         }

@@ -48,8 +48,8 @@ class Cipher(Protocol):
         """
 
 
-class Redactor(Protocol):
-    """What may be told of broker configs. Nothing that it returns holds a sensitive value or what is stored of it."""
+class Fingerprinter(Protocol):
+    """Fingerprints of broker configs. No result holds a sensitive value or its stored form."""
 
     def fingerprints(self, broker_id: int | None, config: Mapping[str, str]) -> dict[str, str | None]:
         """Return the fingerprint of each sensitive key of a stored map, None where it can't be known.

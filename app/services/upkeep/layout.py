@@ -290,7 +290,7 @@ class _Move:
         return Draft(
             tuple(moved),
             writes=tuple(side.write(entity) for side in sides),
-            entities=tuple(self._told(side) for side in sides),
+            entities=tuple(self._recorded(side) for side in sides),
             layout=self._layout,
         )
 
@@ -299,7 +299,7 @@ class _Move:
         if (await self._store.read_layout(self._deadline)).version != self._layout.version:
             raise UnavailableError("Another command changed the layout meanwhile; what was moved is moved")
 
-    def _told(self, side: _Side) -> IntentEntity:
+    def _recorded(self, side: _Side) -> IntentEntity:
         configs, entity = self._configs, self._entity
         op: dict[str, Any] = {"op": "DISCARD"} if self._discard else {"op": "MOVE", "to": self._source.other.layout}
         return IntentEntity(
@@ -310,8 +310,8 @@ class _Move:
             czxid_read=None if side.node is None else side.node.czxid,
             keys=tuple(item.key for item in difference(side.before, side.after)),
             ops=(op,),
-            before=configs.told(side.tree, entity.id, side.before),
-            after=configs.told(side.tree, entity.id, side.after),
+            before=configs.redact(side.tree, entity.id, side.before),
+            after=configs.redact(side.tree, entity.id, side.after),
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.crypto import BrokerSecrets, ConfigRedactor, KafkaCipher, KafkaRotator, Keyring
+from app.crypto import BrokerSecrets, ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
 from app.crypto.fingerprints import fingerprinter
 from app.crypto.password_encoder import PasswordEncoder
 from app.domain.errors import ConfplaneError
@@ -60,7 +60,7 @@ def test_representations(keyring: Keyring) -> None:
     rotator = KafkaRotator(keyring, encoded=lambda _: True)
     rotation = rotator.rotate(0, {KEY: PasswordEncoder(OLD_SECRET).encode(PASSWORD)})
     assert rotation.needed
-    redactor = ConfigRedactor(cipher, sensitive=lambda _: True, encoded=lambda _: True)
+    of_configs = ConfigFingerprinter(cipher, sensitive=lambda _: True, encoded=lambda _: True)
     assert cipher.decode(0, KEY, STORED) == PASSWORD
     assert cipher.fingerprint(0, KEY, PASSWORD)
     for subject in (
@@ -69,10 +69,10 @@ def test_representations(keyring: Keyring) -> None:
         secrets.current,
         secrets.old,
         cipher,
-        redactor,
+        of_configs,
         rotator,
         rotation,
-        redactor.fingerprints(0, {KEY: STORED}),
+        of_configs.fingerprints(0, {KEY: STORED}),
         fingerprinter(SECRET, "payments"),
     ):
         for each in (repr(subject), str(subject), f"{subject}"):

@@ -1,7 +1,4 @@
-"""What the trail and the answers may have of sensitive configs: a fingerprint.
-
-Neither a value nor what is stored of it comes out of here.
-"""
+"""Fingerprints of sensitive configs, for the trail and the answers: never a value, nor its stored form."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from app.domain.errors import EncoderSecretMissingError, UndecodablePasswordErro
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from app.services.ports.crypto import Cipher, Redactor
+    from app.services.ports.crypto import Cipher, Fingerprinter
 
 
-class ConfigRedactor:
-    """The port ``Redactor``, for the broker configs of one cluster."""
+class ConfigFingerprinter:
+    """The port ``Fingerprinter``, for the broker configs of one cluster."""
 
     def __init__(self, cipher: Cipher, *, sensitive: Callable[[str], bool], encoded: Callable[[str], bool]) -> None:
         """Take the rules.
@@ -31,7 +28,7 @@ class ConfigRedactor:
         self._encoded = encoded
 
     def fingerprints(self, broker_id: int | None, config: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the fingerprints of a stored map's sensitive keys; see ``ports.Redactor``."""
+        """Return the fingerprints of a stored map's sensitive keys; see ``ports.Fingerprinter``."""
         return {
             key: self._fingerprint(broker_id, key, self._plain(broker_id, key, stored))
             for key, stored in config.items()
@@ -59,4 +56,4 @@ class ConfigRedactor:
 
 if TYPE_CHECKING:
     # Checked by the type checker alone.
-    _: type[Redactor] = ConfigRedactor
+    _: type[Fingerprinter] = ConfigFingerprinter

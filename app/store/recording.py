@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from app.store.mirror.nodes import Mirror
     from app.store.session.keeper import Keeper
     from app.store.write.markers import Markers
-    from app.store.write.overlooked import Overlooked
     from app.store.write.purge import Purger
+    from app.store.write.unnotified import Unnotified
 
 
 _CALL_S: Final = 10.0
@@ -38,14 +38,14 @@ class Recording:
         keeper: Keeper,
         follower: Follower,
         purger: Purger,
-        overlooked: Overlooked,
+        unnotified: Unnotified,
         markers: Markers,
     ) -> None:
         self._name = name
         self._keeper = keeper
         self._follower = follower
         self._purger = purger
-        self._overlooked = overlooked
+        self._unnotified = unnotified
         self._markers = markers
 
     @property
@@ -98,6 +98,6 @@ class Recording:
         """Read the markers of commits; see the port."""
         return await self._markers.commits(change_ids, time.monotonic() + _CALL_S)
 
-    async def notify_overlooked(self, held: Callable[[], bool]) -> int:
+    async def notify_unnotified(self, held: Callable[[], bool]) -> int:
         """Write the notifications that are missing; see the port."""
-        return await self._overlooked.notify(held)
+        return await self._unnotified.notify(held)

@@ -29,8 +29,8 @@ from app.store.write.admission import Admission, mended
 from app.store.write.guard import Guard
 from app.store.write.layout import LayoutNode
 from app.store.write.markers import Markers
-from app.store.write.overlooked import Overlooked
 from app.store.write.purge import Purger
+from app.store.write.unnotified import Unnotified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,10 +123,10 @@ class ZooKeeperStore:
         self._purger = Purger(self.name, self._keeper, self._follower, self._guard, self._notifications_max)
         self.markers = Markers(self.name, self._keeper)
         self.leadership = Leadership(self.name, self._keeper)
-        overlooked = Overlooked(
+        unnotified = Unnotified(
             self.name, self._keeper, self._follower, self._guard, notifications_max=self._notifications_max
         )
-        self.recording = Recording(self.name, self._keeper, self._follower, self._purger, overlooked, self.markers)
+        self.recording = Recording(self.name, self._keeper, self._follower, self._purger, unnotified, self.markers)
         self._follower.start()
         self._purger.start()
         self._keeper.start()

@@ -605,7 +605,7 @@ class Chooser:
 
     def _step(self) -> Fault | None:
         # Markers are swept once they are a minute old.
-        early = {kinds.TOMBSTONE} if self._elapsed_s > _SWEPT_S else {kinds.TOMBSTONE, "sweep"}
+        early = {kinds.ABORT_MARKER} if self._elapsed_s > _SWEPT_S else {kinds.ABORT_MARKER, "sweep"}
         step = self._random.choice([step for step in STEPS if step not in early])
         replica = self._random.choice(self._topology.replicas)
         if step in {"record", "recorded"}:
@@ -623,7 +623,7 @@ class Chooser:
         return Chain(
             kinds.settler(pause=pause),
             AtStep(writer, "intent", 0.0, pause=False),
-            _Trap([leader], kinds.TOMBSTONE, pause=pause),
+            _Trap([leader], kinds.ABORT_MARKER, pause=pause),
             [_name(leader)],
             self._span(),
             after_s=SESSION_TIMEOUT_MS / 1000 - 1,  # its session has to end before anybody settles

@@ -17,7 +17,7 @@ SESSION_EXPIRED: Final = "session expired"
 CONTROLLER_MOVED: Final = "controller moved"
 NOTIFICATIONS_DELETED: Final = "notifications deleted"
 
-TOMBSTONE: Final = "tombstone"
+ABORT_MARKER: Final = "abort-marker"
 """The step that no process comes to unless another's change was left open: it has faults of its own."""
 
 
@@ -48,7 +48,7 @@ def at_step(step: str, *, pause: bool) -> str:
 
 def settler(*, pause: bool) -> str:
     """Return the kind of a settler that is struck while it settles a dead writer's change."""
-    return f"writer killed at step intent, then settler {_ended(pause=pause)} at step {TOMBSTONE}"
+    return f"writer killed at step intent, then settler {_ended(pause=pause)} at step {ABORT_MARKER}"
 
 
 def successor(*, pause: bool) -> str:
@@ -76,6 +76,6 @@ ALL: Final = (
     *(zookeeper(leader=leader, pause=pause) for leader in _BOTH for pause in _BOTH),
     *(make(to) for make in (line_cut, line_slowed) for to in ("ZooKeeper", "Postgres")),
     *(lost_on_line(to, replies=replies) for to in ("ZooKeeper", "Postgres") for replies in _BOTH),
-    *(at_step(step, pause=pause) for step in STEPS if step != TOMBSTONE for pause in _BOTH),
+    *(at_step(step, pause=pause) for step in STEPS if step != ABORT_MARKER for pause in _BOTH),
     *(make(pause=pause) for make in (settler, successor, sweeper) for pause in _BOTH),
 )

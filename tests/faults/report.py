@@ -54,7 +54,7 @@ class Report:
     rejected: int = 0
     """Changes in the trail that were not."""
     settled: int = 0
-    """Of the rejected: closed by a tombstone, because nobody knew how they ended."""
+    """Of the rejected: closed by an abort marker, because nobody knew how they ended."""
     external: int = 0
     """Changes of others in the trail."""
     seconds: float = 0.0
@@ -98,7 +98,7 @@ class Report:
             f"seed {seeds}: {self.rounds} rounds in {self.seconds:.0f} s, {self.missed} missed",
             f"{self.calls} calls, {self.writes} writes, {self.acknowledged} acknowledged, {self.unknown} unknown",
             f"{self.changes} changes, {self.external} of others, {self.rejected} rejected",
-            f"{self.settled} of the rejected were settled by a tombstone",
+            f"{self.settled} of the rejected were settled by an abort marker",
             f"quiet after {', '.join(f'{seconds:g} s' for seconds in self.quiet_s) or 'never'}",
             *(f"  {count:4} {kind}" for kind, count in sorted(self.faults.items()) if count),
             f"steps: {', '.join(step for step, count in self.steps.items() if count)}",

@@ -171,7 +171,7 @@ async def stalled(stage: Scene, service: Service, reached: Path) -> asyncio.Task
 async def test_a_transaction_goes_out_under_a_session_that_kazoo_opened_by_itself(
     stage: Scene, mutant: str | None
 ) -> None:
-    """Its session has ended, its change was settled, its tombstone was swept, and its client is connected again before
+    """Its session has ended, its change was settled, its abort marker was swept, and its client is connected again before
     the event loop has heard of any of it. Only its writer node, which is gone, is left to stand in its way.
     """
     go_on = stage.directory / "go-on"
@@ -190,7 +190,7 @@ async def test_a_transaction_goes_out_under_a_session_that_kazoo_opened_by_itsel
         writing = await stalled(stage, slow, mutants.stalled(go_on))
         line.accepting = False
         line.cut()
-        # The other one leads: settles it once its session is gone, and drops the tombstone after that.
+        # The other one leads: settles it once its session is gone, and drops the abort marker after that.
         await stage.settled(1)
         await until_thread(lambda: not stage.zk.get_children(COMMITS))
         go_on.touch()

@@ -47,8 +47,8 @@ CONSTANTS: Final[dict[str, float]] = {
     # Shorter waits, so that more happens within a round. None of them is one that safety rests on.
     "app.services.upkeep.reconcile.INTERVAL_S": 0.5,
     "app.services.recorder.record.INTERVAL_S": 0.5,
-    "app.services.recorder.record.OVERLOOKED_INTERVAL_S": 4.0,
-    "app.store.write.overlooked.OVERLOOKED_AGE_S": 4.0,
+    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 4.0,
+    "app.store.write.unnotified.UNNOTIFIED_AGE_S": 4.0,
     # Notifications go while replicas are away, who then find a gap.
     "app.store.write.purge.EXPIRATION_MS": 20_000,
     "app.store.write.purge.PERIOD_SECONDS": 5.0,

@@ -276,7 +276,7 @@ async def test_markers_are_swept_once_their_outcome_is_a_minute_old(stage: Stage
     assert stage.markers() == set()
 
 
-async def test_a_tombstone_stays_while_its_writer_is_there(stage: Stage) -> None:
+async def test_an_abort_marker_stays_while_its_writer_is_there(stage: Stage) -> None:
     one, two = await stage.process(), await stage.process()
     aborted = await stage.left_open(two, 1, applied=False, writer=two.store.writer())
     applied = await stage.left_open(two, 2, applied=True, writer=two.store.writer())

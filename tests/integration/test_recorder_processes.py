@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 QUICK = {
     "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
     "app.services.recorder.record.INTERVAL_S": 0.2,
-    "app.services.recorder.record.OVERLOOKED_INTERVAL_S": 0.5,
-    "app.store.write.overlooked.OVERLOOKED_AGE_S": 0.5,
+    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
+    "app.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
 }
 LEADER = "/confplane/leader"
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 QUICK = {
     "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
     "app.services.recorder.record.INTERVAL_S": 0.2,
-    "app.services.recorder.record.OVERLOOKED_INTERVAL_S": 0.5,
-    "app.store.write.overlooked.OVERLOOKED_AGE_S": 0.5,
+    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
+    "app.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
 }
 ENTITIES = ("users/a", "users/b", "users/b/clients/x", "users/b/clients/y", "clients/c", "users/<default>", "users/d")
 PATIENCE_S = 120.0

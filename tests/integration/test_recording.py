@@ -23,7 +23,7 @@ from app.services.changes.runner import ChangeRunner
 from app.services.ports.trail import AuditQuery
 from app.services.recorder import record
 from app.services.upkeep.compact import CompactService
-from app.store.write import overlooked
+from app.store.write import unnotified
 from tests.audit.rows import count
 from tests.support import servers
 from tests.support.recording import Backup, Leads, Replica, assert_chains, everything, shown, states
@@ -488,12 +488,12 @@ async def test_a_write_without_a_notification_is_found_and_notified(
     stage.zk.delete("/config/users/gone")
     before = set(stage.zk.get_children("/config/changes"))
     # Whoever wrote it has a minute to write the notification as well.
-    assert await one.store.recording.notify_overlooked(lambda: True) == 0
+    assert await one.store.recording.notify_unnotified(lambda: True) == 0
     await one.record()
     assert await one.external() == []
-    monkeypatch.setattr(overlooked, "OVERLOOKED_AGE_S", 0.0)
+    monkeypatch.setattr(unnotified, "UNNOTIFIED_AGE_S", 0.0)
     # The parent that came with one of them is a node of its own.
-    assert await one.store.recording.notify_overlooked(lambda: True) == 5
+    assert await one.store.recording.notify_unnotified(lambda: True) == 5
     assert len(set(stage.zk.get_children("/config/changes")) - before) == 5
     await one.record()
     found = {record.intent.entities[0].entity_id: shown(record) for record in await one.external()}
@@ -506,9 +506,9 @@ async def test_a_write_without_a_notification_is_found_and_notified(
     # Other processes know by now, and there is nothing more to be found.
     await two.store.catch_up(soon(60))
     assert two.store.get(Tree.CONFIG, "user=gone") is None
-    assert await one.store.recording.notify_overlooked(lambda: True) == 0
+    assert await one.store.recording.notify_unnotified(lambda: True) == 0
     with pytest.raises(UnavailableError):
-        await one.store.recording.notify_overlooked(lambda: False)
+        await one.store.recording.notify_unnotified(lambda: False)
 
 
 async def test_a_write_without_a_notification_that_was_read_for_an_earlier_one_is_recorded(stage: Stage) -> None:
@@ -685,9 +685,9 @@ async def test_the_separate_tree_of_client_configs_is_recorded_as_well(
     assert record.intent.entities[0].path == path
     # A quota has no business there: its value is that of an unknown key.
     assert shown(record) == (0, 1, 1, {"acks": "all"}, {"acks": "0", RATE: None})
-    monkeypatch.setattr(overlooked, "OVERLOOKED_AGE_S", 0.0)
+    monkeypatch.setattr(unnotified, "UNNOTIFIED_AGE_S", 0.0)
     stage.zk.set(path, data(acks="1"))
-    assert await one.store.recording.notify_overlooked(lambda: True) == 1
+    assert await one.store.recording.notify_unnotified(lambda: True) == 1
     await one.record()
     assert len(await one.external()) == 2
 

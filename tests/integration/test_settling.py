@@ -104,7 +104,7 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
         led = await until(lambda: raw_zk.exists(LEADER) and json.loads(raw_zk.get(LEADER)[0])["process"])
         assert led.endswith(f":{two.pid}")
         assert leader.endswith((f":{one.pid}", f":{two.pid}"))
-        # Marker and tombstone go once they have done their work.
+        # Marker and abort marker go once they have done their work.
         await until(lambda: not raw_zk.get_children(COMMITS))
         told = await asyncio.to_thread(scrape, two)
         settled = {"rejected": "aborted", "committed": "committed"}[outcome]
@@ -118,7 +118,7 @@ async def test_a_leader_killed_amid_a_write_is_followed_by_another_that_settles_
         agrees(await concluded(second), raw_zk)
 
 
-@pytest.mark.parametrize("constants", [QUICK, SWEEPING], ids=["tombstone-stands", "tombstone-swept"])
+@pytest.mark.parametrize("constants", [QUICK, SWEEPING], ids=["abort-marker-stands", "abort-marker-swept"])
 async def test_a_writer_paused_past_its_session_does_not_commit(
     scene: Stage, raw_zk: KazooClient, constants: dict[str, float]
 ) -> None:

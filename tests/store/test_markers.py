@@ -65,7 +65,7 @@ async def test_a_committed_change_is_settled_as_it_was_committed(
     assert raw_zk.get_children(COMMITS).count(str(change_id)) == 1
 
 
-async def test_a_tombstone_keeps_a_late_transaction_from_committing(
+async def test_an_abort_marker_keeps_a_late_transaction_from_committing(
     store: ZooKeeperStore, open_store: Opener, raw_zk: KazooClient
 ) -> None:
     change_id = uuid.uuid4()
@@ -79,7 +79,7 @@ async def test_a_tombstone_keeps_a_late_transaction_from_committing(
     }
     assert isinstance(await store.commit(late, soon()), SessionEnded)
     assert raw_zk.exists("/config/users/alice") is None
-    # Settling again finds the tombstone, whoever asks.
+    # Settling again finds the abort marker, whoever asks.
     assert await store.settle(change_id, soon()) == Marker(change_id, committed=False)
 
 

@@ -53,7 +53,7 @@ STEPS: Final = {
     "outcome": "the outcome is durable, nobody was answered",
     "answer": "the answer of an Idempotency-Key is stored, nobody was answered",
     "take-over": "an Idempotency-Key was taken over, nothing was done under it",
-    "tombstone": "a change was settled by its marker, no outcome was sent to Postgres",
+    "abort-marker": "a change was settled by its marker, no outcome was sent to Postgres",
     "sweep": "markers are about to be dropped",
     "record": "the recorder is about to move states",
     "recorded": "the recorder moved states, its watermark was not raised",
@@ -126,7 +126,7 @@ class Steps:
         self._wrap(PostgresAuditLog, "conclude", after="outcome")
         self._wrap(PostgresRequestKeys, "store", after="answer")
         self._wrap(PostgresRequestKeys, "take_over", after="take-over")
-        self._wrap(Markers, "settle", after="tombstone")
+        self._wrap(Markers, "settle", after="abort-marker")
         self._wrap(Markers, "drop", before="sweep")
         self._wrap(PostgresEntityStates, "move", before="record", after="recorded")
 

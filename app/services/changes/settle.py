@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from app.services.ports.transactions import Write
 
 _FRESH_S: Final = 15.0
-"""How long ago a change may have been seen without an outcome when its tombstone is asked for. A minute after the
-outcome a commit's marker is dropped, and a tombstone must not take its place: not even one that stays in the client's
-queue for as long as its session lasts (40 s at most, unless the servers are set otherwise)."""
+"""How long ago a change may have been seen without an outcome when its abort marker is asked for. A minute after the
+outcome a commit's marker is dropped, and an abort marker must not take its place: not even one that stays in the
+client's queue for as long as its session lasts (40 s at most, unless the servers are set otherwise)."""
 _PAUSE_S: Final = 0.05
 
 ABORTED: Final = "Settled as aborted: no reply came, and its transaction can't be applied any more"

@@ -28,7 +28,7 @@ class Marker:
 
     change_id: UUID
     committed: bool
-    """False: the marker is a tombstone, and the change can't commit any more."""
+    """False: it is an abort marker, and the change can't commit any more."""
     attempt: int | None = None
     revision: int | None = None
     time_ms: int | None = None
@@ -237,7 +237,7 @@ class ClusterStore(Protocol):
         """
 
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
-        """Decide a change by its marker: create a tombstone, or find what stands there.
+        """Decide a change by its marker: create an abort marker, or find what stands there.
 
         Only for a change that had no outcome half a minute ago: markers are dropped a minute after the outcome.
 
@@ -245,7 +245,7 @@ class ClusterStore(Protocol):
             What stands now; None when a marker stood in the way and was dropped meanwhile: the outcome is durable.
 
         Raises:
-            UnavailableError: ZooKeeper did not answer by the deadline; a tombstone may stand all the same.
+            UnavailableError: ZooKeeper did not answer by the deadline; an abort marker may stand all the same.
             CorruptZnodeError: What stands there can't be read.
         """
 

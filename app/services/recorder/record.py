@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-OVERLOOKED_INTERVAL_S = 600.0
+UNNOTIFIED_INTERVAL_S = 600.0
 """Between two looks at all znodes, for writes that nobody was notified of."""
 _FIRST_LOOK_S: Final = 60.0
 _PAGE: Final = 500
@@ -314,14 +314,14 @@ class Recorder:
     # -- writes without a notification
 
     async def _look_forever(self) -> None:
-        wait = min(_FIRST_LOOK_S, OVERLOOKED_INTERVAL_S)
+        wait = min(_FIRST_LOOK_S, UNNOTIFIED_INTERVAL_S)
         while True:
             await asyncio.sleep(wait * random.uniform(0.9, 1.1))  # noqa: S311 - no secret
-            wait = OVERLOOKED_INTERVAL_S
+            wait = UNNOTIFIED_INTERVAL_S
             if not self._store.leadership.held:
                 continue
             try:
-                written = await self._store.recording.notify_overlooked(lambda: self._store.leadership.held)
+                written = await self._store.recording.notify_unnotified(lambda: self._store.leadership.held)
             except UnavailableError as error:
                 logger.info("Cluster %s: the look at all znodes was interrupted: %s", self._store.name, error.detail)
             except Exception:

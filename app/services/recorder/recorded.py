@@ -183,7 +183,7 @@ class Recording(Protocol):
     async def commits(self, change_ids: Sequence[UUID]) -> list[Marker]:
         """Read the markers of changes; only those of commits are told."""
 
-    async def notify_overlooked(self, held: Callable[[], bool]) -> int:
+    async def notify_unnotified(self, held: Callable[[], bool]) -> int:
         """Look at all znodes, and write the notifications of writes that nobody was notified of; return how many."""
 
     def keep_notifications(self, above: int | None, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 Each process runs one per cluster, and of those the leader's works. Every few seconds it asks Postgres for changes
 without an outcome, and settles those whose writer is gone or that are older than a request can be. Markers are swept
-after writers have gone: those of changes whose outcome has been durable for a minute. A tombstone stays while its
+after writers have gone: those of changes whose outcome has been durable for a minute. An abort marker stays while its
 change's writer is there, because it stands in the way of a transaction that may still arrive.
 
 Each round also learns which run of Postgres answers. Another run may lack outcomes that the one before it confirmed.

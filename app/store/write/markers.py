@@ -7,7 +7,7 @@ however late it arrives.
 
 A commit's marker is dropped a minute after the outcome became durable, if Postgres still has the outcome then: by the
 process that made it so (app/services/upkeep/dropping.py), or, where that process is gone, by the leader's sweep
-(app/services/upkeep/reconcile.py). A tombstone stays as long as the writer that it stands in the way of.
+(app/services/upkeep/reconcile.py). An abort marker stays as long as the writer that it stands in the way of.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def encode_committed(writer: str, change: ChangeWrites) -> bytes:
 
 
 def encode_aborted(settler: str) -> bytes:
-    """Return a tombstone; ``settler`` is the writer node of the session that decided so."""
+    """Return an abort marker; ``settler`` is the writer node of the session that decided so."""
     return orjson.dumps({"version": 1, "state": _ABORTED, "settler": settler})
 
 
@@ -94,7 +94,7 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
     """Read a marker.
 
     Raises:
-        CorruptZnodeError: It is neither a commit's nor a tombstone, and decides nothing.
+        CorruptZnodeError: It is neither a commit's nor an abort marker, and decides nothing.
     """
     try:
         match orjson.loads(data or b""):
@@ -136,7 +136,7 @@ class Markers:
         self._dropped = 0
 
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
-        """Create a tombstone, or read the marker that stands: see ``ClusterStore.settle``."""
+        """Create an abort marker, or read the marker that stands: see ``ClusterStore.settle``."""
         session = self._keeper.current
         async with answered(self._name, deadline):
             marker = await self._settle(session, change_id)
@@ -179,7 +179,7 @@ class Markers:
                 if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
                     raise result
             if isinstance(created, Exception):
-                raise unavailable(f"Cluster {self._name}: ZooKeeper refused the tombstone of change {change_id}")
+                raise unavailable(f"Cluster {self._name}: ZooKeeper refused the abort marker of change {change_id}")
             return Marker(change_id, committed=False)
 
     async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
@@ -202,7 +202,7 @@ class Markers:
         return change_ids, strays
 
     async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
-        """Read the markers of some changes; tombstones, those that went meanwhile and odd ones are left out."""
+        """Read the markers of some changes; abort markers, those that went meanwhile and odd ones are left out."""
         session = self._keeper.current
         window = loader.Window()
         found: list[Marker] = []
@@ -271,7 +271,7 @@ class Markers:
         return dropped
 
     async def drop(self, change_ids: Sequence[UUID]) -> None:
-        """Drop markers. Only those may go whose outcome has been durable for a while, and no tombstone of a writer
+        """Drop markers. Only those may go whose outcome has been durable for a while, and no abort marker of a writer
         that still is there.
         """  # noqa: D205 - one thought
         paths = [znodes.marker_path(change_id) for change_id in change_ids]

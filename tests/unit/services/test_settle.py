@@ -95,14 +95,14 @@ async def test_a_marker_stays_while_the_outcome_is_not_durable() -> None:
     assert stage.happened == [("settle", ID), OUTCOME]
 
 
-async def test_a_tombstone_is_an_abort_and_stays() -> None:
+async def test_an_abort_marker_is_an_abort_and_stays() -> None:
     stage = Stage(ABORTED)
     outcome = await stage.run()
     assert (outcome.change_id, outcome.attempt, outcome.committed, outcome.error_code) == (ID, 3, False, 13)
     assert stage.happened == [("settle", ID), outcome]
 
 
-async def test_what_was_open_a_while_ago_is_looked_up_before_a_tombstone_is_made() -> None:
+async def test_what_was_open_a_while_ago_is_looked_up_before_an_abort_marker_is_made() -> None:
     concluded = Stage(record=Record(OUTCOME))
     assert await concluded.run(age_s=settling._FRESH_S + 1) == OUTCOME
     assert concluded.happened == [("get", "c", ID)]
@@ -113,7 +113,7 @@ async def test_what_was_open_a_while_ago_is_looked_up_before_a_tombstone_is_made
 
 
 def test_a_look_at_the_trail_counts_for_less_time_than_markers_stay() -> None:
-    """A tombstone that was asked for at the last moment may wait in the client for as long as a session lasts."""
+    """An abort marker that was asked for at the last moment may wait in the client for as long as a session lasts."""
     longest_session_s = 45
     assert settling._FRESH_S + longest_session_s <= min(SWEEP_AGE_S, RELEASE_SECONDS)
 

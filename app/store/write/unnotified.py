@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.store.session.keeper import Keeper, Session
     from app.store.write.guard import Guard
 
-OVERLOOKED_AGE_S = 60.0
+UNNOTIFIED_AGE_S = 60.0
 """How long a write may be without its notification: whoever made it may be about to write that."""
 _PLURALS: Final = {kind.value: kind.plural for kind in EntityType}
 _PAGE: Final = 200
@@ -38,7 +38,7 @@ _MOST: Final = 1_000
 """Notifications written in one look."""
 
 
-class Overlooked:
+class Unnotified:
     """The walk over one cluster's znodes."""
 
     def __init__(self, name: str, keeper: Keeper, follower: Follower, guard: Guard, *, notifications_max: int) -> None:
@@ -127,9 +127,9 @@ class Overlooked:
                 continue
             if stat is None:
                 since = self._absent.setdefault(path, time.monotonic())
-                if time.monotonic() - since >= OVERLOOKED_AGE_S:
+                if time.monotonic() - since >= UNNOTIFIED_AGE_S:
                     found.append((0, tree, path))
-            elif now_ms - stat.mtime >= OVERLOOKED_AGE_S * 1000:
+            elif now_ms - stat.mtime >= UNNOTIFIED_AGE_S * 1000:
                 found.append((stat.mzxid, tree, path))
         return [(tree, path) for _, tree, path in sorted(found)]
 

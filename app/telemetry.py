@@ -129,7 +129,7 @@ METRICS: Final[dict[str, Metric]] = {
     "recorder_lag_seconds": Metric(
         _G, "How long ago the leader's copy was such that the trail explains all of it", _CLUSTER
     ),
-    "recorder_pending_entities": Metric(_G, "Entities that were touched and are not accounted for yet", _CLUSTER),
+    "recorder_pending_entities": Metric(_G, "Entities that were touched and are not explained yet", _CLUSTER),
     "recorder_refused_entities": Metric(_G, "Entities whose states Postgres can't take: not recorded", _CLUSTER),
     # Postgres
     "postgres_up": Metric(_G, "1 while Postgres answers; it is asked every few seconds at least"),

@@ -32,7 +32,7 @@ class RollupRevisions(AnswerModel):
         description="What committed up to it has its change in the trail as read; null where no znodes were read"
     )
     watermark: Revision | None = Field(
-        description="Up to which what others wrote was accounted for; null where nobody records it"
+        description="Up to which writes of others were recorded; null where nobody records them"
     )
 
 

@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 
 from app.audit.database import SERVER
 from app.audit.trail_queries import TIME_SHIFT
-from app.services.recorder.chain import OwnWrite, Point
 from app.services.recorder.recorded import FACET, SOURCE, OpenWrite, RefusedError, Watermark
+from app.services.recorder.versions import OwnWrite, Point
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

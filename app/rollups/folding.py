@@ -132,5 +132,5 @@ def _is_gap(begin: int | None) -> Column:
     left = F.when(previous["version"].isNotNull(), previous["after"]).otherwise(nothing())
     # What was there before the trail began may hold anything.
     made_later = F.col("version_read").isNotNull() & (F.col("czxid_read") > (_NEVER if begin is None else begin))
-    unaccounted = F.when(previous.isNull(), made_later).otherwise(~F.col("joins_on"))
-    return (F.col("outcome") == COMMITTED) & unaccounted & ~same_content(left, before)
+    unexplained = F.when(previous.isNull(), made_later).otherwise(~F.col("joins_on"))
+    return (F.col("outcome") == COMMITTED) & unexplained & ~same_content(left, before)

@@ -31,7 +31,7 @@ OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "floor", "horizon", "w
     ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``.
 ``watermark``
-    ``int`` or None: the revision up to which the recorder has accounted for all that others wrote, once it has a state
+    ``int`` or None: the revision up to which the recorder has explained all writes of others, once it has a state
     of every entity (``watermarks``, where ``complete``); None where it never ran or is not that far.
 """
 

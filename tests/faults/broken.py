@@ -477,7 +477,7 @@ def cut_off_for_longer_than_it_says(world: World) -> None:
     world.calls[-1].stale_ms = 1_000
 
 
-def accounted_otherwise(world: World) -> None:
+def explained_otherwise(world: World) -> None:
     world.outside(value=20)
     world.states[NODE] = replace(world.states[NODE], version=1)
 
@@ -559,5 +559,5 @@ BROKEN: list[tuple[Callable[[World], None], str]] = [
     (outside_that_never_was, outside.NEVER_WAS),
     (outside_told_otherwise, outside.OTHER_CONTENT),
     (outside_counted_otherwise, outside.OTHER_COUNT),
-    (accounted_otherwise, outside.OTHER_STATE),
+    (explained_otherwise, outside.OTHER_STATE),
 ]

@@ -278,7 +278,7 @@ class TrailOutcome:
 
 @dataclass(frozen=True, slots=True)
 class EntityState:
-    """A row of ``entity_states``: the last state of an entity that the recorder accounted for."""
+    """A row of ``entity_states``: the last state of an entity that the recorder explained."""
 
     tree: str
     entity_id: str

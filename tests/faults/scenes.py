@@ -160,7 +160,7 @@ class Scene:
         await until_thread(lambda: self._ended() == (number, number))
 
     async def recorded(self) -> None:
-        """Wait until the recorder has accounted for all that was written; before the first write, until it records."""
+        """Wait until the recorder has explained all that was written; before the first write, until it records."""
         await until_thread(self._is_recorded)
 
     def _is_recorded(self) -> bool:

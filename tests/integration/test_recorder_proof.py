@@ -24,7 +24,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 from app.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch
 from tests.faults.checks.timeline import Log
-from tests.faults.checks.versions import unaccounted
+from tests.faults.checks.versions import unexplained
 from tests.faults.collect import read_trail, unrecorded
 from tests.faults.txnlog import read_events
 from tests.support.service import Service
@@ -147,7 +147,7 @@ class Writers:
 
 
 @pytest.mark.parametrize(("seed", "turns"), [(4, 1), pytest.param(5, 8, marks=pytest.mark.long)])
-async def test_every_version_is_accounted_for_once_and_in_order(
+async def test_every_version_is_explained_once_and_in_order(
     tmp_path: Path, zookeeper: ZooKeeper, migrated: Database, seed: int, turns: int
 ) -> None:
     zk = KazooClient(zookeeper.hosts)
@@ -181,7 +181,7 @@ async def test_every_version_is_accounted_for_once_and_in_order(
     trail = read_trail(migrated.service_dsn)
     intents, outcomes = trail["intents"], trail["outcomes"]
     began = since(migrated)
-    problems = unaccounted(events, intents, outcomes, since=began)
+    problems = unexplained(events, intents, outcomes, since=began)
     assert not problems, "\n".join(problems)
     # It was no idle hour: and what is looked for would be found.
     external = [intent for intent in intents if intent.kind == "external"]
@@ -193,11 +193,11 @@ async def test_every_version_is_accounted_for_once_and_in_order(
     for lost in (external[0], external[-1]):
         left = [intent for intent in intents if intent is not lost]
         ended = [outcome for outcome in outcomes if outcome.change_id != lost.change_id]
-        assert unaccounted(events, left, ended, since=began)
+        assert unexplained(events, left, ended, since=began)
         # And the same once more under another id.
         [outcome] = [outcome for outcome in outcomes if outcome.change_id == lost.change_id]
         again = [*intents, replace(lost, change_id="twin")], [*outcomes, replace(outcome, change_id="twin")]
-        assert unaccounted(events, *again, since=began)
+        assert unexplained(events, *again, since=began)
 
 
 async def told_over_http(processes: list[Process], began: int) -> None:

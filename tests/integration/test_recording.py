@@ -565,7 +565,7 @@ async def test_what_the_journal_had_to_drop_is_found_by_comparing_all(stage: Sta
     assert_chains(await one.trail(entity_id=ALICE.id))
 
 
-async def test_our_own_changes_and_those_of_others_at_once_are_each_accounted_for_once(stage: Stage) -> None:
+async def test_our_own_changes_and_those_of_others_at_once_are_each_explained_once(stage: Stage) -> None:
     """The trail folds up to what ZooKeeper has: no version is missing, none is in it twice, whoever records."""
     replicas = [await stage.replica() for _ in range(2)]
     entities = [Entity.of(user=f"u{number}", client_id="x") for number in range(6)]
@@ -844,7 +844,7 @@ async def test_while_nobody_records_it_is_told_and_caught_up_with_later(
     assert other.recorder.watermark.since == since.since
 
 
-async def test_what_comes_back_while_all_entities_are_compared_is_accounted_for_from_where_it_was(stage: Stage) -> None:
+async def test_what_comes_back_while_all_entities_are_compared_is_explained_from_where_it_was(stage: Stage) -> None:
     """It is absent when the entities are gone through, and there again when those that are missing are looked for."""
     one = await stage.replica()
     await one.alter(ALICE, producer_byte_rate=1)

@@ -96,7 +96,7 @@ class Replica:
                 return
 
     async def record(self) -> int:
-        """Rounds until all that ZooKeeper had at the call is accounted for; return the watermark then."""
+        """Rounds until all that ZooKeeper had at the call is explained; return the watermark then."""
         revision = await self.store.catch_up(soon(60))
         deadline = soon(60)
         while True:
@@ -104,7 +104,7 @@ class Replica:
             watermark = await self.states.watermark("default")
             if watermark is not None and watermark.complete and watermark.revision >= revision:
                 return watermark.revision
-            assert time.monotonic() < deadline, (watermark, revision, self.recorder._accounts.pending)
+            assert time.monotonic() < deadline, (watermark, revision, self.recorder._explainer.pending)
 
     async def alter(self, entity: Entity, facet: FacetName = FacetName.CLIENT_QUOTAS, **values: Any) -> EditResult:
         """One change of ours; keys with ``_`` for ``.`` in client configs."""
@@ -150,7 +150,7 @@ class Replica:
 
 
 def states(dsn: str) -> dict[str, tuple[Any, ...]]:
-    """Entity id -> present, czxid, version, content, as accounted for."""
+    """Entity id -> present, czxid, version, content, as explained."""
     rows = fetch(dsn, "SELECT entity_id, present, czxid, version, content FROM entity_states")
     return {row[0]: row[1:] for row in rows}
 
@@ -195,7 +195,7 @@ def shown(record: AuditRecord) -> tuple[Any, ...]:
 
 
 def assert_chains(records: list[AuditRecord]) -> dict[str, int]:
-    """Every version of each entity is accounted for exactly once, and each change begins where the last one ended.
+    """Every version of each entity is explained exactly once, and each change begins where the last one ended.
 
     Returns the versions that the paths have at the end.
     """

@@ -25,7 +25,7 @@ One row per mismatch; none where all is well.
 ``content``           a key is there by one and not by the other, or has another value
 ``version``           the content is as it should be, and the count of writes, or the znode's creation, is not
 ``gap``               a change was made on a state that no change before it left: a row is missing between them
-``state``             the recorder accounted for a state whose content no row of the trail explains
+``state``             the recorder holds a state whose content no row of the trail explains
 ===================== =================================================================================================
 
 How it folds. Each change tells the whole map of its znode, and on which (czxid, version) it was made, so the last one

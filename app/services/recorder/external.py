@@ -6,15 +6,15 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from app.services.recorder.chain import changed_keys
 from app.services.recorder.recorded import EXTERNAL, PRINCIPAL
+from app.services.recorder.versions import changed_keys
 from app.services.redaction import storable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from app.domain.changes import Node
-    from app.services.recorder.chain import Run
+    from app.services.recorder.versions import Gap
 
 _LONGEST_KEY: Final = 1_000
 """Characters; an index has no room for a key that is much longer."""
@@ -26,18 +26,18 @@ def indexed(keys: Sequence[str]) -> list[str]:
 
 
 def row_of(
-    cluster: str, path: str, run: Run, node: Node | None, differing: frozenset[str] | None
+    cluster: str, path: str, gap: Gap, node: Node | None, differing: frozenset[str] | None
 ) -> dict[str, Any] | None:
-    """Return the row of a run of others; None where it left the content as it was.
+    """Return the row of a gap; None where it left the content as it was.
 
     Args:
         cluster: The cluster.
         path: The full path of the znode.
-        run: What others wrote.
+        gap: What others wrote.
         node: The znode as it is now.
         differing: The keys that differ, secrets included, where that is known.
     """
-    before, after = run.before, run.after
+    before, after = gap.before, gap.after
     keys = changed_keys(before.content, after.content)
     if differing is not None:
         keys = sorted({*keys, *map(storable, differing)})
@@ -48,11 +48,11 @@ def row_of(
     if not keys and defect is None:
         return None
     return {
-        "change_id": str(change_id(cluster, path, run)),
+        "change_id": str(change_id(cluster, path, gap)),
         "path": path,
-        "revision": run.revision,
-        "time_ms": run.time_ms,
-        "writes": run.writes,
+        "revision": gap.revision,
+        "time_ms": gap.time_ms,
+        "writes": gap.writes,
         "version_read": before.version if before.present else None,
         "czxid_read": before.czxid if before.present else None,
         "versions": {path: after.version} if after.present else {},
@@ -69,13 +69,13 @@ def row_of(
     }
 
 
-def change_id(cluster: str, path: str, run: Run) -> UUID:
-    """Return the id of a run: a UUIDv7 of ZooKeeper's time, and for the rest a hash of the state that it ends in.
+def change_id(cluster: str, path: str, gap: Gap) -> UUID:
+    """Return the id of a gap: a UUIDv7 of ZooKeeper's time, and for the rest a hash of the state that it ends in.
 
-    In this way it takes its place among all changes, and whoever finds the run gives it the same.
+    In this way it takes its place among all changes, and whoever finds the gap gives it the same.
     """
-    end = run.after if run.after.present else run.before
-    state = f"{cluster}\n{path}\n{end.czxid}\n{end.version}\n{run.after.present}"
+    end = gap.after if gap.after.present else gap.before
+    state = f"{cluster}\n{path}\n{end.czxid}\n{end.version}\n{gap.after.present}"
     hashed = int.from_bytes(hashlib.sha256(state.encode()).digest()[:8])
     # Within a millisecond, by zxid.
-    return UUID(int=run.listed_ms << 80 | 0x7 << 76 | (run.revision & 0xFFF) << 64 | 0b10 << 62 | hashed >> 2)
+    return UUID(int=gap.listed_ms << 80 | 0x7 << 76 | (gap.revision & 0xFFF) << 64 | 0b10 << 62 | hashed >> 2)

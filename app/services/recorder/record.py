@@ -2,13 +2,13 @@
 
 Each process has one per cluster, and of those the leader's works. The mirror's journal names the entities that were
 touched. About a second later, when the outcomes of changes of ours are written, each is compared with the last state
-that the trail explains (app/services/recorder/account.py).
+that the trail explains (app/services/recorder/explain.py).
 
 When a leader begins, and when its place in the journal is too old (the mirror was loaded again, say), all entities are
 compared: so what was written while no process ran is found as well. On first contact every entity's state is taken as
 it is.
 
-The watermark is the revision up to which everything is accounted for. It is raised after the states have moved: what a
+The watermark is the revision up to which everything is explained. It is raised after the states have moved: what a
 recorder leaves half done is looked at again, and a state that has moved explains itself. Each round reads it, and with
 it which Postgres answers: one that was restarted, restored or promoted may have lost what was confirmed. All entities
 are compared then too, and changes of ours that were lost are looked for (app/services/recorder/recover.py).
@@ -28,7 +28,7 @@ from app.services.background import Background
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
 from app.services.ports.journal import TooOld
-from app.services.recorder.account import Accounts
+from app.services.recorder.explain import Explainer
 from app.services.recorder.recorded import Move, Seen
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Recorder:
     def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, deadline_ms: int) -> None:
         self._store = store
         self._states = states
-        self._accounts = Accounts(store, states, redact, margin_s=2 * deadline_ms / 1000 + 120)
+        self._explainer = Explainer(store, states, redact, margin_s=2 * deadline_ms / 1000 + 120)
         self._background = Background(self._run, name=f"recorder-{store.name}")
         self._looking = Background(self._look_forever, name=f"recorder-look-{store.name}")
         self._troubled_since: float | None = None
@@ -92,8 +92,8 @@ class Recorder:
         self._cursor: Cursor | None = None
         self._target = self._newest = 0
         self._target_at = self._level_at = time.monotonic()
-        self._accounts.pending.clear()
-        self._accounts.refused.clear()
+        self._explainer.pending.clear()
+        self._explainer.refused.clear()
 
     def start(self) -> None:
         """Begin, in the background."""
@@ -116,12 +116,12 @@ class Recorder:
                     " they will be"
                 ).about(name)
             )
-        if self._accounts.refused:
+        if self._explainer.refused:
             refused = (
-                f"Postgres refuses the states of {len(self._accounts.refused)} entities, and what others change there"
+                f"Postgres refuses the states of {len(self._explainer.refused)} entities, and what others change there"
                 " is not recorded"
             )
-            found.append(Notice(refused, f"{refused}: {min(self._accounts.refused)[1][:200]}").about(name))
+            found.append(Notice(refused, f"{refused}: {min(self._explainer.refused)[1][:200]}").about(name))
         if self._nobody_since is not None and time.monotonic() - self._nobody_since > _HEALTHY_S:
             found.append(
                 Notice(
@@ -136,11 +136,11 @@ class Recorder:
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
-        yield Sample("external_changes", self._accounts.recorded)
+        yield Sample("external_changes", self._explainer.recorded)
         if self._leading:
             yield Sample("recorder_lag_seconds", time.monotonic() - self._level_at)
-            yield Sample("recorder_pending_entities", len(self._accounts.pending))
-            yield Sample("recorder_refused_entities", len(self._accounts.refused))
+            yield Sample("recorder_pending_entities", len(self._explainer.pending))
+            yield Sample("recorder_refused_entities", len(self._explainer.refused))
             if self._watermark is not None:
                 yield Sample("recorder_watermark", self._watermark.revision)
 
@@ -160,10 +160,10 @@ class Recorder:
                 self._troubled_since = None
 
     async def round(self) -> bool:
-        """Account for what was touched before the last round, if this process leads; return whether it does.
+        """Explain what was touched before the last round, if this process leads; return whether it does.
 
         Raises:
-            UnavailableError: A store is away. What is not accounted for is looked at again.
+            UnavailableError: A store is away. What is not explained is looked at again.
         """
         if not self._store.leadership.held:
             self._step_down()
@@ -202,7 +202,7 @@ class Recorder:
             return
         if watermark.server != self._server:
             # What this one lost is found by the comparison, and whose it was by the markers.
-            self._accounts.lost.suspect()
+            self._explainer.lost.suspect()
             self._anew = self._anew or bool(self._server)
             self._server = watermark.server
         if self._anew:
@@ -212,7 +212,7 @@ class Recorder:
             if not self._take() or self._anew:
                 return
         # What was touched by the round before this one: the outcomes of our own changes are written by now.
-        if await self._accounts.settle(watermark.revision) and self._target:
+        if await self._explainer.explain(watermark.revision) and self._target:
             await self._advance(self._target, watermark)
             self._level_at = self._target_at
         await self._prune()
@@ -228,7 +228,7 @@ class Recorder:
         else:
             for entry in read.entries:
                 seen = Seen(self._store.get(entry.tree, entry.entity_id), read.cursor.revision, entry.before)
-                self._accounts.add((entry.tree.value, entry.entity_id), seen)
+                self._explainer.add((entry.tree.value, entry.entity_id), seen)
         self._target, self._target_at = read.cursor.revision, time.monotonic()
         return True
 
@@ -236,7 +236,7 @@ class Recorder:
         """Forget entities that are gone for long. What they were is in the trail."""
         if time.monotonic() - self._pruned_at >= _PRUNE_INTERVAL_S:
             while await self._states.prune(self._store.name, GONE_S):
-                self._accounts.check_leading()
+                self._explainer.check_leading()
             self._pruned_at = time.monotonic()
 
     async def _known(self) -> Watermark | None:
@@ -259,7 +259,7 @@ class Recorder:
 
     async def _compare_all(self, watermark: Watermark) -> None:
         """Find the entities that are not as their states say, and take those that have none on first contact."""
-        store, accounts = self._store.recording, self._accounts
+        store, explainer = self._store.recording, self._explainer
         freshness = self._store.freshness()
         if freshness is None:
             return
@@ -274,11 +274,11 @@ class Recorder:
                 after = ids[-1]
                 for entity_id in ids:
                     if self._store.get(tree, entity_id) is None:
-                        accounts.pending.setdefault((tree.value, entity_id), Seen(None, revision))
+                        explainer.pending.setdefault((tree.value, entity_id), Seen(None, revision))
                 await self._work_off(watermark)
         # What came and went since the watermark is in neither; where we wrote it meanwhile, we know of it.
-        for key in await accounts.ours(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
-            accounts.pending.setdefault(key, Seen(None, revision))
+        for key in await explainer.ours(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
+            explainer.pending.setdefault(key, Seen(None, revision))
         if self._newest > revision:
             await self._store.wait_for(self._newest, time.monotonic() + _CALL_S)
         self._anew = False
@@ -290,26 +290,26 @@ class Recorder:
 
     async def _compare_nodes(self, tree: Tree, nodes: Sequence[Node], revision: int, watermark: Watermark) -> int:
         """Compare some nodes; return how many were taken as they are."""
-        accounts = self._accounts
+        explainer = self._explainer
         known = await self._states.known(self._store.name, [(tree.value, node.id) for node in nodes], whole=False)
         baselines = []
         for node in nodes:
             key = (tree.value, node.id)
             state, seen = known.get(key), Seen(node, revision)
             if state is None and not watermark.complete and node.czxid <= watermark.revision:
-                baselines.append(Move(key, None, accounts.point(tree, node)))
+                baselines.append(Move(key, None, explainer.point(tree, node)))
             elif state is None or not state.same(seen.shape):
-                accounts.pending.setdefault(key, seen)
+                explainer.pending.setdefault(key, seen)
         if baselines:
-            accounts.check_leading()
-            await accounts.move(baselines)
+            explainer.check_leading()
+            await explainer.move(baselines)
             self._newest = max(self._newest, *(each.after.mzxid for each in baselines))
         await self._work_off(watermark)
         return len(baselines)
 
     async def _work_off(self, watermark: Watermark) -> None:
-        if len(self._accounts.pending) > _HELD_BACK:
-            await self._accounts.settle(watermark.revision)
+        if len(self._explainer.pending) > _HELD_BACK:
+            await self._explainer.explain(watermark.revision)
 
     # -- writes without a notification
 

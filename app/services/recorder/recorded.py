@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from app.services.ports.store import ClusterStore
-from app.services.recorder.chain import Point
+from app.services.recorder.versions import Point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.domain.facets import Tree
     from app.services.ports.journal import Journal
     from app.services.ports.store import Leadership, Marker
-    from app.services.recorder.chain import OwnWrite
+    from app.services.recorder.versions import OwnWrite
 
     Key = tuple[str, str]
     """Tree and entity id."""

@@ -5,7 +5,7 @@ registered the oldest above the cap go as well: only replicas of this service re
 behind finds the gap and loads again. With brokers registered nothing younger goes, since a broker that was away for
 less is owed all of them.
 
-What a recorder has not accounted for is kept for longer, within limits: its notifications are where a person would
+What a recorder has not explained is kept for longer, within limits: its notifications are where a person would
 look for what happened.
 
 Source: core/src/main/scala/kafka/common/ZkNodeChangeNotificationListener.scala.
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 EXPIRATION_MS: Final = 15 * 60 * 1000
 PERIOD_SECONDS: Final = 60.0
 _LONGEST: Final = 4
-"""How many times as old those become that nobody has accounted for."""
+"""How many times as old those become that nobody has explained."""
 _BATCH: Final = 200
 _SLACK: Final = 0.1
 """How far above the cap, as a part of it, the purge is called before its time."""
@@ -110,7 +110,7 @@ class Purger:
         return len(going)
 
     async def _due(self, session: Session, numbers: list[int], now: int) -> int:
-        """Return how many of the oldest are too old, and accounted for where somebody does so."""
+        """Return how many of the oldest are too old, and explained where a recorder runs."""
         kept = self._kept
         if kept is None or kept[1] < time.monotonic():
             return await _count(session, numbers, lambda stat: now - stat.ctime > EXPIRATION_MS)

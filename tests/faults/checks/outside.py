@@ -22,7 +22,7 @@ OURS: Final = "a change of ours is in the trail as one of others"
 NEVER_WAS: Final = "the trail has a change of others that never was"
 OTHER_CONTENT: Final = "the trail tells another content of others"
 OTHER_COUNT: Final = "the trail tells another number of writes of others"
-OTHER_STATE: Final = "the recorder accounted for another state than is stored"
+OTHER_STATE: Final = "the recorder holds another state than is stored"
 
 
 def check(facts: Facts) -> None:
@@ -138,4 +138,4 @@ def _states(facts: Facts) -> None:
         node = facts.run.znodes.get(path)
         stored = None if node is None else (node.czxid, node.version)
         if stored != ((row.czxid, row.version) if row.present else None) and path not in facts.blamed:
-            facts.add(OTHER_STATE, path, f"accounted for: {row}", f"stored: {node}")
+            facts.add(OTHER_STATE, path, f"explained: {row}", f"stored: {node}")

@@ -1,4 +1,4 @@
-"""Every version that there ever was is accounted for in the trail: once, in order, and by whom it was written.
+"""Every version that there ever was is explained in the trail: once, in order, and by whom it was written.
 
 Stricter than the other checks, and it asks nobody but ZooKeeper's own log. Entity by entity it walks the states that the
 log tells, and the changes of the trail by revision. A change of ours is one state, written by a session of ours. One of
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tests.faults.history import NodeEvent, TrailEntity, TrailIntent, TrailOutcome
 
 
-def unaccounted(
+def unexplained(
     events: Iterable[NodeEvent],
     intents: Sequence[TrailIntent],
     outcomes: Sequence[TrailOutcome],
     *,
     since: int,
 ) -> list[str]:
-    """Return what is wrong, some lines each; nothing where each version is accounted for.
+    """Return what is wrong, some lines each; nothing where each version is explained.
 
     Args:
         events: ZooKeeper's log.
@@ -81,7 +81,7 @@ class _Walk:
         self.problems: list[str] = []
 
     def take(self, change: Change) -> bool:
-        """Account for a change's states; whether that worked."""
+        """Explain a change's states; return whether that worked."""
         try:
             self._take(change)
         except _WrongError as error:
@@ -129,7 +129,7 @@ class _Walk:
         raise _WrongError("was not made on a state that there was since")
 
     def rest(self) -> None:
-        """Account for the states behind the last change."""
+        """Explain the states behind the last change."""
         try:
             self._skip(len(self._timeline.states) - 1)
         except _WrongError as error:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.services.ports.store import Marker
-from app.services.recorder.chain import OwnWrite, Point, runs_of_others
 from app.services.recorder.recover import as_writes, row_of
+from app.services.recorder.versions import OwnWrite, Point, gaps
 
 PATH = "/config/users/alice"
 
@@ -30,7 +30,7 @@ def test_one_lost_change_is_told_whole() -> None:
     [write] = as_writes(PATH, [marker(20, 4)], start, [], end)
     assert (write.before, write.after) == ({"a": "1"}, {"a": "2", "b": "1"})
     assert (write.version_read, write.czxid) == (3, 5)
-    assert runs_of_others(start, [write], end, 1) == []
+    assert gaps(start, [write], end, 1) == []
 
 
 def test_one_before_a_change_that_is_known_left_what_that_one_saw() -> None:
@@ -38,7 +38,7 @@ def test_one_before_a_change_that_is_known_left_what_that_one_saw() -> None:
     known = OwnWrite(30, 30, 29, 4, 5, 5, {"a": "2"}, {"a": "3"})
     [write] = as_writes(PATH, [marker(20, 4)], start, [known], end)
     assert (write.before, write.after) == ({"a": "1"}, {"a": "2"})
-    assert runs_of_others(start, [known, write], end, 1) == []
+    assert gaps(start, [known, write], end, 1) == []
 
 
 def test_what_nobody_saw_is_not_told() -> None:
@@ -56,8 +56,8 @@ def test_one_that_made_the_znode_and_one_on_a_znode_that_others_made_anew() -> N
     anew = Point(present=True, czxid=15, version=1, mzxid=20, content={"a": "2"})
     [write] = as_writes(PATH, [marker(20, 1)], point(3, 10, a="1"), [], anew)
     assert (write.version_read, write.czxid, write.after) == (0, 15, {"a": "2"})
-    [run] = runs_of_others(point(3, 10, a="1"), [write], anew, 1)
-    assert (run.before.version, run.after.czxid, run.after.version) == (3, 15, 0)
+    [gap] = gaps(point(3, 10, a="1"), [write], anew, 1)
+    assert (gap.before.version, gap.after.czxid, gap.after.version) == (3, 15, 0)
 
 
 def test_a_lost_removal_ends_the_znode() -> None:
@@ -67,7 +67,7 @@ def test_a_lost_removal_ends_the_znode() -> None:
     )
     [write] = as_writes(PATH, [removal], start, [], gone)
     assert (write.version_read, write.czxid, write.version, write.before, write.after) == (3, 5, None, {}, {})
-    assert runs_of_others(start, [write], gone, 1) == []
+    assert gaps(start, [write], gone, 1) == []
     row = row_of(PATH, removal, write)
     assert (row["versions"], row["position"], row["version_read"], row["keys"]) == ({}, 0, 3, [])
 
@@ -92,8 +92,8 @@ def test_each_write_is_lost_ours_or_in_a_run_of_others(steps: list[str]) -> None
         at = now
     found = as_writes(PATH, markers, start, own, at)
     assert [write.revision for write in found] == [each.revision for each in markers]
-    runs = runs_of_others(start, [*own, *found], at, 1)
-    assert sum(run.writes for run in runs) == others
+    found_gaps = gaps(start, [*own, *found], at, 1)
+    assert sum(gap.writes for gap in found_gaps) == others
     for write in found:
         for told, true in zip((write.before, write.after), truth[write.revision], strict=True):
             assert told["k"] in {None, true["k"]}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.recorder.chain import ABSENT, OwnWrite, Point, explained, runs_of_others
+from app.services.recorder.versions import ABSENT, OwnWrite, Point, explained, gaps
 
 if TYPE_CHECKING:
-    from app.services.recorder.chain import Content
+    from app.services.recorder.versions import Content
 
 QUOTA, CONFIG = "quota", "config"
 STEPS = st.lists(
@@ -71,25 +71,25 @@ def test_every_write_is_ours_or_in_a_run_of_others(first: list[str], then: list[
     for what in then:
         world.step(what)
     others = world.external - others
-    runs = runs_of_others(start, world.own, world.now, 7)
-    assert explained(start, world.own, world.now) is (not runs)
+    found_gaps = gaps(start, world.own, world.now, 7)
+    assert explained(start, world.own, world.now) is (not found_gaps)
     if not others:
-        assert runs == []
+        assert found_gaps == []
     deleted = any(what == "delete" for what in then)
     if not deleted:
         # What a znode lived through between two states is counted by its versions.
-        assert sum(run.writes for run in runs) == others
-    # The chain has no break: each run begins where a change of ours or the start left off, and ends where one begins.
+        assert sum(gap.writes for gap in found_gaps) == others
+    # The chain has no break: each gap begins where a change of ours or the start left off, and ends where one begins.
     at = start
     steps = [(write.revision, write) for write in world.own[ours:]]
-    for run in runs:
-        while steps and steps[0][0] <= run.revision:
+    for gap in found_gaps:
+        while steps and steps[0][0] <= gap.revision:
             _, write = steps.pop(0)
             at = Point(write.version is not None, write.czxid or write.revision, write.version or 0)
-        assert run.before.same(at) or deleted
-        at = run.after
-    if runs and runs[-1].time_ms == 7:
-        assert runs[-1].after == world.now
+        assert gap.before.same(at) or deleted
+        at = gap.after
+    if found_gaps and found_gaps[-1].time_ms == 7:
+        assert found_gaps[-1].after == world.now
 
 
 @given(STEPS)
@@ -97,8 +97,8 @@ def test_what_stood_before_and_after_a_run_is_what_was_there(then: list[str]) ->
     world = World()
     for what in then:
         world.step(what)
-    for run in runs_of_others(ABSENT, world.own, world.now, 7):
-        for point in (run.before, run.after):
+    for gap in gaps(ABSENT, world.own, world.now, 7):
+        for point in (gap.before, gap.after):
             assert not point.present or point.content == world.contents[point.czxid, point.version]
 
 
@@ -106,5 +106,5 @@ def test_a_change_of_a_znode_that_is_gone_is_behind_the_chain() -> None:
     gone = Point(present=False, czxid=5, version=-1, mzxid=50)
     late = OwnWrite(60, 60, 59, 3, 5, 4)
     back = Point(present=True, czxid=70, version=0, mzxid=70, content={"a": "1"})
-    [run] = runs_of_others(gone, [late], back, 1)
-    assert (run.before.present, run.writes) == (False, 1)
+    [gap] = gaps(gone, [late], back, 1)
+    assert (gap.before.present, gap.writes) == (False, 1)

@@ -1,8 +1,8 @@
-"""The chain of one entity's states: which versions are explained by changes of ours, and which runs others wrote.
+"""Versions of one entity: those explained by changes of ours, and the gaps between them, which others wrote.
 
-Pure functions. An entity's chain is one of (czxid, version): the zxid that created its znode, and the count of writes
-since. The trail explains the chain up to a state; what was seen later is reached from there by changes of ours, each of
-which knows the version it was made on, and by runs of others between them.
+Pure functions. An entity's states are a chain of (czxid, version): the zxid that created its znode, and the count of
+writes since. The trail explains the chain up to a state; what was seen later is reached from there by changes of ours,
+each of which knows the version it was made on, and by gaps between them.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class OwnWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What others wrote between two states that are known."""
+class Gap:
+    """Writes of others between two states that are known."""
 
     before: Point
     after: Point
     revision: int
-    """Of the last write of the run, or a later one at which its result still stood."""
+    """Of the last write of the gap, or a later one at which its result still stood."""
     time_ms: int
     listed_ms: int
     """The time by which it is listed among all changes: before that of a change of ours which came after it."""
@@ -92,8 +92,8 @@ def explained(start: Point, own: Iterable[OwnWrite], end: Point) -> bool:
     return at.same(end)
 
 
-def runs_of_others(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: int) -> list[Run]:
-    """Return the runs of others that lead from one state to another, together with changes of ours.
+def gaps(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: int) -> list[Gap]:
+    """Return the gaps that lead from one state to another, together with changes of ours.
 
     Args:
         start: The last state that the trail explains, its content known.
@@ -109,14 +109,14 @@ def runs_of_others(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: i
             continue
         at = _result(write)
         steps.append((base, at, write))
-    # start, then what each change of ours saw and left, then the end: the runs lie between left and seen.
+    # start, then what each change of ours saw and left, then the end: the gaps lie between left and seen.
     points = [start, *(point for base, result, _ in steps for point in (base, result)), end]
     times = [(write.revision - 1, write.time_ms, min(write.time_ms, write.began_ms) - 1) for _, _, write in steps]
     found = []
     for index, (revision, when, listed) in enumerate([*times, (end.mzxid, time_ms, time_ms)]):
         before, after = points[2 * index], points[2 * index + 1]
         if not before.same(after):
-            found.append(Run(before, after, revision, when, listed))
+            found.append(Gap(before, after, revision, when, listed))
     return found
 
 

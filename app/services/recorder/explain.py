@@ -1,7 +1,7 @@
-"""Accounting: how entities came from the states that the trail explains to those that were seen.
+"""Explanations: the way of entities from the states that the trail explains to those that were seen.
 
-What changes of ours account for moves the state. What they don't is a run of others, and becomes a row of the trail. An
-entity for which a change of ours is still open waits until it is settled.
+Versions explained by our own changes advance the state; any gap is recorded as an external change. An entity for which
+a change of ours is still open waits until that change is settled.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree, full_path
 from app.services.recorder import recover
-from app.services.recorder.chain import ABSENT, Point, explained, runs_of_others
 from app.services.recorder.external import row_of
 from app.services.recorder.recorded import EXTERNAL, Move, RefusedError, Seen
+from app.services.recorder.versions import ABSENT, Point, explained, gaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from app.domain.changes import Node
-    from app.services.recorder.chain import OwnWrite
     from app.services.recorder.recorded import EntityStates, Key, RecordedStore
+    from app.services.recorder.versions import OwnWrite
     from app.services.redaction import Redact
 
 logger = logging.getLogger(__name__)
@@ -36,8 +36,8 @@ _CALL_S: Final = 10.0
 _CONCURRENCY: Final = 64
 
 
-class Accounts:
-    """What is to be accounted for in one cluster.
+class Explainer:
+    """Explains the versions of one cluster.
 
     Args:
         store: The cluster.
@@ -46,7 +46,7 @@ class Accounts:
         margin_s: How long before the watermark was written a change may have begun that is not settled.
 
     Attributes:
-        pending: What was seen and is not accounted for.
+        pending: Sights that are not explained yet.
         refused: Entities whose states Postgres can't take.
         recorded: Changes of others that were recorded, since the start.
         lost: What looks for changes of ours that the trail has lost.
@@ -77,8 +77,8 @@ class Accounts:
         if not self._store.leadership.held:
             raise UnavailableError(f"Cluster {self._store.name}: another process may lead now")
 
-    async def settle(self, watermark: int) -> bool:
-        """Account for what is pending; return whether all of it was.
+    async def explain(self, watermark: int) -> bool:
+        """Explain the pending sights; return whether none is left.
 
         Args:
             watermark: Changes of ours up to it are in the states.
@@ -167,12 +167,12 @@ class Accounts:
             else:
                 unexplained[key] = seen
         if unexplained:
-            moves.update(await self._explain(unexplained, watermark))
+            moves.update(await self._moves(unexplained, watermark))
         moved = await self.move(list(moves.values()))
         for key in moved:
             self.pending.pop(key, None)
 
-    async def _explain(self, unexplained: dict[Key, Seen], watermark: int) -> dict[Key, Move]:
+    async def _moves(self, unexplained: dict[Key, Seen], watermark: int) -> dict[Key, Move]:
         """Return how entities came to be as they are, which no known change of ours did."""
         name = self._store.name
         unexplained = await self._confirmed(unexplained)
@@ -215,12 +215,12 @@ class Accounts:
             writes += recover.parents(lost, path, _unclaimed(seen, writes))
             again = recover.as_writes(path, markers.values(), start, writes, end) if markers else []
             writes += again
-            runs = runs_of_others(start, writes, end, seen.time_ms)
+            found_gaps = gaps(start, writes, end, seen.time_ms)
             open_parent = key in parents and not _unclaimed(seen, writes) <= {start.czxid}
-            if absent_again or (runs and (key in waiting or open_parent)):
+            if absent_again or (found_gaps and (key in waiting or open_parent)):
                 continue
-            hidden = _hidden_keys(start, seen) if len(runs) == 1 and not writes else None
-            found = (row_of(name, path, run, seen.node, hidden) for run in runs)
+            hidden = _hidden_keys(start, seen) if len(found_gaps) == 1 and not writes else None
+            found = (row_of(name, path, gap, seen.node, hidden) for gap in found_gaps)
             rows = [row for row in found if row is not None]
             rows += [recover.row_of(path, markers[write.revision], write) for write in again]
             moves[key] = Move(key, state, end, tuple(rows))

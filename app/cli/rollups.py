@@ -26,7 +26,7 @@ from app.rollups.errors import SparkFailedError, spark_errors
 from app.rollups.jobs import JOBS
 from app.rollups.progress import tasks_of
 from app.rollups.reading import NotInReadingError
-from app.rollups.runner import Wishes, runner
+from app.rollups.runner import RunOptions, runner
 from app.rollups.session import session, submitted
 from app.rollups.stores import read
 from app.wiring import origin
@@ -107,7 +107,7 @@ def _spark(settings: Settings, master: str | None) -> Any:
 
 
 def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, traceback: bool) -> list[_Ended]:
-    wishes = Wishes(
+    options = RunOptions(
         callers.caller("").principal,
         full=wanted.full,
         since=wanted.since,
@@ -119,7 +119,7 @@ def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, tr
         run_id = uuid7()
         with _followed(partial(watch, run_id), f"{name} ({number} of {len(wanted.names)})"):
             try:
-                ended.append(_Ended(name, made.run(JOBS[name], wishes, run_id=run_id)))
+                ended.append(_Ended(name, made.run(JOBS[name], options, run_id=run_id)))
             except NotInReadingError as error:
                 ended.append(_Ended(name, why_not=str(error), is_refused=True))
             except UnavailableError:

@@ -34,7 +34,7 @@ _CAPACITY: Final = "capacity"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunOptions:
     """How jobs are to be run.
 
     Attributes:
@@ -80,12 +80,12 @@ class Runner:
         self._store = store
         self._runs = runs
 
-    def run(self, job: Job, wishes: Wishes, *, run_id: UUID | None = None) -> Finished:
+    def run(self, job: Job, options: RunOptions, *, run_id: UUID | None = None) -> Finished:
         """Run a job, and return when its rows are published.
 
         Args:
             job: The job.
-            wishes: How.
+            options: How.
             run_id: Of a run to make, or to make again: nothing is done where it is complete. None for a new one.
 
         Raises:
@@ -95,14 +95,14 @@ class Runner:
             SparkFailedError: A task failed, or the cluster is away.
         """
         with spark_errors():
-            return self._run(job, wishes, run_id)
+            return self._run(job, options, run_id)
 
-    def _run(self, job: Job, wishes: Wishes, run_id: UUID | None) -> Finished:
+    def _run(self, job: Job, options: RunOptions, run_id: UUID | None) -> Finished:
         began = time.monotonic()
         run_id = run_id or uuid7()
         self._runs.sweep(job.name)
-        before = None if wishes.full or not job.incremental else self._runs.current(job.name)
-        frames, since = self._reading.frames(job, None if before is None else _from(before.position, wishes.since))
+        before = None if options.full or not job.incremental else self._runs.current(job.name)
+        frames, since = self._reading.frames(job, None if before is None else _from(before.position, options.since))
         if since is None:
             before = None
         with self._runs.held(run_id):
@@ -112,15 +112,15 @@ class Runner:
                 as_of=self._reading.as_of,
                 position=self._reading.position,
                 previous=None if before is None else before.id,
-                principal=wishes.principal,
+                principal=options.principal,
             )
             if isinstance(begun, RollupRun):
                 return self._finished(begun, began, None)
             try:
-                given = {**frames, **self._options(job, wishes)}
+                given = {**frames, **self._job_options(job, options)}
                 if job.incremental:
                     given |= {"since": since, "previous": None if before is None else self._rows_of(job, before)}
-                path = self._write(job, job(**given), run_id, begun, wishes.output)
+                path = self._write(job, job(**given), run_id, begun, options.output)
                 done = self._runs.complete(run_id)
             except BaseException as error:
                 # What can't be told now the next run finds out by itself.
@@ -130,8 +130,8 @@ class Runner:
         self._runs.purge(job.name)
         return self._finished(done, began, path)
 
-    def _options(self, job: Job, wishes: Wishes) -> dict[str, Any]:
-        known = {**self._reading.options, _CAPACITY: wishes.capacity}
+    def _job_options(self, job: Job, options: RunOptions) -> dict[str, Any]:
+        known = {**self._reading.options, _CAPACITY: options.capacity}
         return {name: known[name] for name in job.options}
 
     def _rows_of(self, job: Job, run: RollupRun) -> DataFrame:

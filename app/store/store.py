@@ -17,7 +17,7 @@ from app.services.notices import Notice
 from app.services.ports.cluster_states import FreezeState, LayoutState
 from app.services.ports.store import StoreStatus
 from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Unknown
-from app.store import counts, findings, znodes
+from app.store import counts, warnings, znodes
 from app.store.mirror.follower import Follower
 from app.store.recording import Recording
 from app.store.session.access import Access
@@ -160,13 +160,13 @@ class ZooKeeperStore:
             stale_ms=follower.stale_ms,
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
-            warnings=(*self._keeper.findings(), *self._layout.findings(), *findings.of(follower), *self._lists()),
+            warnings=(*self._keeper.warnings(), *self._layout.warnings(), *warnings.of(follower), *self._lists()),
             frozen=None if self._guard.freeze is None else Notice(_FROZEN, self._guard.freeze.reason),
         )
 
     def _lists(self) -> Iterator[Notice]:
         if self._guard.brokers and self._follower.mirror is not None:
-            yield from findings.of_lists(self._follower.mirror, self._jute_maxbuffer)
+            yield from warnings.of_lists(self._follower.mirror, self._jute_maxbuffer)
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics; see :mod:`app.telemetry`."""

@@ -17,7 +17,7 @@ from app.domain.errors import UnavailableError
 from app.domain.rollups import ROLLUPS
 from app.rollups.errors import SparkFailedError
 from app.rollups.jobs import JOBS, activity, compatibility
-from app.rollups.runner import Finished, Wishes, runner
+from app.rollups.runner import Finished, RunOptions, runner
 from app.rollups.sinks import postgres as sink
 from app.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from app.services.ports.rollups import Place
     from tests.support import servers
 
-WISHES = Wishes("User:olga@cli")
+OPTIONS = RunOptions("User:olga@cli")
 LATER = START + timedelta(days=30)
 
 
@@ -51,9 +51,11 @@ async def rollups(migrated: servers.Database) -> AsyncIterator[PostgresRollups]:
     await pool.close()
 
 
-def run(spark: SparkSession, at: Reading, dsn: SecretStr, job: Job, wishes: Wishes = WISHES, **more: Any) -> Finished:
+def run(
+    spark: SparkSession, at: Reading, dsn: SecretStr, job: Job, options: RunOptions = OPTIONS, **more: Any
+) -> Finished:
     with runner(spark, at, dsn) as found:
-        return found.run(job, wishes, **more)
+        return found.run(job, options, **more)
 
 
 async def rows_of(rollups: PostgresRollups, run_id: UUID, page_size: int = 500) -> list[dict[str, Any]]:
@@ -130,8 +132,8 @@ def test_where_a_run_begins(spark: SparkSession, dsn: SecretStr, migrated: serve
     made = Made(spark, changes=[change(number) for number in range(80)])
     now = reading(made, START + timedelta(days=20))
 
-    def made_from(at: Reading, **wishes: Any) -> tuple[Finished, Any, Any]:
-        done = run(spark, at, dsn, job, Wishes("User:olga@cli", **wishes))
+    def made_from(at: Reading, **options: Any) -> tuple[Finished, Any, Any]:
+        done = run(spark, at, dsn, job, RunOptions("User:olga@cli", **options))
         assert done.run.rows == 3
         return done, given[-1]["since"], made.lows["changes"]
 
@@ -212,8 +214,8 @@ async def test_rows_of_many_parts_are_in_the_order_of_the_key_and_in_parquet_too
     spark: SparkSession, rollups: PostgresRollups, dsn: SecretStr, tmp_path: Path
 ) -> None:
     job = counted(2_000)
-    wishes = Wishes("User:olga@cli", output=f"{tmp_path}/lake/")
-    done = run(spark, reading(Made(spark), START), dsn, job, wishes)
+    options = RunOptions("User:olga@cli", output=f"{tmp_path}/lake/")
+    done = run(spark, reading(Made(spark), START), dsn, job, options)
     found = await rows_of(rollups, done.run.id, 300)
     assert len(found) == done.run.rows == 2_000
     assert found == returned(job(), job)

@@ -62,18 +62,18 @@ def test_a_clock_that_is_far_off_is_told_once_in_the_log_and_as_long_as_it_is(
 ) -> None:
     clock = Clock("default")
     clock.note(now_ms())
-    assert list(clock.findings()) == []
+    assert list(clock.warnings()) == []
     clock.begin()
     for _ in range(3):
         clock.note(now_ms() - off_s * 1000)
-    [notice] = clock.findings()
+    [notice] = clock.warnings()
     assert f"s {side} ZooKeeper's" in notice.public
     assert caplog.text.count(side) == 1
     [sample] = clock.metrics()
     assert sample.value == pytest.approx(off_s, abs=10)
     clock.begin()
     clock.note(now_ms())
-    assert list(clock.findings()) == []
+    assert list(clock.warnings()) == []
 
 
 async def test_a_session_knows_zookeepers_clock_from_its_start_and_learns_from_each_write(

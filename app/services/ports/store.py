@@ -80,7 +80,7 @@ class StoreStatus:
     brokers_registered: bool
     notifications: int
     warnings: tuple[Notice, ...] = ()
-    """Findings an operator should know: stray children of /config/changes, undecodable nodes."""
+    """For operators: stray children of /config/changes, undecodable nodes."""
     frozen: Notice | None = None
     """Why no config may be written now; None while they may."""
 

@@ -66,8 +66,8 @@ class Clock:
         """How many seconds the own clock is ahead of ZooKeeper's; 0 while that is not known."""
         return time.time() - time.monotonic() - max(self._ahead) if self._ahead else 0.0
 
-    def findings(self) -> Iterator[Notice]:
-        """Return what an operator should know."""
+    def warnings(self) -> Iterator[Notice]:
+        """Return the warnings for operators."""
         if abs(self.off_s) > TOLERATED_S:
             yield Notice(self._warning())
 

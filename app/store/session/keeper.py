@@ -411,9 +411,9 @@ class Keeper:
             return SessionState.SUSPENDED, 0.0  # the client knows, and this loop is about to be told
         return self._state, time.monotonic() - self._since
 
-    def findings(self) -> Iterator[Notice]:
-        """Return what an operator should know."""
-        yield from self.clock.findings()
+    def warnings(self) -> Iterator[Notice]:
+        """Return the warnings for operators."""
+        yield from self.clock.warnings()
         if self._session is not None and self._session.too_long:
             yield Notice(self._session.refusal)
         if self._failure is not None and (ago := time.monotonic() - self._failure[0]) < _FAILURE_TOLD_SECONDS:

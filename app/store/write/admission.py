@@ -20,7 +20,7 @@ from app.domain.errors import (
 from app.domain.facets import Tree
 from app.domain.texts import clipped
 from app.services.ports.transactions import EntityWrite
-from app.store import findings, znodes
+from app.store import warnings, znodes
 from app.store.mirror import metadata
 from app.store.session.keeper import answered, unavailable
 from app.store.write import transactions
@@ -152,7 +152,7 @@ class Admission:
         if unknown:
             raise UnknownTopicError(
                 f"The metadata of cluster {self._name} ({znodes.BROKER_TOPICS}) have no topic"
-                f" {findings.some(unknown)}. Create the topic first, with Kafka's own tools",
+                f" {warnings.some(unknown)}. Create the topic first, with Kafka's own tools",
                 topics=frozenset(unknown),
                 outcome=WriteOutcome.NOT_APPLIED,
             )

@@ -138,8 +138,8 @@ class LayoutNode:
 
     # -- for people
 
-    def findings(self) -> Iterator[Notice]:
-        """Return what an operator should know."""
+    def warnings(self) -> Iterator[Notice]:
+        """Return the warnings for operators."""
         place = self.place
         if place.defect is not None:
             unread = f"The znode {znodes.LAYOUT} can't be read, so client configs can't be written"

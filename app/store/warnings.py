@@ -1,4 +1,4 @@
-"""Findings among a cluster's znodes that operators should know: strays, unreadable ones, unknown spellings."""
+"""Warnings for operators about a cluster's znodes: strays, unreadable ones, unknown spellings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LONG: Final = 0.7
 """The part of what brokers can list from which an operator is warned."""
 _STUCK_MS: Final = 10_000
 _NAMED: Final = 5
-"""Findings named one by one; the rest is a number."""
+"""Names given one by one; the rest is a number."""
 
 
 def of(follower: Follower) -> Iterator[Notice]:
-    """Return the findings in what a follower has seen."""
+    """Return the warnings about what a follower has seen."""
     if follower.oddities.strays:
         strays = f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
         yield _counted(f"{strays} changes", follower.oddities.strays)

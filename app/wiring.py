@@ -39,8 +39,8 @@ from app.policy import load_policies
 from app.rollups.origin import Origin
 from app.security.tokens import AdminToken
 from app.services.changes.alter import AlterService, Rules
-from app.services.changes.client_plans import ClientPlanner
-from app.services.changes.config_plans import ConfigPlanner
+from app.services.changes.client_drafts import ClientDrafter
+from app.services.changes.config_drafts import ConfigDrafter
 from app.services.changes.idempotency import IdempotencyService
 from app.services.changes.runner import ChangeRunner
 from app.services.clusters import Cluster, Clusters
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.facets import Facet
     from app.listener import Connections
-    from app.services.changes.edits import Planner
+    from app.services.changes.edits import Drafter
     from app.services.metrics import Measured
     from app.services.redaction import Redact
 
@@ -121,9 +121,9 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
     for name in settings.clusters if names is None else names:
         cluster = settings.clusters[name]
         store = stores[name] = _store(name, cluster)
-        clusters[name], planners = _cluster(name, cluster, store)
+        clusters[name], drafters = _cluster(name, cluster, store)
         policies = load_policies(name, cluster)
-        rules |= {(name, facet): Rules(planner, policies) for facet, planner in planners.items()}
+        rules |= {(name, facet): Rules(drafter, policies) for facet, drafter in drafters.items()}
     runner = ChangeRunner(audit)
     alter = AlterService(runner, rules)
     return Parts(database, audit, PostgresOpenChanges(database), stores, Clusters(clusters), runner, alter)
@@ -275,7 +275,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
 
 def _cluster(
     name: str, cluster: ClusterSettings, store: ZooKeeperStore
-) -> tuple[Cluster, dict[FacetName, Planner[Any]]]:
+) -> tuple[Cluster, dict[FacetName, Drafter[Any]]]:
     """Return a cluster, and what decides the edits of each of its facets."""
     redact = redaction(cluster)
     facets = _client_facets(cluster)
@@ -290,14 +290,14 @@ def _cluster(
         )
         for facet in facets
     }
-    planners: dict[FacetName, Planner[Any]] = {facet.name: ClientPlanner(facet) for facet in facets}
+    drafters: dict[FacetName, Drafter[Any]] = {facet.name: ClientDrafter(facet) for facet in facets}
     cipher = KafkaCipher(Keyring.from_settings(name, cluster.password_encoder))
     levels = BrokerLevels(store, _server_properties(name, cluster))
-    planners[FacetName.CONFIGS] = ConfigPlanner(levels, cipher)
+    drafters[FacetName.CONFIGS] = ConfigDrafter(levels, cipher)
     fingerprinter = ConfigFingerprinter(cipher, sensitive=is_sensitive, encoded=is_password)
     configs = Collection(Configs(), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
-    return Cluster(name, store, {**collections, configs.name: configs}, reader), planners
+    return Cluster(name, store, {**collections, configs.name: configs}, reader), drafters
 
 
 def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:

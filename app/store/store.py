@@ -354,7 +354,7 @@ class ZooKeeperStore:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._admission.surroundings(session, transaction, deadline)
         guard = self._guard.checks() if transaction.guarded else ()
-        made = transactions.plan(transaction, guard=guard, missing=missing, topics=topics)
+        made = transactions.operations_of(transaction, guard=guard, missing=missing, topics=topics)
         transactions.check_packet(made.operations, self._limits)
         result = await self._run(session, made, deadline)
         if isinstance(result, Committed) and any(isinstance(write, StateWrite) for write in transaction.writes):

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 VARIABLE: Final = "CONFPLANE_TEST_MUTANT"
 STALL_VARIABLE: Final = "CONFPLANE_TEST_STALL"
 
-_plan = transactions.plan
+_operations_of = transactions.operations_of
 
 
 def without_version_check() -> None:
     """A config node is set in whatever version it is."""
 
-    def plan(transaction: Transaction, **more: Any) -> transactions.Operations:
-        made = _plan(transaction, **more)
+    def operations_of(transaction: Transaction, **more: Any) -> transactions.Operations:
+        made = _operations_of(transaction, **more)
         for _, index in made.written:
             kind, path, data, *_ = made.operations[index]
             if kind == "set":
                 made.operations[index] = ("set", path, data, -1)
         return made
 
-    _replace(transactions, "plan", plan)
+    _replace(transactions, "operations_of", operations_of)
 
 
 def outcome_before_commit() -> None:
@@ -107,12 +107,12 @@ def settled_by_reading() -> None:
 def without_writer_node() -> None:
     """A transaction takes its revision and time from a node that is always there, whoever's session it is under."""
 
-    def plan(transaction: Transaction, **more: Any) -> transactions.Operations:
-        made = _plan(transaction, **more)
+    def operations_of(transaction: Transaction, **more: Any) -> transactions.Operations:
+        made = _operations_of(transaction, **more)
         made.operations[0] = ("set", znodes.COMMITS, b"", -1)
         return made
 
-    _replace(transactions, "plan", plan)
+    _replace(transactions, "operations_of", operations_of)
 
 
 def fresh_for_ever() -> None:
@@ -141,13 +141,13 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
 
 
 def _leave_out(role: str) -> None:
-    def plan(transaction: Transaction, **more: Any) -> transactions.Operations:
-        made = _plan(transaction, **more)
+    def operations_of(transaction: Transaction, **more: Any) -> transactions.Operations:
+        made = _operations_of(transaction, **more)
         index = made.roles.index(role)
         del made.operations[index], made.roles[index]
         return made
 
-    _replace(transactions, "plan", plan)
+    _replace(transactions, "operations_of", operations_of)
 
 
 def _replace(owner: Any, name: str, value: Any) -> None:

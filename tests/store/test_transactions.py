@@ -322,7 +322,7 @@ async def test_too_large_is_refused_before_it_is_sent(open_store: Opener) -> Non
 @pytest.mark.parametrize("access", [Access(), Access("sasl:käfka", "confplane:secret")])
 async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: Access) -> None:
     writes = [write(BILLING, {"é": "x" * 1000}), write(ALICE, {}, 3)]
-    made = transactions.plan(
+    made = transactions.operations_of(
         transaction(store, *writes),
         guard=(("check", "/controller", 1),),
         missing=frozenset({"/config/users/alice/clients"}),

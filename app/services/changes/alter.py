@@ -1,6 +1,6 @@
 """Alter: edits of entities, each a change of its own, or all of them one (``atomic``).
 
-An edit is encoded once, and decided by its facet's planner against each node that is read; the runner does the rest
+An edit is encoded once, and decided by its facet's drafter against each node that is read; the runner does the rest
 (:mod:`app.services.changes.runner`).
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from app.domain.facets import FacetName, Tree
     from app.services.changes.callers import Caller
-    from app.services.changes.edits import Planner
+    from app.services.changes.edits import Drafter
     from app.services.changes.order import Stage
     from app.services.changes.runner import ChangeRunner, Ended
 
@@ -64,7 +64,7 @@ _CONCURRENCY: Final = 256
 class Rules:
     """How the edits of one collection are decided."""
 
-    planner: Planner[Any]
+    drafter: Drafter[Any]
     policies: Policies = field(default_factory=Policies)
 
 
@@ -81,9 +81,9 @@ class AlterService:
         self._rules = rules
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
-    def planner(self, collection: Collection) -> Planner[Any]:
+    def drafter(self, collection: Collection) -> Drafter[Any]:
         """Return what decides the edits of a collection."""
-        return self._rules[collection.store.name, collection.name].planner
+        return self._rules[collection.store.name, collection.name].drafter
 
     async def alter(
         self,
@@ -177,7 +177,7 @@ class AlterService:
     ) -> list[EditResult]:
         rules = self._rules[collection.store.name, collection.name]
         repeated = _repeated(edits) if len(edits) > 1 else frozenset()
-        prepared = await in_slices(lambda edit: _prepare(collection, rules.planner, edit, repeated), edits)
+        prepared = await in_slices(lambda edit: _prepare(collection, rules.drafter, edit, repeated), edits)
 
         async def change(items: Sequence[_Prepared], planned: Planned = NOTHING_PLANNED) -> list[EditResult]:
             results, _ = await self._change(
@@ -221,7 +221,7 @@ class AlterService:
             return [EditResult(edit, _of_topic(error, edit)) for edit, _ in items], []
         except ConfplaneError as error:
             return [EditResult(edit, error) for edit, _ in items], []
-        return _results(ended, [edit for edit, _ in items]), ended.plan.drafts
+        return _results(ended, [edit for edit, _ in items]), ended.decided.drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ class _EntitiesChange:
 
 
 def _prepare(
-    collection: Collection, planner: Planner[Any], edit: Edit | EditResult, repeated: frozenset[str]
+    collection: Collection, drafter: Drafter[Any], edit: Edit | EditResult, repeated: frozenset[str]
 ) -> _Prepared | EditResult:
     """Check what can be checked before anything stored is looked at."""
     if isinstance(edit, EditResult):
@@ -337,20 +337,20 @@ def _prepare(
         if edit.entity.id in repeated:
             raise InvalidRequestError(f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer)
         collection.placed()
-        return edit, partial(_plan, planner, edit, planner.encode(collection, edit))
+        return edit, partial(_draft, drafter, edit, drafter.encode(collection, edit))
     except ConfplaneError as error:
         return EditResult(edit, error)
 
 
-async def _plan(
-    planner: Planner[Any],
+async def _draft(
+    drafter: Drafter[Any],
     edit: Edit,
     encoded: Any,
     collection: Collection,
     node: Node | None,
     planned: Planned,
 ) -> EntityDraft:
-    return await planner.plan(collection, edit, encoded, node, planned=planned)
+    return await drafter.draft(collection, edit, encoded, node, planned=planned)
 
 
 def _check_new(collection: Collection, edit: Edit) -> None:
@@ -402,7 +402,7 @@ async def _one_by_one(
 
 
 def _results(ended: Ended[_Decided], edits: Sequence[Edit]) -> list[EditResult]:
-    tree, drafts = ended.plan.tree, ended.plan.drafts
+    tree, drafts = ended.decided.tree, ended.decided.drafts
     if ended.error is not None:
         return [
             EditResult(edit, ended.error if index == len(drafts) else _not_attempted())

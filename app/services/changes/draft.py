@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from app.services.ports.trail import IntentEntity
     from app.services.ports.transactions import Write
 
-P = TypeVar("P")
+D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
-class Draft(Generic[P]):
-    """A change as it was decided, ready to be written. ``plan`` is what the caller makes its own answer from."""
+class Draft(Generic[D]):
+    """A change as it was decided, ready to be written. ``decided`` is what the caller makes its own answer from."""
 
-    plan: P
+    decided: D
     writes: tuple[Write, ...]
     entities: tuple[IntentEntity, ...]
     """The rows of the trail, without secrets."""
@@ -39,10 +39,10 @@ class Draft(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged(Generic[P]):
+class Unchanged(Generic[D]):
     """A decision to write nothing."""
 
-    plan: P
+    decided: D
     error: ConfplaneError | None = None
     """Why; the trail has it where an earlier attempt left an intent. The caller answers it."""
     seen: tuple[tuple[Tree, Entity, int | None], ...] | None = None
@@ -52,10 +52,10 @@ class Unchanged(Generic[P]):
     """The layout that ZooKeeper has to confirm as well."""
 
 
-class Decide(Protocol[P]):
+class Decide(Protocol[D]):
     """The function that a change is."""
 
-    async def __call__(self, *, again: bool) -> Draft[P] | Unchanged[P]:
+    async def __call__(self, *, again: bool) -> Draft[D] | Unchanged[D]:
         """Decide one attempt.
 
         Args:

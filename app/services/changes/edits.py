@@ -1,7 +1,7 @@
 """Edits: what a request asks of one entity, and the draft that becomes of it given the node that was read.
 
-How a draft is made is each facet's own (:class:`Planner`). The same planning serves the real thing, ``validateOnly``,
-and the next attempt after a conflict.
+Each facet has its own :class:`Drafter`, the same for the real thing, ``validateOnly``, and the next attempt after a
+conflict.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class EntityDraft:
         }
 
 
-class Planner(Protocol[E]):
+class Drafter(Protocol[E]):
     """A facet's way from edits to drafts. ``E`` is what it makes of an edit before anything stored is looked at."""
 
     def encode(self, collection: Collection, edit: Edit) -> E:
@@ -152,7 +152,7 @@ class Planner(Protocol[E]):
             ConfplaneError: With a JSON pointer.
         """
 
-    async def plan(
+    async def draft(
         self,
         collection: Collection,
         edit: Edit,

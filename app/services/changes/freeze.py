@@ -96,7 +96,7 @@ class FreezeService:
 
         ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
         change_id = None if ended.change_id is None else str(ended.change_id)
-        return FreezeResult(ended.plan.before, ended.plan.after, change_id, ended.revision)
+        return FreezeResult(ended.decided.before, ended.decided.after, change_id, ended.revision)
 
 
 def _checked(reason: str) -> str:

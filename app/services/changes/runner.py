@@ -27,7 +27,7 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
-from app.services.changes.draft import P, Unchanged
+from app.services.changes.draft import D, Unchanged
 from app.services.changes.queues import Queues
 from app.services.changes.settle import committed, settle_own
 from app.services.metrics import Sample
@@ -47,10 +47,10 @@ CONTENDED = "Others kept changing the same entity until the deadline; nothing wa
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Generic[P]):
+class Ended(Generic[D]):
     """How a change ended, when not by an error."""
 
-    plan: P
+    decided: D
     """Of the decision that was carried out."""
     change_id: UUID | None = None
     """None where nothing was written."""
@@ -72,13 +72,13 @@ class ChangeRunner:
     async def run(
         self,
         store: ClusterStore,
-        decide: Decide[P],
+        decide: Decide[D],
         caller: Caller,
         *,
         paths: Sequence[str] = (),
         validate_only: bool = False,
         contended: str = CONTENDED,
-    ) -> Ended[P]:
+    ) -> Ended[D]:
         """Run one change to its end; a caller that goes away can't cut it between intent and outcome.
 
         Args:
@@ -105,7 +105,7 @@ class ChangeRunner:
             raise ended
         return ended
 
-    async def _queued(self, change: _Change[P], keys: Sequence[str], deadline: float) -> Ended[P] | ConfplaneError:
+    async def _queued(self, change: _Change[D], keys: Sequence[str], deadline: float) -> Ended[D] | ConfplaneError:
         try:
             async with self._queues.turn(keys, deadline):
                 return await change.run()
@@ -122,14 +122,14 @@ class ChangeRunner:
             await asyncio.wait(self._running, timeout=timeout_s)
 
 
-class _Change(Generic[P]):
+class _Change(Generic[D]):
     """One change through its attempts."""
 
     def __init__(
         self,
         audit: AuditLog,
         store: ClusterStore,
-        decide: Decide[P],
+        decide: Decide[D],
         caller: Caller,
         *,
         validate_only: bool,
@@ -147,7 +147,7 @@ class _Change(Generic[P]):
         self._writer: str | None = None
         self._settled = False
 
-    async def run(self) -> Ended[P]:
+    async def run(self) -> Ended[D]:
         """Try until committed, refused for good, or out of time."""
         try:
             return await self._attempts()
@@ -159,7 +159,7 @@ class _Change(Generic[P]):
             await self._reject(error)
             raise
 
-    async def _attempts(self) -> Ended[P]:
+    async def _attempts(self) -> Ended[D]:
         again = False
         while True:
             writer = self._store.writer()
@@ -174,7 +174,7 @@ class _Change(Generic[P]):
                 raise ConcurrentChangeError(self._contended, retry_after_s=1)
             again = True
 
-    async def _leave(self, writer: str, decision: Unchanged[P]) -> Ended[P] | None:
+    async def _leave(self, writer: str, decision: Unchanged[D]) -> Ended[D] | None:
         """End without a change, once ZooKeeper has confirmed what led to that; None where it is otherwise by now."""
         revision = None
         if decision.seen is not None:
@@ -184,14 +184,14 @@ class _Change(Generic[P]):
         if decision.error is not None:
             decision.error.outcome = decision.error.outcome or WriteOutcome.NOT_APPLIED
         await self._reject(decision.error)
-        return Ended(decision.plan, error=decision.error, revision=revision)
+        return Ended(decision.decided, error=decision.error, revision=revision)
 
-    async def _write(self, writer: str, draft: Draft[P]) -> Ended[P] | None:
+    async def _write(self, writer: str, draft: Draft[D]) -> Ended[D] | None:
         """Make one attempt; None means that something was not as read and the next may be made."""
         store, caller = self._store, self._caller
         await store.check_admission(draft.writes, caller.deadline, guarded=draft.guarded)
         if self._validate_only:
-            return Ended(draft.plan)
+            return Ended(draft.decided)
         if self._writer not in {None, writer}:
             raise UnavailableError(
                 "The ZooKeeper session was replaced between two attempts; nothing was applied, try again",
@@ -226,9 +226,9 @@ class _Change(Generic[P]):
             await self._conclude(result)
         else:
             result = await self._settle(draft)
-        return Ended(draft.plan, self._id, result, revision=result.revision)
+        return Ended(draft.decided, self._id, result, revision=result.revision)
 
-    async def _settle(self, draft: Draft[P]) -> Committed:
+    async def _settle(self, draft: Draft[D]) -> Committed:
         """Find out what became of a transaction whose reply was lost, until the deadline."""
         outcome = await settle_own(
             self._audit,

@@ -118,7 +118,7 @@ class CompactService:
             except ConcurrentChangeError as error:
                 return CompactResult((entity_id,), error=error)
             else:
-                return None if ended.change_id is None else CompactResult(_ids(ended.plan), str(ended.change_id))
+                return None if ended.change_id is None else CompactResult(_ids(ended.decided), str(ended.change_id))
 
 
 def _ids(removals: _Removals) -> tuple[str, ...]:

@@ -244,7 +244,7 @@ class LayoutService:
             except ConfplaneError as error:
                 return MoveResult(entity_id, error=error)
             else:
-                return MoveResult(entity_id, ended.plan, None if ended.change_id is None else str(ended.change_id))
+                return MoveResult(entity_id, ended.decided, None if ended.change_id is None else str(ended.change_id))
 
 
 class _Move:
@@ -269,7 +269,7 @@ class _Move:
         self._discard = discard
 
     async def decide(self, *, again: bool) -> Draft[tuple[str, ...]] | Unchanged[tuple[str, ...]]:
-        """Decide one attempt by what both znodes have; the plan is the keys that move."""
+        """Decide one attempt by what both znodes have; ``decided`` is the keys that move."""
         entity, source, target = self._entity, self._source, self._source.other
         if again:
             await self._check_layout()

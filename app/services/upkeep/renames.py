@@ -130,11 +130,11 @@ class RenameService:
         node: Node | None,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Decide what a node lacks, by way of the planner of all edits of its collection."""
-        planner = self._alter.planner(collection)
+        """Decide what a node lacks, by way of the drafter of all edits of its collection."""
+        drafter = self._alter.drafter(collection)
         renamed = self._missing(edit.entity, node)
         shown = replace(edit, ops=_ops(item for item in renamed if not item.secret))
-        draft = await planner.plan(collection, shown, planner.encode(collection, shown), node, planned=planned)
+        draft = await drafter.draft(collection, shown, drafter.encode(collection, shown), node, planned=planned)
         # What is encoded under one name can be decoded under another: nothing of a secret depends on its key.
         after = draft.after | {item.new: item.value for item in renamed if item.secret}
         whole = EntityDraft.of(collection, replace(edit, ops=_ops(renamed)), node, after, list(draft.warnings))

@@ -104,7 +104,7 @@ class Refused:
 Verdict = Applied | Conflict | SessionEnded | GuardConflict | RootsMissing | Refused
 
 
-def plan(
+def operations_of(
     transaction: Transaction,
     *,
     guard: Sequence[Operation] = (),

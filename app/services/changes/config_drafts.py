@@ -46,8 +46,8 @@ class ConfigOps:
     """Secrets that a whole resource was given without, as it was read: they stay. Key -> JSON pointer."""
 
 
-class ConfigPlanner:
-    """The planner of ``configs``.
+class ConfigDrafter:
+    """The drafter of ``configs``.
 
     Args:
         levels: The cluster's brokers.
@@ -59,7 +59,7 @@ class ConfigPlanner:
         self._cipher = cipher
 
     def encode(self, collection: Collection, edit: Edit) -> ConfigOps:
-        """Check an edit on its own; see ``Planner``."""
+        """Check an edit on its own; see ``Drafter``."""
         ops: list[Op] = []
         kept: dict[str, str | None] = {}
         for op in edit.ops:
@@ -78,7 +78,7 @@ class ConfigPlanner:
         check_list_ops(ops, _definitions(edit.entity))
         return ConfigOps(tuple(ops), kept)
 
-    async def plan(
+    async def draft(
         self,
         collection: Collection,
         edit: Edit,
@@ -87,7 +87,7 @@ class ConfigPlanner:
         *,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Decide what an edit makes of a node; see ``Planner``."""
+        """Decide what an edit makes of a node; see ``Drafter``."""
         check_node(collection, edit, node)
         entity, before = edit.entity, stored(node)
         missing = next((key for key in encoded.kept if key not in before), None)

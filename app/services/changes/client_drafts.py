@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from app.services.collections import Collection
 
 
-class ClientPlanner:
-    """The planner of a client facet."""
+class ClientDrafter:
+    """The drafter of a client facet."""
 
     def __init__(self, facet: ClientFacet) -> None:
         self._facet = facet
 
     def encode(self, collection: Collection, edit: Edit) -> dict[str, str | None]:
-        """Return key -> the string to store, None to remove it; see ``Planner``."""
+        """Return key -> the string to store, None to remove it; see ``Drafter``."""
         del collection
         self._facet.check_entity(edit.entity, pointer=edit.pointer)
         return encode_ops(self._facet, edit.entity, edit.ops, exact=edit.mode is not Mode.ALTER)
 
-    async def plan(
+    async def draft(
         self,
         collection: Collection,
         edit: Edit,
@@ -38,7 +38,7 @@ class ClientPlanner:
         *,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Decide what an edit makes of a node; see ``Planner``."""
+        """Decide what an edit makes of a node; see ``Drafter``."""
         check_node(collection, edit, node)
         entity, before = edit.entity, stored(node)
         wanted: Mapping[str, str | None] = encoded

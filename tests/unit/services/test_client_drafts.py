@@ -1,4 +1,4 @@
-"""What the planner of client quotas and client configs makes of an edit before anything stored is looked at."""
+"""What the drafter of client quotas and client configs makes of an edit before anything stored is looked at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.ops import Op, OpType
 from app.domain.quotas import ClientQuotas
-from app.services.changes.client_plans import ClientPlanner
+from app.services.changes.client_drafts import ClientDrafter
 from app.services.changes.edits import Edit
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SET = Op("acks", OpType.SET, "all")
 
 def encoded(facet: ClientFacet, *ops: Op) -> dict[str, str | None]:
     collection = cast("Any", None)  # what an edit is on its own says nothing of a cluster
-    return ClientPlanner(facet).encode(collection, Edit(ALICE, ops))
+    return ClientDrafter(facet).encode(collection, Edit(ALICE, ops))
 
 
 @pytest.mark.parametrize("kind", [OpType.APPEND, OpType.SUBTRACT])

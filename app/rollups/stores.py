@@ -158,7 +158,8 @@ class _Stores:
         table = TABLES[name]
         if name not in self._bounds:
             parallelism = self._spark.sparkContext.defaultParallelism
-            self._bounds[name] = trail.bounds(self._postgres, table, self._moment.cut, parallelism)
+            pages = trail.TablePages(self._postgres, table, self._moment.cut)
+            self._bounds[name] = trail.bounds(pages, parallelism)
         key = first_id_at(low) if isinstance(low, datetime) else None if low is None else str(low)
         return (
             self._spark.read.format(trail.NAME)

@@ -74,7 +74,7 @@ def reader_of(filled: servers.Database, tmp_path: Path) -> Iterator[Callable[...
             table = TABLES[name]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(source, "FEWEST_ROWS", 1)
-                begins = source.bounds(postgres, table, moment.cut, parts)
+                begins = source.bounds(source.TablePages(postgres, table, moment.cut), parts)
             options = source.trail_options(file, name, moment, begins, low)
             return source.TrailSource(options).reader(table.schema)
 

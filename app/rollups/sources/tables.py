@@ -56,7 +56,7 @@ class Table:
         schema: Of the frame.
         columns: Column -> SQL.
         rows: (cut, range) -> what follows SELECT and the columns, ending with a condition.
-        sampled: The table that the keys are taken from, to part it evenly; and the column.
+        sampled: The table that the keys are taken from, to part it evenly; and the key as SQL, in its own order.
         key: A key as a text -> SQL.
         order: Keys as texts -> what they are ordered by.
     """
@@ -73,17 +73,22 @@ class Table:
         columns = ", ".join(f"{self.columns[name]} AS {name}" for name in names)
         return f"SELECT {columns} {self.rows(cut, keys)}"
 
-    def sample(self, cut: Cut, percent: float) -> str:
-        """Return the query of the keys of some pages, as texts."""
-        table, column = self.sampled
-        return (
-            f"SELECT {column}::text AS key FROM {table} TABLESAMPLE SYSTEM ({percent:.6f}) REPEATABLE (1)"  # noqa: S608
-            f" WHERE cluster = {literal(cut.cluster)}"
-        )
+    def pages(self, cut: Cut, numbers: Sequence[int]) -> str:
+        """Return the query of the keys on pages of the table, as an array for each page that has any."""
+        table, key = self.sampled
+        given = ",".join(map(str, numbers))
+        # A range of TIDs reads its page and no other.
+        return f"""
+SELECT page.keys FROM unnest('{{{given}}}'::bigint[]) AS number CROSS JOIN LATERAL (
+  SELECT array_agg({key}) AS keys FROM {table}
+  WHERE cluster = {literal(cut.cluster)}
+    AND ctid >= format('(%s,0)', number)::tid AND ctid < format('(%s,0)', number + 1)::tid
+) AS page WHERE page.keys IS NOT NULL"""  # noqa: S608
 
     def size(self) -> str:
-        """Return the query of how many bytes there are to take samples of."""
-        return f"SELECT pg_relation_size({literal(self.sampled[0])}::regclass)"
+        """Return the query of how many pages the table has."""
+        table = literal(self.sampled[0])
+        return f"SELECT pg_relation_size({table}::regclass) / current_setting('block_size')::bigint"
 
 
 def first_id_at(moment: datetime) -> str:
@@ -158,7 +163,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "concluded_at": "outcome.recorded_at",
         },
         rows=_changes,
-        sampled=("intent_entities", "change_id"),
+        sampled=("intent_entities", "change_id::text"),
         key=_uuid,
         order=str,
     ),

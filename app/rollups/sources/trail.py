@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -31,8 +33,21 @@ ROWS: Final = 100_000
 """Of a part where there are many: seconds of work, so that a task that is lost costs little."""
 FEWEST_ROWS: Final = 10_000
 """Less is not worth a task of its own."""
-_PAGE: Final = 8_192
-_SAMPLED_PAGES: Final = 400
+MOST_PARTS: Final = 1_000
+"""Unless more tasks run at a time; a larger frame has larger parts. Each part costs pages that are sampled for it."""
+PAGES: Final = 64
+"""That are sampled for each part. With as many, parts are even also where pages lie in an order of their own."""
+_ROWS_OF_A_PAGE: Final = 100
+"""More rarely fit. Says how many parts there may be, before any row is seen."""
+
+
+class Pages(Protocol):
+    """The pages of the table that a frame's keys are taken from."""
+
+    count: int
+
+    def keys(self, numbers: Sequence[int]) -> pa.ListArray:
+        """Return the keys on some pages, in any order: a list for each page that has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +72,62 @@ class Moment:
         return cls(options["snapshot"], Cut(options["cluster"], as_of, int(options["last_registration"])))
 
 
-def bounds(connection: Connection, table: Table, cut: Cut, parallelism: int) -> list[str]:
-    """Return the keys at which a frame's parts begin, but the first part's: by a sample of the table's pages.
+class TablePages:
+    """Those of a table, as a run sees it.
 
     Args:
         connection: At the run's snapshot.
         table: The frame.
         cut: What is read of it.
+    """
+
+    def __init__(self, connection: Connection, table: Table, cut: Cut) -> None:
+        self._connection = connection
+        self._table = table
+        self._cut = cut
+        [(self.count,)] = connection.rows(table.size())
+
+    def keys(self, numbers: Sequence[int]) -> pa.ListArray:
+        """Return the keys on some pages: see :class:`Pages`."""
+        batches = list(self._connection.batches(self._table.pages(self._cut, numbers)))
+        if not batches:
+            return pa.array([], pa.list_(pa.string()))
+        return pa.concat_arrays([batch.column(0) for batch in batches])
+
+
+def bounds(pages: Pages, parallelism: int) -> list[str]:
+    """Return the keys at which a frame's parts begin, but the first part's, so that parts are of even size.
+
+    Rows of one page have neighbouring keys, so a sample is worth as much as it has pages: :data:`PAGES` for each part,
+    one of each run of pages, at random. Where rows lie in the order of their keys, as they mostly do, fewer would do.
+
+    Args:
+        pages: Of the frame's table.
         parallelism: How many tasks run at a time.
     """
-    [(size,)] = connection.rows(table.size())
-    percent = min(100.0, 100 * _SAMPLED_PAGES / max(1, size / _PAGE))
-    keys = sorted((key for (key,) in connection.rows(table.sample(cut, percent))), key=table.order)
-    rows = len(keys) * 100 / percent
-    parts = int(max(1, rows / ROWS, min(parallelism, rows / FEWEST_ROWS)))
-    return list(dict.fromkeys(keys[len(keys) * part // parts] for part in range(1, parts)))
+    most_rows = pages.count * _ROWS_OF_A_PAGE
+    sampled = _one_of_each_run(pages.count, PAGES * max(1, _parts(most_rows, parallelism)))
+    found = pages.keys(sampled)
+    keys = found.flatten()
+    parts = _parts(len(keys) * pages.count / max(1, len(sampled)), parallelism)
+    if len(sampled) < pages.count:
+        parts = min(parts, max(1, len(found) // PAGES))
+    keys = keys.take(pc.sort_indices(keys))
+    begins = (keys[len(keys) * part // parts].as_py() for part in range(1, parts))
+    return [str(key) for key in dict.fromkeys(begins)]
+
+
+def _parts(rows: float, parallelism: int) -> int:
+    """Return how many parts a frame of so many rows has."""
+    return int(max(1, min(MOST_PARTS, rows / ROWS), min(parallelism, rows / FEWEST_ROWS)))
+
+
+def _one_of_each_run(count: int, runs: int) -> list[int]:
+    """Cut the numbers below ``count`` into so many runs, and return one of each; or all where they are fewer."""
+    if count <= runs:
+        return list(range(count))
+    choose = random.Random(count)  # noqa: S311 - the same for the same table, and of no use to an attacker
+    return [choose.randrange(count * run // runs, count * (run + 1) // runs) for run in range(runs)]
 
 
 class TrailSource(DataSource):

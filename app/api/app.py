@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
 import app as package
 from app.api import (
@@ -23,16 +23,14 @@ from app.api import (
     schemas,
     service,
 )
-from app.api.direct import Direct
+from app.api.bodies import MAX_BODY
 from app.api.edge import Edge
 from app.api.facets import facet_router, resolve_client
-from app.api.routes import MAX_BODY
+from app.api.lookup import Lookup
 from app.api.specification import build
 from app.domain.facets import FacetName
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from starlette.types import ASGIApp
 
     from app.api.context import Services
@@ -45,17 +43,29 @@ DESCRIPTION = (
     "`Confplane-Min-Revision` to another replica and its answer will include what you saw. Every error, also of paths "
     "and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
 )
-_OTHERS: Final = (
-    service.router,
+_ROUTERS: Final = (
+    facet_router(
+        FacetName.CLIENT_CONFIGS,
+        schemas.CLIENT_CONFIGS,
+        examples.CLIENT_CONFIGS,
+        resolve_client(FacetName.CLIENT_CONFIGS),
+    ),
+    facet_router(
+        FacetName.CLIENT_QUOTAS, schemas.CLIENT_QUOTAS, examples.CLIENT_QUOTAS, resolve_client(FacetName.CLIENT_QUOTAS)
+    ),
+    facet_router(FacetName.CONFIGS, config_schemas.CONFIGS, examples.CONFIGS, configs.resolve),
+    rpc.router,
+    configs.router,
+    entity_configs.router,
+    global_config.router,
     audit.router,
     registrations.router,
     rollups.router,
     definitions.router,
+    service.router,
     docs_page.router,
-    entity_configs.router,
-    global_config.router,
 )
-"""Routers that are reached through FastAPI alone."""
+"""The busiest first: the router tries one route after the other."""
 
 
 def create_api(
@@ -77,14 +87,13 @@ def create_api(
         traffic: Counts the requests.
         lifespan: Starts and stops the stores.
     """
-    busy = _busy_routers()
-    api = _routed(lifespan, busy)
+    api = _routed(lifespan)
     api.state.services = services
     setattr(api.state, MAX_BODY, max_body_bytes)
     setattr(api.state, service.AUTHENTICATOR, authenticator)
-    problems.install(api, [route for router in (*_OTHERS, *busy) for route in router.routes])
+    problems.install(api)
     return Edge(
-        Direct(api, [*busy, service.router, docs_page.router]),
+        Lookup(api),
         authenticator=authenticator,
         clusters=services.clusters,
         deadline_ms=deadline_ms,
@@ -96,21 +105,10 @@ def create_api(
 
 def specification() -> dict[str, Any]:
     """Return the OpenAPI specification. It depends on no settings."""
-    return _routed(None, _busy_routers()).openapi()
+    return _routed(None).openapi()
 
 
-def _busy_routers() -> list[APIRouter]:
-    quotas, client_configs = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS
-    return [
-        rpc.router,
-        configs.router,
-        facet_router(quotas, schemas.CLIENT_QUOTAS, examples.CLIENT_QUOTAS, resolve_client(quotas)),
-        facet_router(client_configs, schemas.CLIENT_CONFIGS, examples.CLIENT_CONFIGS, resolve_client(client_configs)),
-        facet_router(FacetName.CONFIGS, config_schemas.CONFIGS, examples.CONFIGS, configs.resolve),
-    ]
-
-
-def _routed(lifespan: Any, busy: Sequence[APIRouter]) -> FastAPI:
+def _routed(lifespan: Any) -> FastAPI:
     api = FastAPI(
         title="Confplane",
         version=package.__version__,
@@ -121,8 +119,8 @@ def _routed(lifespan: Any, busy: Sequence[APIRouter]) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for router in (*_OTHERS, *busy):
-        api.include_router(router)
+    # As they are: to include a router would make each route anew, and match twice.
+    api.router.routes += [route for router in _ROUTERS for route in router.routes]
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return api
 

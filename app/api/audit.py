@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import patterns, schemas, views
-from app.api.context import ClusterDep, CommonDep, ServicesDep
+from app.api.context import ClusterDep, PageSize, ServicesDep, ViewDep
 from app.api.docs import problems_of
 from app.api.responses import json_response
 from app.api.routes import StrictRoute
@@ -45,7 +45,7 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     *,
     cluster: ClusterDep,
     services: ServicesDep,
-    _: CommonDep,
+    _: ViewDep,
     entity: Annotated[
         str | None,
         Query(
@@ -61,7 +61,7 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     outcome: Annotated[
         Literal["committed", "rejected", "open"] | None, Query(description="open: not known yet")
     ] = None,
-    page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
+    page_size: PageSize = 100,
     page_token: Annotated[
         str | None,
         Query(
@@ -107,7 +107,7 @@ async def get(
     request: Request,
     cluster: ClusterDep,
     services: ServicesDep,
-    _: CommonDep,
+    _: ViewDep,
     changeId: Annotated[  # noqa: N803 - the URL's word
         str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": patterns.CHANGE_ID})
     ],

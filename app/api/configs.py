@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from app.api import batches, examples, views
 from app.api import config_schemas as schemas
-from app.api.context import ClusterDep, CommonDep, Fresh, Services, ServicesDep
-from app.api.docs import IDEMPOTENCY_KEY, problems_of
+from app.api.context import ClusterDep, CommonDep, Fresh, Services, ServicesDep, ViewDep
+from app.api.docs import problems_of
 from app.api.idempotency import idempotent
 from app.api.preconditions import entry_precondition
 from app.api.routes import StrictRoute
@@ -48,7 +48,7 @@ async def describe_configs(
     request: Request,
     cluster: ClusterDep,
     services: ServicesDep,
-    _: CommonDep,
+    _: ViewDep,
     body: Annotated[schemas.DescribeConfigs, Body(openapi_examples=examples.DESCRIBE_CONFIGS)],
 ) -> Response:
     """One result per resource, in order, over all levels: topic, broker, default of all brokers, file, Kafka's."""
@@ -106,7 +106,6 @@ async def _described(
         207: {"model": schemas.AlteredResources, "description": "Some resources failed"},
         **problems_of(*_ALTER_STATUSES, model=schemas.IncrementalAlterProblem),
     },
-    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
 @idempotent
 async def incremental_alter_configs(

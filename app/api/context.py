@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Protocol
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
-from app.api import edge
+from app.api import edge, patterns
 from app.api.entries import Entries
 from app.domain.errors import InvalidRequestError
 from app.security.principals import Principal
@@ -22,6 +22,8 @@ from app.services.reads.describe import DescribeService
 from app.services.recorder.record import Recorder
 from app.services.upkeep.readiness import Readiness
 
+EMBEDDED = "embedded"
+"""Name of an example that the specification shows as the only one."""
 MAX_REASON = 1024
 _REVISION_DIGITS = 19
 
@@ -57,71 +59,93 @@ def services_of(request: Request) -> Services:
     return found
 
 
-async def _services(request: Request) -> Services:
-    return services_of(request)
-
-
-async def _cluster(
+def _cluster(
     request: Request,
     cluster: Annotated[
-        str, Path(description="As /v1/clusters lists it", openapi_examples={"embedded": {"value": "default"}})
+        str,
+        Path(
+            description="As /v1/clusters lists it",
+            json_schema_extra={"pattern": patterns.CLUSTER},
+            openapi_examples={EMBEDDED: {"value": "default"}},
+        ),
     ],
 ) -> Cluster:
-    del cluster  # declared for the specification; polled reads have no dependencies and look it up in the same way
-    return cluster_of(request)
+    return services_of(request).clusters.get(cluster)
 
 
-def cluster_of(request: Request) -> Cluster:
-    """Return the cluster that the path names.
-
-    Raises:
-        NotFoundError: No such cluster.
-    """
-    return services_of(request).clusters.get(request.path_params["cluster"])
+View = Annotated[Literal["default", "full"], Query(description="full adds entity and status to a resource")]
+_ValidateOnly = Annotated[
+    bool,
+    Query(
+        alias="validateOnly",
+        description="Go the whole way up to the write, and write nothing. Taken on every verb, without effect on reads",
+    ),
+]
+_Reason = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_REASON, description="Why; kept in the audit trail. Taken on every verb, without effect on reads"
+    ),
+]
+_ReasonHeader = Annotated[
+    str | None,
+    Header(
+        alias="Confplane-Reason",
+        max_length=MAX_REASON,
+        description="As the query parameter reason, which goes before it",
+    ),
+]
+_Ticket = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_REASON,
+        description="A ticket's id; kept in the audit trail. Taken on every verb, without effect on reads",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """Parameters that every verb takes."""
+    """Parameters that every verb takes, with who calls."""
 
     caller: Caller
     validate_only: bool
     view: Literal["default", "full"]
 
 
-async def _common(
+def _common(
     request: Request,
     *,
-    validate_only: Annotated[
-        bool, Query(alias="validateOnly", description="Go the whole way up to the write, and write nothing")
-    ] = False,
-    reason: Annotated[str | None, Query(max_length=MAX_REASON, description="Why; kept in the audit trail")] = None,
-    ticket: Annotated[str | None, Query(max_length=MAX_REASON, description="A ticket's id; kept in the trail")] = None,
-    view: Annotated[
-        Literal["default", "full"], Query(description="full adds entity and status to a resource")
-    ] = "default",
-    reason_header: Annotated[
-        str | None, Header(alias="Confplane-Reason", max_length=MAX_REASON, description="As reason")
-    ] = None,
+    validate_only: _ValidateOnly = False,
+    reason: _Reason = None,
+    ticket: _Ticket = None,
+    view: View = "default",
+    reason_header: _ReasonHeader = None,
 ) -> Common:
-    for name, text in (("reason", reason), ("ticket", ticket), ("Confplane-Reason", reason_header)):
-        if text is not None and "\0" in text:
-            raise InvalidRequestError(f"{name} holds a NUL character", pointer=name)
-    return Common(caller_of(request, reason=reason or reason_header, ticket=ticket), validate_only, view)
-
-
-def caller_of(request: Request, *, reason: str | None = None, ticket: str | None = None) -> Caller:
-    """Return who is calling."""
     principal: Principal = request.scope[edge.PRINCIPAL]
     client = request.client
-    return Caller(
+    caller = Caller(
         principal=principal.name,
         source=client.host if client else "",
         request_id=request.scope[edge.REQUEST_ID],
         deadline=request.scope[edge.DEADLINE],
-        reason=reason,
+        reason=reason or reason_header,
         ticket=ticket,
     )
+    return Common(caller, validate_only, view)
+
+
+def _view(
+    *,
+    validate_only: _ValidateOnly = False,
+    reason: _Reason = None,
+    ticket: _Ticket = None,
+    view: View = "default",
+    reason_header: _ReasonHeader = None,
+) -> str:
+    """Return the view; the others are taken, so that one client can send them with every request."""
+    del validate_only, reason, ticket, reason_header
+    return view
 
 
 async def _fresh(
@@ -132,20 +156,22 @@ async def _fresh(
     ] = "mirror",
     min_revision: Annotated[
         str | None,
-        Header(alias="Confplane-Min-Revision", description="Wait until the answer is at least at this revision"),
+        Header(
+            alias="Confplane-Min-Revision",
+            description="Wait until the answer is at least at this revision",
+            json_schema_extra={"pattern": patterns.REVISION},
+        ),
     ] = None,
 ) -> None:
-    await make_fresh(request, consistency=consistency, min_revision=min_revision)
-
-
-async def make_fresh(request: Request, *, consistency: str, min_revision: str | None) -> None:
     """Wait for the consistency that a read asks for; most ask for none and wait for nothing.
 
     Raises:
         UnavailableError: It was not reached by the request's deadline.
         InvalidRequestError: The revision is not a decimal number.
     """
-    store = cluster_of(request).store
+    if min_revision is None and consistency == "mirror":
+        return
+    store = services_of(request).clusters.get(request.path_params["cluster"]).store
     if min_revision is not None:
         if not (min_revision.isascii() and min_revision.isdigit() and len(min_revision) <= _REVISION_DIGITS):
             raise InvalidRequestError(
@@ -157,7 +183,22 @@ async def make_fresh(request: Request, *, consistency: str, min_revision: str | 
         await store.catch_up(request.scope[edge.DEADLINE])
 
 
-ServicesDep = Annotated[Services, Depends(_services)]
+ServicesDep = Annotated[Services, Depends(services_of)]
 ClusterDep = Annotated[Cluster, Depends(_cluster)]
 CommonDep = Annotated[Common, Depends(_common)]
+"""Of operations that change something, or look at who calls."""
+ViewDep = Annotated[str, Depends(_view)]
+"""The same parameters of operations that only read."""
+PageSize = Annotated[
+    int,
+    Query(alias="pageSize", ge=1, le=1000, description="Most items in one page; nextPageToken leads to the next"),
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-None-Match",
+        description="Answer 304 when the ETag is one of these",
+        json_schema_extra={"pattern": patterns.ETAGS},
+    ),
+]
 Fresh: Any = Depends(_fresh)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from app.api import definition_schemas as schemas
 from app.api import definitions_page
-from app.api.context import ClusterDep, CommonDep
+from app.api.context import ClusterDep, ViewDep
 from app.api.definition_rows import select
 from app.api.docs import problems_of
 from app.api.responses import PreparedResponse, consistency_headers
@@ -51,7 +51,7 @@ async def list_definitions(
     request: Request,
     *,
     cluster: ClusterDep,
-    _: CommonDep,
+    _: ViewDep,
     entity_type: Annotated[
         schemas.EntityTypeFilter | None,
         _EMPTY_IS_NONE,

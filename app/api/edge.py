@@ -38,21 +38,8 @@ REQUEST_ID: Final = "confplane.request_id"
 PRINCIPAL: Final = "confplane.principal"
 DEADLINE: Final = "confplane.deadline"
 HEADERS: Final = "confplane.headers"
-"""Key of the scope under which the headers that polled reads look at are kept; Starlette's lookup decodes all."""
+"""Key of the scope under which headers are kept by name, of a repeated one the last; Starlette looks through all."""
 _AUTHORIZATION: Final = b"authorization"
-_READ: Final = frozenset(
-    {
-        _AUTHORIZATION,
-        b"x-request-id",
-        b"idempotency-key",
-        b"if-none-match",
-        b"confplane-min-revision",
-        b"confplane-reason",
-        b"if-match",
-        b"content-type",
-        b"content-length",
-    }
-)
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _CLUSTER: Final = "/v1/clusters/"
 _PARTS: Final = 5
@@ -102,8 +89,7 @@ class Edge:
             await self._app(scope, receive, send)
             return
         began, status, traffic = time.monotonic(), HUNG_UP, self._traffic
-        read = [header for header in scope["headers"] if header[0] in _READ]
-        scope[HEADERS] = headers = dict(read)
+        scope[HEADERS] = headers = dict(scope["headers"])
         given = headers.get(b"x-request-id")
         request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
         scope[REQUEST_ID] = request_id.decode()
@@ -125,8 +111,8 @@ class Edge:
         traffic.in_flight += 1
         try:
             try:
-                if len(read) > len(headers):
-                    self._check_repeated(read)
+                if len(headers) < len(scope["headers"]):
+                    self._check_repeated(scope["headers"])
                 self._admit(scope, headers)
             except ConfplaneError as error:
                 await problems.respond(Request(scope), error)(scope, receive, answer)
@@ -136,13 +122,13 @@ class Edge:
             traffic.in_flight -= 1
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
-    def _check_repeated(self, read: Sequence[tuple[bytes, bytes]]) -> None:
+    def _check_repeated(self, sent: Sequence[tuple[bytes, bytes]]) -> None:
         """Refuse a second Authorization, rather than choose which of two tokens counts.
 
         Raises:
             InvalidRequestError: There is one.
         """
-        if sum(name == _AUTHORIZATION for name, _ in read) > 1:
+        if sum(name == _AUTHORIZATION for name, _ in sent) > 1:
             self._traffic.unauthenticated("repeated")
             raise InvalidRequestError(
                 "The header Authorization is given more than once; send one token", pointer="Authorization"

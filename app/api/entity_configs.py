@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from app.api import batches, examples, views
 from app.api import kip_schemas as schemas
-from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
-from app.api.docs import IDEMPOTENCY_KEY, problems_of
+from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep, ViewDep
+from app.api.docs import problems_of
 from app.api.idempotency import idempotent
 from app.api.routes import StrictRoute
 from app.domain.errors import ConfplaneError, OutcomeUnknownError
@@ -39,7 +39,7 @@ _ALTER_STATUSES: Final = (400, 404, 409, 413, 415, 422, 429, 503, 504)
 async def describe_entity_configs(
     request: Request,
     cluster: ClusterDep,
-    _: CommonDep,
+    _: ViewDep,
     body: Annotated[schemas.DescribeEntityConfigs, Body(openapi_examples=examples.DESCRIBE_ENTITY_CONFIGS)],
 ) -> Response:
     """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
@@ -71,7 +71,6 @@ async def describe_entity_configs(
         207: {"model": schemas.AlteredEntityConfigs, "description": "Some entities failed"},
         **problems_of(*_ALTER_STATUSES, model=schemas.AlterEntityConfigsProblem),
     },
-    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
 @idempotent
 async def alter_entity_configs(

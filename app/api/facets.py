@@ -14,24 +14,22 @@ from starlette.responses import Response
 
 from app.api import patterns, schemas, views
 from app.api.context import (
-    MAX_REASON,
     ClusterDep,
     Common,
     CommonDep,
     Fresh,
+    IfNoneMatch,
+    PageSize,
     Services,
     ServicesDep,
-    cluster_of,
-    make_fresh,
-    services_of,
+    ViewDep,
 )
-from app.api.docs import IDEMPOTENCY_KEY, POLLED_PARAMETERS, PRECONDITIONS, id_parameter, problems_of
-from app.api.edge import HEADERS
+from app.api.docs import problems_of
 from app.api.idempotency import idempotent
-from app.api.paths import entity_of, id_of
-from app.api.preconditions import not_modified, precondition
+from app.api.paths import entity_in_path
+from app.api.preconditions import Conditions, ConditionsDep, not_modified
 from app.api.responses import PreparedResponse, consistency_headers, json_response
-from app.api.routes import StrictRoute, check_query
+from app.api.routes import StrictRoute
 from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
@@ -41,33 +39,32 @@ from app.domain.texts import step
 from app.services.changes.edits import Edit, EditResult, Mode
 from app.services.clusters import Cluster
 from app.services.collections import Collection
-from app.services.ports.store import ClusterStore
 from app.services.reads.describe import DescribeService, ListQuery
 
 Resolve = Callable[[Services, Cluster, Entity], Awaitable[tuple[dict[str, Any], str]]]
 """Finds the values in force on an entity: the body of the answer, and its ETag."""
-_GET_QUERY = frozenset({"validateOnly", "reason", "ticket", "view", "consistency"})
-_CHOICES = {
-    "view": frozenset({"default", "full"}),
-    "consistency": frozenset({"mirror", "strong"}),
-    "validateOnly": frozenset({"true", "false"}),
-}
 
 
-def read_resource(name: FacetName) -> Any:
-    """Make the handler of GET, which every poller calls: no dependency injection, no I/O unless asked for."""
+def read_resource(name: FacetName, models: schemas.FacetSchemas) -> Any:
+    """Make the handler of GET, which every poller calls: no I/O unless asked for."""
+    in_path: Any = entity_in_path(models.id_pattern, models.example_id)
 
-    async def read(request: Request) -> Response:
-        collection = cluster_of(request).collections[name]
-        view = await _polled_query(request)
-        describe = services_of(request).describe
-        node = describe.node(collection, id_of(request.scope))
+    async def read(
+        request: Request,
+        cluster: ClusterDep,
+        services: ServicesDep,
+        entity: in_path,
+        view: ViewDep,
+        if_none_match: IfNoneMatch = None,
+    ) -> Response:
+        collection, describe = cluster.collections[name], services.describe
+        node = describe.node(collection, entity.id)
         if view != "default":
             _, etag = describe.content(collection, node)
-            not_modified(_header(request, b"if-none-match"), etag)  # no ETag of its own, but malformed stays malformed
+            not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
             return json_response(request, await views.full_resource(collection, node.id, node.config, node=node))
         body, etag = _rendered(describe, collection, node)
-        return _polled(request, collection.store, body, etag)
+        return _polled(cluster, body, etag, if_none_match)
 
     return read
 
@@ -79,15 +76,19 @@ def _rendered(describe: DescribeService, collection: Collection, node: Node) -> 
     return orjson.dumps(views.resource(collection, node.id, declared)), etag
 
 
-def read_effective(resolve: Resolve) -> Any:
+def read_effective(models: schemas.FacetSchemas, resolve: Resolve) -> Any:
     """Make the handler of GET .../effective."""
+    in_path: Any = entity_in_path(models.id_pattern, models.example_id, suffix="/effective")
 
-    async def read(request: Request) -> Response:
-        cluster = cluster_of(request)
-        await _polled_query(request)
-        entity = entity_of(request.scope, suffix="/effective")
-        body, etag = await resolve(services_of(request), cluster, entity)
-        return _polled(request, cluster.store, orjson.dumps(body), etag)
+    async def read(
+        cluster: ClusterDep,
+        services: ServicesDep,
+        entity: in_path,
+        _: ViewDep,
+        if_none_match: IfNoneMatch = None,
+    ) -> Response:
+        body, etag = await resolve(services, cluster, entity)
+        return _polled(cluster, orjson.dumps(body), etag, if_none_match)
 
     return read
 
@@ -103,37 +104,12 @@ def resolve_client(name: FacetName) -> Resolve:
     return resolve
 
 
-def _polled(request: Request, store: ClusterStore, body: bytes, etag: str) -> Response:
+def _polled(cluster: Cluster, body: bytes, etag: str, if_none_match: str | None) -> Response:
     """Answer a polled read: 304 when the poller has it already."""
-    headers = {"etag": etag, **consistency_headers(store)}
-    if not_modified(_header(request, b"if-none-match"), etag):
+    headers = {"etag": etag, **consistency_headers(cluster.store)}
+    if not_modified(if_none_match, etag):
         return PreparedResponse(b"", headers, status=304)
     return PreparedResponse(body, headers | {"content-type": "application/json"})
-
-
-def _header(request: Request, name: bytes) -> str | None:
-    found: bytes | None = request.scope[HEADERS].get(name)
-    return None if found is None else found.decode("latin-1")
-
-
-async def _polled_query(request: Request) -> str:
-    """Check the query of a polled read, wait for the consistency it asks for, and return the view."""
-    view, consistency = "default", "mirror"
-    if request.scope["query_string"]:
-        check_query(request, _GET_QUERY)
-        query = request.query_params
-        for parameter, known in _CHOICES.items():
-            if query.get(parameter, next(iter(known))) not in known:
-                raise InvalidRequestError(f"{parameter} is one of {', '.join(sorted(known))}", pointer=parameter)
-        for parameter in ("reason", "ticket"):
-            if len(query.get(parameter, "")) > MAX_REASON:
-                raise InvalidRequestError(f"{parameter} is longer than {MAX_REASON} characters", pointer=parameter)
-        view = query.get("view", view)
-        consistency = query.get("consistency", consistency)
-    min_revision = _header(request, b"confplane-min-revision")
-    if consistency != "mirror" or min_revision is not None:
-        await make_fresh(request, consistency=consistency, min_revision=min_revision)
-    return view
 
 
 def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str, Any], resolve: Resolve) -> APIRouter:
@@ -146,7 +122,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         resolve: Finds what is in force.
     """
     noun = models.noun
-    in_path = id_parameter(models.id_pattern, models.example_id)
+    in_path: Any = entity_in_path(models.id_pattern, models.example_id)
     body_model: Any = models.body
     new_model: Any = models.new
     router = APIRouter(prefix=f"/v1/clusters/{{cluster}}/{name.value}", tags=[name.value], route_class=StrictRoute)
@@ -164,7 +140,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         *,
         cluster: ClusterDep,
         services: ServicesDep,
-        common: CommonDep,
+        view: ViewDep,
         entity_id: Annotated[
             str | None,
             Query(alias="id", description="Exactly this entity id", json_schema_extra={"pattern": patterns.ANY_ID}),
@@ -181,7 +157,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
             Literal["user", "client-id", "user,client-id", "ip", "topic", "broker"] | None,
             Query(description="Only entities of exactly these types"),
         ] = None,
-        page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
+        page_size: PageSize = 100,
         page_token: Annotated[
             str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
         ] = None,
@@ -199,7 +175,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
                 page_token=page_token,
             ),
         )
-        if common.view == "full":
+        if view == "full":
             items = [await views.full_resource(collection, node.id, node.config, node=node) for node, _ in page.items]
         else:
             items = [views.resource(collection, node.id, declared) for node, declared in page.items]
@@ -215,7 +191,6 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
             200: {"model": models.resource, "description": "Identical content was already there"},
             **problems_of(400, 404, 409, 412, 413, 415, 422, 429, 503, 504),
         },
-        openapi_extra={"parameters": [*PRECONDITIONS, IDEMPOTENCY_KEY]},
     )
     @idempotent
     async def create(
@@ -223,10 +198,11 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         cluster: ClusterDep,
         services: ServicesDep,
         common: CommonDep,
+        conditions: ConditionsDep,
         body: Annotated[new_model, Body(openapi_examples=shown)],
     ) -> Response:
         collection = cluster.collections[name]
-        edit = _edit(collection, body, Mode.CREATE, request, entity=None)
+        edit = _edit(collection, body, Mode.CREATE, conditions, entity=None)
         result = await _run(services, collection, edit, common)
         response = await _written(request, collection, result, common, status=201 if result.created else 200)
         response.headers["Location"] = f"{request.scope.get('root_path', '')}{request.scope['path']}/{edit.entity.id}"
@@ -235,7 +211,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
     path = "/{id:path}"
     router.add_api_route(
         f"{path}/effective",
-        read_effective(resolve),
+        read_effective(models, resolve),
         methods=["GET"],
         operation_id=f"effective{noun}",
         summary="The values in force, each with its source and every candidate level",
@@ -244,12 +220,12 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
             304: {"description": "Not modified"},
             **problems_of(400, 404, 409, 503),
         },
-        openapi_extra={"parameters": [in_path, *POLLED_PARAMETERS]},
+        dependencies=[Fresh],
         response_class=Response,
     )
     router.add_api_route(
         path,
-        read_resource(name),
+        read_resource(name, models),
         methods=["GET"],
         operation_id=f"get{noun}",
         summary="What an entity declares, exactly as it was set",
@@ -258,7 +234,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
             304: {"description": "Not modified"},
             **problems_of(400, 404, 409, 503),
         },
-        openapi_extra={"parameters": [in_path, *POLLED_PARAMETERS]},
+        dependencies=[Fresh],
         response_class=Response,
     )
 
@@ -268,7 +244,6 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         summary=f"Replace all {name.value} of an entity",
         response_model=models.resource,
         responses=problems_of(400, 404, 409, 412, 413, 415, 422, 429, 503, 504),
-        openapi_extra={"parameters": [in_path, *PRECONDITIONS, IDEMPOTENCY_KEY]},
     )
     @idempotent
     async def put(
@@ -276,10 +251,12 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         cluster: ClusterDep,
         services: ServicesDep,
         common: CommonDep,
+        entity: in_path,
+        conditions: ConditionsDep,
         body: Annotated[body_model, Body(openapi_examples=shown)],
     ) -> Response:
         collection = cluster.collections[name]
-        edit = _edit(collection, body, Mode.REPLACE, request, entity=entity_of(request.scope))
+        edit = _edit(collection, body, Mode.REPLACE, conditions, entity=entity)
         return await _written(request, collection, await _run(services, collection, edit, common), common)
 
     @router.delete(
@@ -288,12 +265,18 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         summary=f"Remove all {name.value} of an entity",
         response_model=schemas.DeletedResource,
         responses=problems_of(400, 404, 409, 412, 422, 429, 503, 504),
-        openapi_extra={"parameters": [in_path, *PRECONDITIONS, IDEMPOTENCY_KEY]},
     )
     @idempotent
-    async def delete(request: Request, cluster: ClusterDep, services: ServicesDep, common: CommonDep) -> Response:
+    async def delete(
+        request: Request,
+        cluster: ClusterDep,
+        services: ServicesDep,
+        common: CommonDep,
+        entity: in_path,
+        conditions: ConditionsDep,
+    ) -> Response:
         collection = cluster.collections[name]
-        edit = Edit(entity_of(request.scope), (), Mode.REPLACE, precondition(request))
+        edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
         result = await _run(services, collection, edit, common)
         return json_response(request, {"id": edit.entity.id}, headers=_change_header(result), revision=result.revision)
 
@@ -307,7 +290,7 @@ async def _run(services: Services, collection: Collection, edit: Edit, common: C
     return result
 
 
-def _edit(collection: Collection, body: Any, mode: Mode, request: Request, *, entity: Entity | None) -> Edit:
+def _edit(collection: Collection, body: Any, mode: Mode, conditions: Conditions, *, entity: Entity | None) -> Edit:
     """Make the edit of a PUT or POST; id and entity in the body must name the entity of the path."""
     named = Entity.from_id(body.id, pointer="/id") if body.id is not None else None
     pointer: str | None = "/id"
@@ -330,7 +313,7 @@ def _edit(collection: Collection, body: Any, mode: Mode, request: Request, *, en
     if not given:
         raise InvalidRequestError(f"{member} is empty; use DELETE to remove them all", pointer=f"/{member}")
     ops = tuple(Op(key, OpType.SET, value, f"/{member}{step(key)}") for key, value in given.items())
-    return Edit(entity, ops, mode, precondition(request, body_etag=body.etag), pointer)
+    return Edit(entity, ops, mode, conditions.precondition(body_etag=body.etag), pointer)
 
 
 async def _written(

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from app.api import examples, problems, views
 from app.api import kip_schemas as schemas
-from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
-from app.api.docs import IDEMPOTENCY_KEY, problems_of
+from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep, ViewDep
+from app.api.docs import problems_of
 from app.api.idempotency import idempotent
 from app.api.responses import json_response
 from app.api.routes import StrictRoute
@@ -32,7 +32,7 @@ _CHANGE_STATUSES: Final = (400, 404, 409, 413, 415, 422, 429, 503, 504)
     dependencies=[Fresh],
     responses=problems_of(400, 404, 409, 503),
 )
-async def get_global_config(request: Request, cluster: ClusterDep, _: CommonDep) -> Response:
+async def get_global_config(request: Request, cluster: ClusterDep, _: ViewDep) -> Response:
     """The dynamic default of all brokers, ordered by key."""
     found = global_config.read(cluster)
     body = {
@@ -49,7 +49,6 @@ async def get_global_config(request: Request, cluster: ClusterDep, _: CommonDep)
     summary="Change what is set for all brokers (KIP-5)",
     response_model=schemas.ChangedGlobalConfig,
     responses=problems_of(*_CHANGE_STATUSES, model=schemas.GlobalConfigProblem),
-    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
 @idempotent
 async def change_global_config(

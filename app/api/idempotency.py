@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from fastapi import Header
 from starlette.requests import Request
 
 from app.api import patterns
+from app.api.bodies import BODY
 from app.api.edge import HEADERS
 from app.api.responses import PreparedResponse, consistency_headers
-from app.api.routes import BODY
 from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
 from app.services.changes.idempotency import POINTER, RequestKey
 from app.services.ports.request_keys import Answer
@@ -30,7 +32,17 @@ if TYPE_CHECKING:
 _NAME: Final = b"idempotency-key"
 _REPLAYED: Final = "idempotency-replayed"
 _REVISION: Final = "confplane-revision"
-_SOUND: Final = re.compile(patterns.IDEMPOTENCY_KEY.encode())
+_SOUND: Final = re.compile(patterns.IDEMPOTENCY_KEY)
+_Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Has this request done once, however often it is sent within 24 hours: sent again with the same "
+        "body it is answered as the first time. A new key for every request, a random UUID for example. Without effect "
+        "under `validateOnly`",
+        json_schema_extra={"pattern": patterns.IDEMPOTENCY_KEY},
+    ),
+]
 _KEPT: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)
 """Headers that belong to an answer, whenever it is given."""
 _SUCCESS: Final = 300
@@ -40,14 +52,19 @@ def idempotent(handler: Handler) -> Handler:
     """Have a handler honour Idempotency-Key; it takes ``cluster``, ``services``, ``common`` and maybe ``body``."""
 
     @wraps(handler)
-    async def once(request: Request, **given: Any) -> Response:
-        if _NAME not in request.scope[HEADERS]:
+    async def once(request: Request, *, idempotency_key: str | None, **given: Any) -> Response:
+        if idempotency_key is None:
             return await handler(request=request, **given)
-        key = _key(request)
+        key = _key(request, idempotency_key)
         if given["common"].validate_only or getattr(given.get("body"), "validate_only", False):
             return await handler(request=request, **given)
         return await _once(handler, request, key, given)
 
+    signature = inspect.signature(handler, eval_str=True)
+    added = inspect.Parameter("idempotency_key", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Key)
+    once.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect looks for
+        parameters=[*signature.parameters.values(), added]
+    )
     return once
 
 
@@ -64,15 +81,14 @@ def refuse_key(request: Request) -> None:
         )
 
 
-def _key(request: Request) -> str:
-    values = [value for name, value in request.scope["headers"] if name == _NAME]
-    if len(values) > 1:
+def _key(request: Request, given: str) -> str:
+    if [name for name, _ in request.scope["headers"]].count(_NAME) > 1:
         raise InvalidRequestError("Idempotency-Key is given more than once", pointer=POINTER)
-    if not _SOUND.fullmatch(values[0]):
+    if not _SOUND.fullmatch(given):
         raise InvalidRequestError(
             "Idempotency-Key has to be 1 to 255 printable ASCII characters, such as a random UUID", pointer=POINTER
         )
-    return str(values[0].decode())
+    return given
 
 
 async def _once(handler: Handler, request: Request, key: str, given: dict[str, Any]) -> Response:

@@ -1,27 +1,49 @@
 """Entity ids in URLs, read from the raw path: a decoded path has lost what tells one spelling from another."""
 
-from __future__ import annotations
+from typing import Annotated, Any
 
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from fastapi import Depends, Path
+from starlette.requests import Request
+from starlette.types import Scope
 
+from app.api.context import EMBEDDED
 from app.domain.entities import Entity
 from app.domain.errors import InvalidEntityIdError
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
 
 _SEGMENTS = 5
 """``/v1/clusters/{cluster}/{facet}/`` before the id."""
 
 
+def entity_in_path(pattern: str, example: str, *, suffix: str = "") -> Any:
+    """Return the annotation of a parameter that takes the entity named by a request's path.
+
+    Args:
+        pattern: Regular expression of the ids, for the specification.
+        example: An id.
+        suffix: As in :func:`entity_of`.
+    """
+
+    def entity(
+        request: Request,
+        _: Annotated[
+            str,
+            Path(
+                alias="id",
+                description="Entity id: `user=alice`, `user=alice,client-id=billing`, `user` (the default user); "
+                "`topic=orders`, `broker=0`, `broker` (the default of all brokers). "
+                "Bytes outside `A-Z a-z 0-9 . _ -` are written `~HH`, as in `user=CN~3Da~20b`.",
+                json_schema_extra={"pattern": pattern},
+                openapi_examples={EMBEDDED: {"value": example}},
+            ),
+        ],
+    ) -> Entity:
+        return entity_of(request.scope, suffix=suffix)
+
+    return Annotated[Entity, Depends(entity)]
+
+
 def entity_of(scope: Scope, *, suffix: str = "") -> Entity:
-    """Return the entity that a request's path names; arguments and errors as :func:`id_of`."""
-    return Entity.from_id(_spelled(scope, suffix))
-
-
-def id_of(scope: Scope, *, suffix: str = "") -> str:
-    """Return the canonical id of the entity that a request's path names.
+    """Return the entity that a request's path names.
 
     Args:
         scope: The ASGI scope; its raw path is read.
@@ -30,12 +52,7 @@ def id_of(scope: Scope, *, suffix: str = "") -> str:
     Raises:
         InvalidEntityIdError: Not an entity id, or not its one spelling.
     """
-    return _canonical(_spelled(scope, suffix))
-
-
-@lru_cache(maxsize=16_384)
-def _canonical(spelled: str) -> str:
-    return Entity.from_id(spelled).id
+    return Entity.from_id(_spelled(scope, suffix))
 
 
 def _spelled(scope: Scope, suffix: str) -> str:

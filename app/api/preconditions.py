@@ -1,34 +1,63 @@
 """Conditional requests: If-Match, If-None-Match and their body forms."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Annotated, Final
 
-from app.api.edge import HEADERS
+from fastapi import Depends, Header
+
+from app.api import patterns
 from app.domain.errors import InvalidRequestError
 from app.services.etags import ANY, Precondition
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 _ETAG: Final = re.compile(r'\s*(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*"))\s*(?:,|$)')
 
 
-def precondition(request: Request, *, body_etag: str | None = None) -> Precondition:
-    """Return what a write demands of the current state; a body's ``etag`` counts as one more If-Match.
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditional headers of a write, as they were sent."""
 
-    Raises:
-        InvalidRequestError: A header is not a list of ETags, or header and body name different ones.
-    """
-    if_match = _parse(request, "if-match", weak=False)
-    if body_etag is not None:
-        own = etag_field(body_etag, pointer="/etag")
-        if if_match is not None and if_match != own:
-            raise InvalidRequestError("If-Match and the body's etag differ; send one of them", pointer="/etag")
-        if_match = own
-    pointer = None if body_etag is None else "/etag"
-    return Precondition(if_match, _parse(request, "if-none-match", weak=True), pointer)
+    if_match: str | None = None
+    if_none_match: str | None = None
+
+    def precondition(self, *, body_etag: str | None = None) -> Precondition:
+        """Return what a write demands of the current state; a body's ``etag`` counts as one more If-Match.
+
+        Raises:
+            InvalidRequestError: A header is not a list of ETags, or header and body name different ones.
+        """
+        if_match = _header_etags(self.if_match, "If-Match", weak=False)
+        if body_etag is not None:
+            own = etag_field(body_etag, pointer="/etag")
+            if if_match is not None and if_match != own:
+                raise InvalidRequestError("If-Match and the body's etag differ; send one of them", pointer="/etag")
+            if_match = own
+        pointer = None if body_etag is None else "/etag"
+        return Precondition(if_match, _header_etags(self.if_none_match, "If-None-Match", weak=True), pointer)
+
+
+def _conditions(
+    if_match: Annotated[
+        str | None,
+        Header(
+            alias="If-Match",
+            description="Only if the entity's current ETag is one of these; `*`: if anything is set",
+            json_schema_extra={"pattern": patterns.ETAGS},
+        ),
+    ] = None,
+    if_none_match: Annotated[
+        str | None,
+        Header(
+            alias="If-None-Match",
+            description="Only if the current ETag is none of these; `*`: if nothing is set",
+            json_schema_extra={"pattern": patterns.ETAGS},
+        ),
+    ] = None,
+) -> Conditions:
+    return Conditions(if_match, if_none_match)
+
+
+ConditionsDep = Annotated[Conditions, Depends(_conditions)]
 
 
 def entry_precondition(etag: str | None, *, pointer: str) -> Precondition:
@@ -61,12 +90,8 @@ def not_modified(given: str | None, etag: str) -> bool:
     return ANY in wanted or etag in wanted
 
 
-def _parse(request: Request, header: str, *, weak: bool) -> tuple[str, ...] | None:
-    if header.encode() not in request.scope[HEADERS]:
-        return None
-    given = request.headers.getlist(header)
-    name = header.title()
-    return _etags(",".join(given), what=name, pointer=name, weak=weak) if given else None
+def _header_etags(given: str | None, header: str, *, weak: bool) -> tuple[str, ...] | None:
+    return None if given is None else _etags(given, what=header, pointer=header, weak=weak)
 
 
 def _etags(text: str, *, what: str, pointer: str, weak: bool) -> tuple[str, ...]:

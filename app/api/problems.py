@@ -10,30 +10,49 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 from starlette.routing import Route
 
 from app.api.responses import json_response
-from app.api.traffic import HUNG_UP
 from app.domain import errors
 from app.domain.errors import ConfplaneError, KafkaCode
 from app.domain.texts import step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from fastapi import FastAPI
     from starlette.requests import Request
-    from starlette.routing import BaseRoute
+    from starlette.responses import Response
 
 logger = logging.getLogger(__name__)
 
 SHOWN: Final = 50
 """Findings of pydantic that a problem has at most."""
 MEDIA_TYPE: Final = "application/problem+json"
+
+
+class FindingsError(errors.InvalidRequestError):
+    """Parameters or a body that pydantic refused.
+
+    Args:
+        found: The findings; the first part of a place says where it is, such as ``body`` or ``query``.
+        sent: The body as it was parsed.
+
+    Attributes:
+        parts: The findings as a problem has them: each with a JSON pointer into the body, or a parameter's name.
+    """
+
+    def __init__(self, found: Sequence[Any], sent: Any = None) -> None:
+        rules: dict[str, list[str]] = {}
+        for item in found[:SHOWN]:
+            # Where one of several types may stand, each of them has found something.
+            rules.setdefault(_pointer(item["loc"], sent, missing=item["type"] == "missing"), []).append(_rule(item))
+        self.parts = [
+            {"pointer": pointer, "detail": "; or: ".join(dict.fromkeys(texts))} for pointer, texts in rules.items()
+        ]
+        first = self.parts[0]
+        super().__init__(f"{first['pointer'] or 'the body'}: {first['detail']}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,7 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.BodyTooLargeError: Row(413, "too-large", "Too large"),
     errors.HeadTooLargeError: Row(431, "head-too-large", "The request's head is too large"),
     errors.TargetTooLongError: Row(414, "target-too-long", "The URL is too long"),
+    errors.MediaTypeError: Row(415, "media-type", "Not JSON"),
     errors.LayoutUndecidedError: Row(409, "layout-undecided", "The layout of client configs is not chosen"),
     errors.IdempotencyUnsupportedError: Row(400, "idempotency-unsupported", "Idempotency-Key is not supported"),
     errors.IdempotencyKeyReusedError: Row(422, "idempotency-key-reused", "The Idempotency-Key is of another request"),
@@ -110,6 +130,8 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
     if error.outcome is not None:
         body["outcome"] = error.outcome.value
     match error:
+        case FindingsError(parts=parts):
+            body["errors"] = parts
         case errors.InvalidEntityIdError(canonical_id=canonical_id):
             body["canonicalId"] = canonical_id
         case errors.PreconditionFailedError(etag=etag):
@@ -145,62 +167,36 @@ class _HttpError(ConfplaneError):
     code = KafkaCode.INVALID_REQUEST
 
 
-def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
-    """Register the handlers: one for our errors, one for validation, one for Starlette's, one for the rest.
-
-    Args:
-        app: The application.
-        routes: All of its routes, for the methods that a 405 names.
-    """
-
-    async def ours(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ConfplaneError)  # noqa: S101 - registered for this class
-        return respond(request, error)
-
-    async def validation(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
-        return validation_problem(request, error.errors(), error.body)
+def install(app: FastAPI) -> None:
+    """Have an application answer with problems where no route is reached: to unknown paths, and to other methods."""
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
         if error.status_code == 404:  # noqa: PLR2004 - HTTP
-            found: ConfplaneError = errors.NotFoundError(
-                f"There is nothing at {request.scope['path'][:200]!a}; /openapi.json lists what is"
+            return respond(
+                request,
+                errors.NotFoundError(
+                    f"There is nothing at {request.scope['path'][:200]!a}; /openapi.json lists what is"
+                ),
             )
-            return respond(request, found)
         title = detail = str(error.detail)
         headers = dict(error.headers or {})
         if error.status_code == 405:  # noqa: PLR2004 - HTTP
             # Starlette names the methods of the first route with this path alone.
-            headers["Allow"] = ", ".join(sorted(_methods(routes, request)))
+            headers["Allow"] = ", ".join(sorted(_methods(app, request)))
             detail = f"This path takes {headers['Allow']} and no other method"
         response = respond(request, _HttpError(detail), status=error.status_code, title=title, type="/problems/http")
         response.headers.update(headers)
         return response
 
-    async def gone(_: Request, __: Exception) -> Response:
-        return Response(status_code=HUNG_UP)  # nobody reads it
-
-    async def rest(request: Request, error: Exception) -> Response:
-        return internal(request, error)
-
-    app.add_exception_handler(ConfplaneError, ours)
-    app.add_exception_handler(RequestValidationError, validation)
     app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(ClientDisconnect, gone)
-    app.add_exception_handler(Exception, rest)
 
 
-def not_json(request: Request, error: ConfplaneError) -> Response:
-    """Render the refusal of a body that is not declared to be JSON."""
-    return respond(request, error, status=415, type="/problems/media-type", title="Not JSON")
-
-
-def _methods(routes: Iterable[BaseRoute], request: Request) -> set[str]:
+def _methods(app: FastAPI, request: Request) -> set[str]:
     """Return the methods that a request's path has."""
     return {
         method
-        for route in routes
+        for route in app.routes
         if isinstance(route, Route) and route.path_regex.match(request.scope["path"])
         for method in route.methods or ()
     }
@@ -210,25 +206,6 @@ def internal(request: Request, error: Exception) -> Response:
     """Render a bug: the log has it all, the answer only the request id to find it by."""
     logger.error("unhandled error for request %s", request.scope.get("confplane.request_id"), exc_info=error)
     return respond(request, ConfplaneError("An error on our side; its log line carries this request id"))
-
-
-def validation_problem(request: Request, found: Sequence[Any], sent: Any) -> Response:
-    """Render pydantic's findings: each with a JSON pointer into the body, or the name of the parameter.
-
-    Args:
-        request: What is answered.
-        found: The findings; the first part of a place says where it is, such as ``body`` or ``query``.
-        sent: The body as it was parsed.
-    """
-    rules: dict[str, list[str]] = {}
-    for item in found[:SHOWN]:
-        # Where one of several types may stand, each of them has found something.
-        rules.setdefault(_pointer(item["loc"], sent, missing=item["type"] == "missing"), []).append(_rule(item))
-    rows = [{"pointer": pointer, "detail": "; or: ".join(dict.fromkeys(texts))} for pointer, texts in rules.items()]
-    first = rows[0] if rows else {"pointer": "", "detail": "invalid"}
-    where = first["pointer"] or "the body"
-    error = errors.InvalidRequestError(f"{where}: {first['detail']}")
-    return respond(request, error, errors=rows)
 
 
 def _pointer(loc: Sequence[str | int], sent: Any, *, missing: bool) -> str:
@@ -257,5 +234,8 @@ _RULES: Final = {
 
 
 def _rule(item: Any) -> str:
+    if item["type"] == "literal_error":
+        known = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+        return f"this must be one of {known}"
     text = _RULES.get(item["type"], item["msg"])
     return str(text)[:300]

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import patterns, schemas, views
-from app.api.context import ClusterDep, CommonDep, ServicesDep
+from app.api.context import ClusterDep, CommonDep, PageSize, ServicesDep, ViewDep
 from app.api.docs import problems_of
 from app.api.idempotency import refuse_key
 from app.api.responses import json_response
@@ -39,9 +39,9 @@ async def list_registrations(
     *,
     cluster: ClusterDep,
     services: ServicesDep,
-    _: CommonDep,
+    _: ViewDep,
     entity_id: _Id = None,
-    page_size: Annotated[int, Query(alias="pageSize", ge=1, le=1000)] = 100,
+    page_size: PageSize = 100,
     page_token: Annotated[
         str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
     ] = None,

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import docs, patterns, rollup_schemas, views
-from app.api.context import ClusterDep, CommonDep, ServicesDep
+from app.api import patterns, rollup_schemas, views
+from app.api.context import ClusterDep, IfNoneMatch, PageSize, ServicesDep, ViewDep
 from app.api.docs import problems_of
 from app.api.preconditions import not_modified
 from app.api.responses import PreparedResponse, consistency_headers, json_response, number
@@ -43,7 +43,7 @@ _CONTAINS = "; rows that have this one among theirs"
     response_model=rollup_schemas.RollupList,
     responses=problems_of(400, 404, 503),
 )
-async def list_rollups(request: Request, cluster: ClusterDep, services: ServicesDep, _: CommonDep) -> Response:
+async def list_rollups(request: Request, cluster: ClusterDep, services: ServicesDep, _: ViewDep) -> Response:
     """Every rollup with its current run, which is the complete one that tells of the latest moment."""
     found = await services.rollups.runs(cluster.name)
     items = []
@@ -125,16 +125,15 @@ def _signature(rollup: Rollup) -> inspect.Signature:
         description="nextPageToken of the page before; all pages are of one run",
         json_schema_extra={"pattern": patterns.ROW_TOKEN},
     )
-    none_match = Header(alias="If-None-Match", description=docs.IF_NONE_MATCH_READ["description"])
     parameters: dict[str, tuple[Any, Any]] = {
         "request": (Request, inspect.Parameter.empty),
         "cluster": (ClusterDep, inspect.Parameter.empty),
         "services": (ServicesDep, inspect.Parameter.empty),
-        "common": (CommonDep, inspect.Parameter.empty),
+        "view": (ViewDep, inspect.Parameter.empty),
         **{column.name: (_filter(rollup, column), None) for column in rollup.columns},
-        "page_size": (Annotated[int, Query(alias="pageSize", ge=1, le=1000)], 100),
+        "page_size": (PageSize, 100),
         "page_token": (Annotated[str | None, token], None),
-        "if_none_match": (Annotated[str | None, none_match], None),
+        "if_none_match": (IfNoneMatch, None),
     }
     return inspect.Signature(
         [
@@ -168,6 +167,6 @@ for _each in ROLLUPS.values():
 
 
 @router.get("/{name}", include_in_schema=False)
-async def unknown(name: str, _: ClusterDep, __: CommonDep) -> Response:
+async def unknown(name: str, _: ClusterDep, __: ViewDep) -> Response:
     """Say which rollups there are."""
     raise NotFoundError(f"There is no rollup {name[:100]!a}; there are: {', '.join(ROLLUPS)}")

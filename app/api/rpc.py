@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import batches, examples, schemas
-from app.api.context import ClusterDep, Common, CommonDep, Fresh, ServicesDep
-from app.api.docs import IDEMPOTENCY_KEY, problems_of
+from app.api.context import ClusterDep, Common, CommonDep, Fresh, ServicesDep, ViewDep
+from app.api.docs import problems_of
 from app.api.entries import entry
 from app.api.idempotency import idempotent
 from app.api.preconditions import entry_precondition
@@ -45,7 +45,7 @@ async def describe_client_quotas(
     request: Request,
     cluster: ClusterDep,
     services: ServicesDep,
-    _: CommonDep,
+    _: ViewDep,
     body: Annotated[schemas.DescribeClientQuotas, Body(openapi_examples=examples.DESCRIBE_CLIENT_QUOTAS)],
 ) -> Response:
     """Entities that match every component; not strict, they may have further components."""
@@ -66,7 +66,7 @@ async def describe_client_configs(
     request: Request,
     cluster: ClusterDep,
     services: ServicesDep,
-    _: CommonDep,
+    _: ViewDep,
     body: Annotated[schemas.DescribeClientConfigs, Body(openapi_examples=examples.DESCRIBE_CLIENT_CONFIGS)],
 ) -> Response:
     """What applications poll: with `resolveEntity` the answer is the one set of configs in force for them."""
@@ -98,7 +98,6 @@ async def describe_client_configs(
         207: {"model": schemas.AlteredQuotas, "description": "Some entries failed"},
         **problems_of(*_ALTER_STATUSES, model=schemas.AlterQuotasProblem),
     },
-    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
 @idempotent
 async def alter_client_quotas(
@@ -122,7 +121,6 @@ async def alter_client_quotas(
         207: {"model": schemas.AlteredConfigs, "description": "Some entries failed"},
         **problems_of(*_ALTER_STATUSES, model=schemas.AlterConfigsProblem),
     },
-    openapi_extra={"parameters": [IDEMPOTENCY_KEY]},
 )
 @idempotent
 async def alter_client_configs(

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 import app
 from app.api import edge, schemas, views
-from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep
+from app.api.context import ClusterDep, Fresh, ServicesDep, ViewDep
 from app.api.docs import problems_of
 from app.api.responses import PreparedResponse, json_response
 from app.api.routes import StrictRoute
@@ -98,7 +98,7 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     response_model=schemas.WhoAmI,
     responses=problems_of(400),
 )
-async def whoami(request: Request, _: CommonDep) -> Response:
+async def whoami(request: Request, _: ViewDep) -> Response:
     """Kafka's form of a principal."""
     principal = request.scope[edge.PRINCIPAL]
     return json_response(request, {"principal": principal.name, "authenticatedBy": principal.kind})
@@ -111,7 +111,7 @@ async def whoami(request: Request, _: CommonDep) -> Response:
     response_model=schemas.ClusterList,
     responses=problems_of(400),
 )
-async def clusters(request: Request, services: ServicesDep, _: CommonDep) -> Response:
+async def clusters(request: Request, services: ServicesDep, _: ViewDep) -> Response:
     """Ordered by name."""
     items = [{"name": cluster.name, **_status(cluster.store.status())} for cluster in services.clusters]
     return json_response(request, {"items": items, "nextPageToken": None})
@@ -125,7 +125,7 @@ async def clusters(request: Request, services: ServicesDep, _: CommonDep) -> Res
     dependencies=[Fresh],
     responses=problems_of(400, 404, 503),
 )
-async def get_cluster(request: Request, services: ServicesDep, cluster: ClusterDep, _: CommonDep) -> Response:
+async def get_cluster(request: Request, services: ServicesDep, cluster: ClusterDep, _: ViewDep) -> Response:
     """Its state as this process sees it, and what its trail has of others' writes."""
     recorder = services.recorders.get(cluster.name)
     recorded = _recorded(None if recorder is None else recorder.watermark)

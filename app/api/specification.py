@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from app.api import config_schemas, docs, examples, kip_schemas, patterns, schemas
+from app.api import config_schemas, examples, kip_schemas, patterns, schemas
+from app.api.context import EMBEDDED
 from app.api.edge import OPEN_PATHS
 from app.api.problems import MEDIA_TYPE
 
@@ -49,6 +50,14 @@ _PROBLEM_NAMES: Final = {
 }
 _VALUES: Final = frozenset({"examples", "default", "enum", "const"})
 """Keywords of JSON Schema that hold values, not schemas."""
+_PARAMETERS: Final = {
+    **{name: name for name in ("cluster", "view", "consistency", "validateOnly", "reason", "ticket", "pageSize")},
+    "Confplane-Min-Revision": "minRevision",
+    "Confplane-Reason": "reasonHeader",
+    "Idempotency-Key": "idempotencyKey",
+    "If-Match": "ifMatch",
+}
+"""Parameters that operations have in common, and their names in the components."""
 _UNUSED_MODELS: Final = ("HTTPValidationError", "ValidationError")
 
 
@@ -97,15 +106,20 @@ def build(api: FastAPI) -> dict[str, Any]:
     models = components["schemas"] | _problem_models()
     components["schemas"] = {name: _plain(models[name]) for name in sorted(models) if name not in _UNUSED_MODELS}
     components["responses"] = {}
-    components["parameters"] = docs.SHARED
+    components["parameters"] = {}
     components["headers"] = HEADERS
     components["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer <token>`"}
     }
-    for path, item in spec["paths"].items():
+    order = list(TAGS)
+    # By what they are about; the application has its routes in another order, the busiest first.
+    paths = sorted(spec["paths"].items(), key=lambda path: order.index(next(iter(path[1].values()))["tags"][0]))
+    spec["paths"] = dict(paths)
+    for path, item in paths:
         for operation in item.values():
-            _operation(path, operation, components["responses"])
-    components["responses"] = dict(sorted(components["responses"].items()))
+            _operation(path, operation, components)
+    for kind in ("parameters", "responses"):
+        components[kind] = dict(sorted(components[kind].items()))
     plain: dict[str, Any] = json.loads(
         json.dumps(spec)
     )  # no object stands in two places, so that YAML needs no anchors
@@ -132,13 +146,13 @@ def _problem_models() -> dict[str, Any]:
     return dict(found)
 
 
-def _operation(path: str, operation: dict[str, Any], shared: dict[str, Any]) -> None:
-    """Make one operation exact, and move what it shares with others into ``shared``."""
+def _operation(path: str, operation: dict[str, Any], components: dict[str, Any]) -> None:
+    """Make one operation exact, and move what it shares with others into the components."""
     parameters = [_parameter(parameter) for parameter in operation.pop("parameters", [])]
     if parameters:
         order = {"path": 0, "query": 1, "header": 2}
         parameters.sort(key=lambda parameter: order[parameter["in"]])
-        operation["parameters"] = [_shared_parameter(parameter) for parameter in parameters]
+        operation["parameters"] = [_shared(parameter, operation, components["parameters"]) for parameter in parameters]
     if (shown := examples.BODIES.get(operation["operationId"])) is not None:
         # FastAPI drops nulls on its way through here, and in these a null is the default entity.
         operation["requestBody"]["content"]["application/json"]["examples"] = shown
@@ -156,7 +170,7 @@ def _operation(path: str, operation: dict[str, Any], shared: dict[str, Any]) -> 
         schema = response.get("content", {}).get(MEDIA_TYPE, {}).get("schema", {})
         if schema.get("$ref", "").endswith("/Problem"):
             name = _PROBLEM_NAMES[int(status)]
-            shared.setdefault(name, response)
+            components["responses"].setdefault(name, response)
             response = {"$ref": _REF.format("responses", name)}  # noqa: PLW2901 - kept once, in the components
         responses[status] = response
     operation["responses"] = dict(sorted(responses.items()))
@@ -192,16 +206,20 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     options = [option for option in schema.pop("anyOf", []) if option != {"type": "null"}]
     if len(options) == 1:
         schema = options[0] | schema
-    return {**parameter, "schema": schema}
+    found = {**parameter, "schema": schema}
+    if "examples" in found:
+        found["example"] = found.pop("examples")[EMBEDDED]["value"]
+    return found
 
 
-def _shared_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
-    """Return a reference to a parameter of the components, where there is one of this name and effect."""
-    for name, known in docs.SHARED.items():
-        same = known["name"] == parameter["name"] and known["in"] == parameter["in"]
-        if same and (known["name"] != "If-None-Match" or known["description"] == parameter["description"]):
-            return {"$ref": _REF.format("parameters", name)}
-    return parameter
+def _shared(parameter: dict[str, Any], operation: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """Return a reference to a parameter that operations have in common; any other as it is."""
+    name = _PARAMETERS.get(parameter["name"])
+    if parameter["name"] == "If-None-Match":
+        name = "ifNoneMatchRead" if "304" in operation["responses"] else "ifNoneMatchWrite"
+    if name is None or shared.setdefault(name, parameter) != parameter:
+        return parameter
+    return {"$ref": _REF.format("parameters", name)}
 
 
 def _plain(schema: Any) -> Any:

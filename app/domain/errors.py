@@ -8,6 +8,7 @@
     │   ├── BodyTooLargeError          42  a request above the limits of size
     │   ├── HeadTooLargeError          42  headers or trailers above the limit of size
     │   ├── TargetTooLongError         42  a URL above the limit of a head's size
+    │   ├── MediaTypeError             42  a body that is not declared to be JSON
     │   ├── LayoutUndecidedError       42  client configs on a cluster with brokers and no chosen layout
     │   ├── IdempotencyUnsupportedError 42 an Idempotency-Key where it has no meaning, refused rather than ignored
     │   ├── IdempotencyKeyReusedError  42  the Idempotency-Key of another request
@@ -134,6 +135,10 @@ class HeadTooLargeError(InvalidRequestError):
 
 class TargetTooLongError(InvalidRequestError):
     """The URL of a request is longer than this service takes."""
+
+
+class MediaTypeError(InvalidRequestError):
+    """The body is declared to be something other than JSON."""
 
 
 class LayoutUndecidedError(InvalidRequestError):

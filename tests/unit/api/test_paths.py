@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import patterns
-from app.api.paths import entity_of, id_of
+from app.api.paths import entity_of
 from app.domain.entities import Entity
 from app.domain.errors import InvalidEntityIdError
 from tests.unit.domain.strategies import entities
@@ -28,7 +28,6 @@ def test_the_path_names_the_entity(entity: Entity, suffix: str, root: str) -> No
     for spelled in (entity.id, entity.id.replace("=", "%3D").replace(",", "%2C")):
         scope = _scope(spelled + suffix, root=root)
         assert entity_of(scope, suffix=suffix) == entity
-        assert id_of(scope, suffix=suffix) == entity.id
 
 
 @given(entities())
@@ -49,7 +48,7 @@ def test_another_spelling_is_refused_with_the_one(entity: Entity) -> None:
         kind.value[0], quote(kind.value[0]).replace(kind.value[0], f"%{ord(kind.value[0]):02X}"), 1
     )
     with pytest.raises(InvalidEntityIdError) as refused:
-        id_of(_scope(spelled))
+        entity_of(_scope(spelled))
     assert refused.value.canonical_id in {entity.id, None}
 
 
@@ -79,14 +78,14 @@ def test_another_spelling_is_refused_with_the_one(entity: Entity) -> None:
 )
 def test_no_id(spelled: str) -> None:
     with pytest.raises(InvalidEntityIdError):
-        id_of(_scope(spelled))
+        entity_of(_scope(spelled))
 
 
 def test_the_query_is_no_part_of_the_path() -> None:
-    assert id_of(_scope("user=a", query="?view=full&x=/y")) == "user=a"
+    assert entity_of(_scope("user=a", query="?view=full&x=/y")).id == "user=a"
 
 
 def test_servers_that_give_no_raw_path() -> None:
     scope = _scope("user=a")
     del scope["raw_path"]
-    assert id_of(scope) == "user=a"
+    assert entity_of(scope).id == "user=a"

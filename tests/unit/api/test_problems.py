@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SPEC = specification()
 STATUSES: dict[KafkaCode, set[int]] = {
     KafkaCode.UNKNOWN_SERVER_ERROR: {409},
-    KafkaCode.INVALID_REQUEST: {400, 409, 413, 414, 431},
+    KafkaCode.INVALID_REQUEST: {400, 409, 413, 414, 415, 431},
     KafkaCode.INVALID_TOPIC_EXCEPTION: {400},
     KafkaCode.UNSUPPORTED_VERSION: {400},
     KafkaCode.CLUSTER_AUTHORIZATION_FAILED: {401, 403},
@@ -126,7 +126,7 @@ def test_findings_of_the_parser_name_their_place() -> None:
         {"type": "int_parsing", "loc": ("query", "pageSize"), "msg": "not a number"},
     ]
     sent = {"entries": [{"x/y": None, "str": 1}, 7]}
-    body = json.loads(bytes(problems.validation_problem(request, found, sent).body))
+    body = json.loads(bytes(problems.respond(request, problems.FindingsError(found, sent)).body))
     assert body["errors"] == [
         {"pointer": "/entries/0/a~1b~0c", "detail": "this member is required"},
         {"pointer": "/entries/0/x~1y", "detail": "no text; or: no number"},

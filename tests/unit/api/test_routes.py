@@ -1,0 +1,184 @@
+"""One way to a handler: what it is given, how it fails, and that the look-up leads where the router would."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Body, Depends, Header, Query
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Match
+
+from app.api.app import _routed
+from app.api.edge import HEADERS
+from app.api.lookup import Lookup
+from app.api.responses import PreparedResponse
+from app.api.routes import StrictRoute
+from app.domain.errors import NotFoundError
+
+SEEN: list[Any] = []
+Tags = Annotated[str | None, Header(alias="If-Match")]
+
+
+def _part(request: Request, size: Annotated[int, Query(alias="pageSize", ge=1)] = 7, tags: Tags = None) -> Any:
+    assert request.method
+    return size, tags
+
+
+async def _checked(kind: Annotated[str, Query(max_length=3)] = "any") -> None:
+    SEEN.append(kind)
+    if kind == "bad":
+        raise NotFoundError("there is none")
+    if kind == "off":
+        raise ClientDisconnect
+    if kind == "bug":
+        raise KeyError(kind)
+
+
+class Item(BaseModel):
+    """A body."""
+
+    name: str
+
+
+async def _handler(
+    part: Annotated[Any, Depends(_part)],
+    name: str,
+    body: Annotated[Item, Body()],
+    flag: Annotated[bool | None, Query()] = None,
+) -> PreparedResponse:
+    SEEN.append((part, name, body.name, flag))
+    return PreparedResponse(b"done", {})
+
+
+ROUTE = StrictRoute("/things/{name}", _handler, methods=["PUT"], dependencies=[Depends(_checked)])
+
+
+async def _answer(
+    query: str = "", *headers: tuple[str, str], body: bytes = b'{"name":"n"}'
+) -> tuple[int, dict[str, Any], list[Any]]:
+    sent = [("content-type", "application/json"), *headers]
+    raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in sent]
+    scope = {
+        "type": "http",
+        "method": "PUT",
+        "path": "/things/t",
+        "path_params": {"name": "t"},
+        "query_string": query.encode(),
+        "headers": raw,
+        HEADERS: dict(raw),
+        "app": SimpleNamespace(state=SimpleNamespace(max_body_bytes=1000)),
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    SEEN.clear()
+    response = await ROUTE.answer(Request(scope, receive))
+    content = bytes(response.body)
+    return response.status_code, json.loads(content) if content.startswith(b"{") else {}, [*SEEN]
+
+
+async def test_without_a_query_defaults_are_taken() -> None:
+    assert await _answer() == (200, {}, ["any", ((7, None), "t", "n", None)])
+
+
+async def test_values_are_validated_and_reach_whoever_declares_them() -> None:
+    status, _, seen = await _answer("kind=x&pageSize=12&flag=true")
+    assert (status, seen) == (200, ["x", ((12, None), "t", "n", True)])
+
+
+async def test_a_header_of_several_lines_is_one_list() -> None:
+    _, _, seen = await _answer("", ("If-Match", '"a"'), ("X-Other", "b"), ("if-match", '"c"'))
+    assert seen == ["any", ((7, '"a", "c"'), "t", "n", None)]
+
+
+async def test_all_that_is_wrong_with_parameters_is_answered_at_once_and_nothing_is_done() -> None:
+    status, problem, seen = await _answer("pageSize=0&kind=long", body=b"[")
+    assert (status, seen) == (400, [])
+    assert {part["pointer"] for part in problem["errors"]} == {"pageSize", "kind"}
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer", "words"),
+    [
+        ("size=1", "size", "Unknown query parameter 'size'; there are: flag, kind, pageSize"),
+        ("flag=1&flag=1", "flag", "given twice"),
+        ("kind=%00", "kind", "not UTF-8 text without NUL"),
+        ("kind=%FF", "kind", "not UTF-8 text without NUL"),
+    ],
+)
+async def test_what_is_no_query_is_refused(query: str, pointer: str, words: str) -> None:
+    status, problem, seen = await _answer(query)
+    assert (status, [part["pointer"] for part in problem["errors"]], seen) == (400, [pointer], [])
+    assert words in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "status"),
+    [
+        ("", b'{"name":1}', 400),
+        ("", b"[", 400),
+        ("", b"x" * 2000, 413),
+        ("kind=bad", b"[", 404),
+        ("kind=off", b"[", 499),
+        ("kind=bug", b"[", 500),
+    ],
+)
+async def test_errors_of_every_kind_become_answers(query: str, body: bytes, status: int) -> None:
+    found, problem, seen = await _answer(query, body=body)
+    assert found == status
+    assert problem.get("status", status) == status
+    assert len(seen) == 1, "the handler was called"
+
+
+async def test_a_body_of_another_type_is_no_json() -> None:
+    status, problem, _ = await _answer("", ("content-type", "text/plain"))
+    assert (status, problem["type"]) == (415, "/problems/media-type")
+
+
+APP = _routed(None)
+LOOKUP = Lookup(APP)
+IDS = ("user=a", "user=a,client-id=b", "", "effective", "user=a/effective", "a/b", "/effective", "user=a/effective/")
+
+
+def _paths() -> set[str]:
+    found = {"/", "/v1/clusters/", "/v1/clusters//client-quotas", "/v1/nothing", "/v1/clusters/c/client-quotas:x"}
+    for route in APP.routes:
+        assert isinstance(route, StrictRoute)
+        for cluster, entity_id in product(("default", "a b", ""), IDS):
+            path = route.path.replace("{cluster}", cluster).replace("{id:path}", entity_id)
+            found |= {path, f"{path}/", path.replace("{changeId}", "1").replace("{name}", "one")}
+    return found
+
+
+@pytest.mark.parametrize("root", ["", "/behind"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
+def test_the_look_up_leads_where_the_router_would(method: str, root: str) -> None:
+    left_to_the_router: set[str] = set()
+    for path in _paths():
+        scope: dict[str, Any] = {"type": "http", "method": method, "path": root + path, "root_path": root}
+        routed = dict(scope)
+        expected = next((route for route in APP.routes if route.matches(routed)[0] is Match.FULL), None)
+        found = LOOKUP._find(scope)
+        if found is None:
+            assert "path_params" not in scope
+            if expected is not None:
+                assert isinstance(expected, StrictRoute)
+                left_to_the_router.add(expected.path)
+        else:
+            assert expected is found, path
+            assert scope["path_params"] == expected.matches(routed)[1]["path_params"]
+    base = "/v1/clusters/{cluster}"
+    some = {f"{base}/{facet}/{{id:path}}" for facet in ("client-quotas", "client-configs", "configs")}
+    allowed = {
+        "GET": {f"{base}/audit/{{changeId}}", f"{base}/rollups/{{name}}"},
+        # What would be effective values is an entity of this id to other methods.
+        "PUT": some,
+        "DELETE": some,
+    }
+    assert left_to_the_router <= allowed.get(method, set())

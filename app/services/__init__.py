@@ -1,1 +1,1 @@
-"""Use cases over ports: describe, alter, deliver, history."""
+"""Use cases over ports: describe, alter, settle, record."""

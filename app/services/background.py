@@ -1,4 +1,4 @@
-"""Work that goes on from a start to a stop."""
+"""A background task with a start and a stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """One task. It can be started again once it was stopped."""
+    """A background task. A stopped task can be started again."""
 
     def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
         self._run = run
@@ -20,18 +20,18 @@ class Background:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """True once the task was asked to stop."""
         return self._task is not None and self._task.cancelling() > 0
 
     def start(self) -> None:
-        """Begin."""
+        """Start the task."""
         self._task = asyncio.create_task(self._run(), name=self._name)
 
     async def stop(self) -> None:
         """Cancel the task and wait for its end.
 
         Raises:
-            Exception: What it failed with, if it ended by itself before.
+            Exception: The error of a task that ended by itself before.
         """
         if self._task is not None:
             self._task.cancel()

@@ -24,7 +24,7 @@ class Cluster:
     store: ClusterStore
     collections: Mapping[FacetName, Collection]
     configs: ConfigReader
-    """What is in force on its topics and brokers."""
+    """The configs in force on the cluster's topics and brokers."""
 
 
 class Clusters:
@@ -37,14 +37,14 @@ class Clusters:
         return iter(self._clusters.values())
 
     def find(self, name: str) -> Cluster | None:
-        """Return a cluster, or None where this service has no such one."""
+        """Return a cluster, or None where this service has no cluster of that name."""
         return self._clusters.get(name)
 
     def get(self, name: str) -> Cluster:
         """Return a cluster.
 
         Raises:
-            NotFoundError: This service has no such cluster; the text lists those it has.
+            NotFoundError: This service has no cluster of that name; the text lists the clusters it has.
         """
         try:
             return self._clusters[name]

@@ -39,18 +39,18 @@ class Collection:
 
     facet: Facet
     root: Tree
-    """The tree, where that is not the cluster's layout to say."""
+    """The tree of a facet whose tree is fixed. With ``laid_out`` the cluster's layout names the tree."""
     store: ClusterStore
     redact: Redact
-    """Takes the secrets out of a stored map of the cluster, for the trail and the policies."""
+    """Removes the secrets from a stored map of the cluster, for the trail and the policies."""
     fingerprinter: Fingerprinter | None = None
-    """Where the facet has secrets."""
+    """The fingerprinter of a facet with secrets; None for other facets."""
     laid_out: bool = False
-    """Where its keys are is the cluster's layout: of client configs."""
+    """True for client configs: the cluster's layout names the tree."""
     layout_chosen: bool = True
-    """Whether the settings name a layout."""
+    """True where the settings name a layout."""
     layout: LayoutCheck | None = None
-    """What its writes rest on; see :meth:`placed`."""
+    """The layout that the collection's writes rest on; see :meth:`placed`."""
 
     @property
     def name(self) -> FacetName:
@@ -59,10 +59,10 @@ class Collection:
 
     @property
     def tree(self) -> Tree:
-        """The tree that holds its keys; while they are moved, the one that they go to."""
+        """The tree that holds the facet's keys; during a move of the layout, the destination."""
         return self.store.place().tree if self.laid_out else self.root
 
-    # -- the mirror. While client configs are moved each of them is in either tree, and is found wherever it is.
+    # -- the mirror. During a move of client configs an entity may be in either tree; reads look in both.
 
     def get(self, entity_id: str) -> Node | None:
         """Return an entity's node from the mirror.
@@ -80,7 +80,7 @@ class Collection:
         return moved if self._has_keys(moved) else node
 
     def _has_keys(self, node: Node | None) -> bool:
-        """Say whether a node has keys of this facet, or can't be read, so that it may have."""
+        """Return True where a node has keys of this facet, or may have: its content can't be read."""
         if node is None:
             return False
         entity = Entity.from_id(node.id)
@@ -110,7 +110,7 @@ class Collection:
         """Return this facet's keys of a stored map as JSON answers them.
 
         Raises:
-            ValueError: A stored value is none of its key.
+            ValueError: A stored value is not valid for its key.
         """
         decode = self.facet.decode
         return {key: decode(entity, key, value) for key, value in self.own(entity, config).items()}
@@ -118,13 +118,13 @@ class Collection:
     def tagged(
         self, entity: Entity, config: Mapping[str, str], node: Node | None
     ) -> tuple[dict[str, JsonValue], str | None]:
-        """Return what :meth:`declared` does, and its ETag: None where nothing is declared.
+        """Return the result of :meth:`declared` and its ETag: None where nothing is declared.
 
-        Secrets are None in the former. In the latter the transaction that wrote the node stands for them, so that it
-        changes whenever they may have, and nobody can try guesses on it.
+        Secrets are None in the result. In the ETag a secret is represented by the transaction that wrote the node: the
+        ETag changes whenever the secret may have changed, and allows no guesses.
 
         Raises:
-            ValueError: A stored value is none of its key.
+            ValueError: A stored value is not valid for its key.
         """
         declared = self.declared(entity, config)
         if not self.facet.has_secrets:
@@ -133,9 +133,9 @@ class Collection:
         return declared, etag_of({key: written if value is None else value for key, value in declared.items()})
 
     async def fingerprints(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str | None] | None:
-        """Return a keyed fingerprint of each secret of a stored map, None where it can't be known.
+        """Return a keyed fingerprint of each secret of a stored map; None for a secret whose fingerprint is unknown.
 
-        None where the facet has no secrets at all.
+        The whole result is None where the facet has no secrets at all.
         """
         fingerprinter = self.fingerprinter
         if fingerprinter is None:
@@ -147,13 +147,13 @@ class Collection:
         return await asyncio.to_thread(fingerprinter.fingerprints, None if broker is None else int(broker), secrets)
 
     def placed(self) -> Collection:
-        """Return it as one change sees it: with the tree where it is now, and what its transaction has to check.
+        """Return the collection for one change: its current tree, and the check of the layout for its transaction.
 
         Raises:
-            LayoutMovingError: They are being moved.
-            LayoutUndecidedError: Client configs, brokers are registered, and the operator has not chosen.
-            CorruptZnodeError: It can't be read where they are.
-            UnavailableError: It is not known yet.
+            LayoutMovingError: The client configs are being moved.
+            LayoutUndecidedError: Client configs, brokers are registered, and the operator has not chosen a layout.
+            CorruptZnodeError: The layout's znode can't be read.
+            UnavailableError: The layout is not known yet.
         """
         if self.name is not FacetName.CLIENT_CONFIGS:
             return self
@@ -193,7 +193,7 @@ class Collection:
 
 
 def _merged(trees: Iterable[Iterable[Node]]) -> Iterator[Node]:
-    """Return the nodes of several trees, ordered by id; of two with one id the first tree's."""
+    """Return the nodes of several trees, ordered by id; of two nodes with one id, the node of the first tree."""
     last = None
     for node in heapq.merge(*trees, key=_by_id):
         if node.id != last:

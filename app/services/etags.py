@@ -1,4 +1,4 @@
-"""Strong ETags of what an entity declares in one facet, and the preconditions that use them (RFC 9110, section 13)."""
+"""Strong ETags of an entity's declared content in one facet, and their preconditions (RFC 9110, section 13)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANY = "*"
 def etag_of(declared: Mapping[str, JsonValue]) -> str | None:
     """Return the ETag of a default view's content, quotes included; None when nothing is declared.
 
-    It depends on the content alone, so that equal content has an equal ETag on every replica and after every rewrite.
+    The ETag depends on the content alone, so equal content has an equal ETag on every replica and after every rewrite.
     """
     return digest(declared) if declared else None
 
@@ -32,25 +32,25 @@ def digest(content: Mapping[str, JsonValue]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """What a request demands of the current state. Both halves must hold; None demands nothing."""
+    """The demands of a request on the current state. Both halves must hold; None demands nothing."""
 
     if_match: tuple[str, ...] | None = None
-    """One of these must be the current ETag; ``*`` is any that exists."""
+    """ETags of which one must be current; ``*`` is any existing ETag."""
     if_none_match: tuple[str, ...] | None = None
-    """None of these may be the current ETag; ``*`` demands that nothing is there."""
+    """ETags of which none may be current; ``*`` demands that nothing is declared."""
     pointer: str | None = None
-    """Where ``if_match`` was given; None: in the header."""
+    """The JSON pointer of ``if_match`` in the body; None: it is a header."""
 
     @property
     def demands(self) -> bool:
-        """Whether anything is demanded at all."""
+        """True where either half demands something."""
         return self.if_match is not None or self.if_none_match is not None
 
     def check(self, etag: str | None) -> None:
-        """Hold the precondition against the current ETag (None: nothing is declared).
+        """Compare the precondition with the current ETag (None: nothing is declared).
 
         Raises:
-            PreconditionFailedError: With the current ETag.
+            PreconditionFailedError: The precondition does not hold; the error has the current ETag.
         """
         if self.if_match is not None and (etag is None or not ({ANY, etag} & set(self.if_match))):
             raise PreconditionFailedError(

@@ -1,8 +1,8 @@
-"""Metrics of a process. Each part returns its own when asked; app/telemetry.py renders those of all parts.
+"""Metrics of a process. Each part returns its own on request; app/telemetry.py renders the metrics of all parts.
 
-Parts count in plain numbers, where things happen: an addition costs a path that is asked thousands of times a second
-next to nothing. Returning samples asks no store for anything. Labels never hold what a client names: entities,
-principals, paths as they were sent.
+Parts count in plain numbers at the place of the event: an addition costs next to nothing on a path that is called
+thousands of times a second. Returning samples queries no store. Labels never hold names from clients: entities,
+principals, paths as sent.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Bounds for what a request waits for."""
+"""Bounds of histograms of durations, in seconds."""
 ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Bounds for what shares a statement."""
+"""Bounds of histograms of rows in one statement."""
 
 
 class Histogram:
-    """Counts values by the first bound that they are not above.
+    """Counts of values by the lowest bound that is not below the value.
 
     Attributes:
-        counts: One for each bound, and one for what is above the last.
+        counts: One count for each bound, and one for the values above the last bound.
         total: The sum of the values.
     """
 
@@ -40,13 +40,13 @@ class Histogram:
         self.total += value
 
     def include(self, other: Histogram) -> None:
-        """Count all that another one has counted; of the same bounds."""
+        """Add the counts of another histogram with the same bounds."""
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """The number of values counted."""
         return sum(self.counts)
 
 
@@ -59,7 +59,7 @@ class Sample(NamedTuple):
 
 
 def of_cluster(name: str, metrics: Iterable[Sample]) -> Iterator[Sample]:
-    """Return metrics as those of a cluster: with its name as their first label."""
+    """Return the metrics with the name of their cluster as the first label."""
     for sample in metrics:
         yield sample._replace(labels=(name, *sample.labels))
 
@@ -68,4 +68,4 @@ class Measured(Protocol):
     """A part that has metrics."""
 
     def metrics(self) -> Iterable[Sample]:
-        """Return them as they are now; never waits."""
+        """Return the current metrics; never waits."""

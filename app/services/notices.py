@@ -1,7 +1,7 @@
-"""Sentences that operators should know, each in a form for everybody and one that names names.
+"""Findings for operators, each as one sentence in two forms: without names, and with them.
 
-``/readyz`` is open to all, so that probes need no token. Whoever shows a valid token is told which entities, topics,
-znodes and people are meant. Both forms are written where the sentence is made; nothing is cut out of one afterwards.
+``/readyz`` is open to all, so that probes need no token. A caller with a valid token also sees the names of entities,
+topics, znodes and people. Both forms are written where the finding is made; no form is derived from the other.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One sentence.
+    """A finding in both forms.
 
     Attributes:
         public: The form for everybody: no name of an entity, a topic, a znode or a person, and nothing stored.
-        detailed: The form with names; None where the public one says it all.
+        detailed: The form with names; None where the public form is complete.
     """
 
     public: str
     detailed: str | None = None
 
     def text(self, *, named: bool) -> str:
-        """Return the form with names, or the one for everybody."""
+        """Return the form with names, or the form for everybody."""
         return self.detailed if named and self.detailed is not None else self.public
 
     def about(self, cluster: str) -> Notice:
-        """Return the same, said of a cluster."""
+        """Return the notice with the name of its cluster in front."""
         detailed = None if self.detailed is None else f"{cluster}: {self.detailed}"
         return Notice(f"{cluster}: {self.public}", detailed)
 

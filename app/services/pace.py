@@ -1,4 +1,4 @@
-"""Long work in slices: between two of them the event loop serves others."""
+"""Long work in slices: the event loop serves other tasks between two slices."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SLICE_S: Final = 0.005
-"""Seconds of work between two chances for others."""
+"""Seconds of work between two pauses."""
 
 
 class Pace:
-    """Says when work in a row has taken long enough."""
+    """Timer of a slice of work."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + SLICE_S
 
     @property
     def due(self) -> bool:
-        """Whether it is time to rest."""
+        """True once the slice has used its time."""
         return time.monotonic() >= self._until
 
     async def rest(self) -> None:
-        """Let others go on."""
+        """Let other tasks run, and begin the next slice."""
         await asyncio.sleep(0)
         self._until = time.monotonic() + SLICE_S
 
 
 async def in_slices(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Return what work makes of each item, in order. It must rest on nothing that others may change meanwhile."""
+    """Return the results of ``work`` for all items, in order. ``work`` must rest on nothing that other tasks change."""
     done: list[R] = []
     pace = Pace()
     for item in items:

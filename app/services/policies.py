@@ -1,7 +1,7 @@
-"""Alter policies: who may refuse a change that is otherwise valid.
+"""Alter policies, which may refuse an otherwise valid change.
 
-A policy is asked once per entity and attempt, after validation and before anything is written, also under
-``validateOnly``. docs/policies.md says how to write one.
+A policy is asked once per entity and attempt, after validation and before any write, also under ``validateOnly``.
+docs/policies.md says how to write one.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _log = logging.getLogger(__name__)
 
 
 class Policy(Protocol):
-    """One policy. ``name`` appears in refusals and logs."""
+    """One policy. Refusals and logs show its ``name``."""
 
     name: str
 
     def check(self, request: PolicyRequest) -> None:
         """Return to allow a change.
 
-        It is called on the event loop: it must be quick, and it must not wait for anything.
+        The call runs on the event loop: it must be quick, and must not wait.
 
         Raises:
-            PolicyViolationError: To refuse it. The text reaches the caller and the trail.
+            PolicyViolationError: The change is refused. The text reaches the caller and the trail.
         """
 
 
 class Policies:
-    """The policies of one cluster, asked in order; the first refusal counts. Without any, everything is allowed."""
+    """The policies of one cluster, asked in order; the first refusal counts. No policy at all allows everything."""
 
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         self._checks: tuple[tuple[str, Callable[[PolicyRequest], object]], ...] = tuple(
@@ -45,7 +45,7 @@ class Policies:
         )
 
     def __bool__(self) -> bool:
-        """Say whether there is anybody to ask; if not, no request need be built."""
+        """Return True where the cluster has policies; otherwise no request need be built."""
         return bool(self._checks)
 
     @property
@@ -57,14 +57,14 @@ class Policies:
         """Ask all policies.
 
         Raises:
-            PolicyViolationError: One of them refused, or failed: a policy that can't answer allows nothing.
+            PolicyViolationError: A policy refused the change, or failed: a failed policy allows nothing.
         """
         for name, check in self._checks:
             try:
                 answer = check(request)
             except PolicyViolationError:
                 raise
-            except Exception:  # noqa: BLE001 - whatever it is, it is no permission
+            except Exception:  # noqa: BLE001 - no exception of a policy is a permission
                 _log.exception(
                     "policy %s failed on %s of %s, cluster %s; the change is refused",
                     name,
@@ -77,11 +77,11 @@ class Policies:
                     continue
                 if inspect.iscoroutine(answer):
                     answer.close()
-                # Somebody may have meant a refusal by it, and the value itself is not ours to log.
+                # A policy may have meant its return value as a refusal. The value itself must not be logged.
                 _log.error(
                     "policy %s returned %s where only None allows a change; it is refused", name, type(answer).__name__
                 )
-            # Outside of the handler, so that what the policy raised, and may hold, goes no further.
+            # Raised outside the handler: the policy's own error may hold secrets and must not be its context.
             raise PolicyViolationError(
                 f"policy {name!r} failed, so the change is refused. The service's log has the reason; "
                 "ask those who run it"

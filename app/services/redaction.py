@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from app.domain.facets import Facet
 
 Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
-"""From the tree, the entity id and the stored map to the map without secrets: None is a value that is left out."""
+"""A function from the tree, the entity id and the stored map to the map without secrets: None for a removed value."""
 
 _CACHED: Final = 10_000
 
 
 def facets_by_tree(client_configs: ClientConfigs) -> dict[Tree, tuple[Facet, ...]]:
-    """Return which facets' keys may be in the znodes of which tree, whatever the layout is by now.
+    """Return, for each tree, the facets whose keys its znodes may hold under any layout.
 
     Args:
-        client_configs: The cluster's.
+        client_configs: The cluster's rules of client configs.
     """
     return {Tree.CONFIG: (ClientQuotas(), client_configs, Configs()), Tree.CLIENT_CONFIGS: (client_configs,)}
 
@@ -34,15 +34,15 @@ def facets_by_tree(client_configs: ClientConfigs) -> dict[Tree, tuple[Facet, ...
 def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:
     """Return the redaction of a cluster: it keeps values only of keys that a facet has and that are no secrets of any.
 
-    It is the same for all facets, so that a change made through one leaves no doubt about the values of another.
+    The redaction is the same for all facets: a change through one facet leaves no doubt about the values of another.
 
     Args:
-        facets: By tree, the facets whose keys are in its nodes.
+        facets: By tree, the facets whose keys its nodes hold.
     """
     cache: dict[tuple[Tree, tuple[str, ...], str], bool] = {}
 
     def redact(tree: Tree, entity_id: str, config: Mapping[str, str]) -> dict[str, str | None]:
-        # Whether a key is a secret depends on the types of an entity, not on its names.
+        # A key is a secret by the types of an entity, not by its names.
         types = tuple([part.partition("=")[0] for part in entity_id.split(",")])
         redacted: dict[str, str | None] = {}
         for key, value in config.items():
@@ -64,5 +64,5 @@ def _shown(facets: Sequence[Facet], entity: Entity, key: str) -> bool:
 
 
 def storable(key: str) -> str:
-    """Return a key as Postgres can take it."""
+    """Return a key in a form that Postgres can store."""
     return key.replace("\0", "�")

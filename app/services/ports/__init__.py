@@ -1,1 +1,1 @@
-"""The ports: the outside world as the use cases need it, one file for each part of it."""
+"""The ports of the use cases to the outside world, one file for each part."""

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayoutCheck:
-    """What a transaction of client configs rests on: where they are (docs/architecture.md, "Layout of client configs").
+    """The layout that a transaction of client configs rests on (docs/architecture.md, "Layout of client configs").
 
-    The version is that of the layout's znode, which must not have changed.
+    The version is that of the layout's znode; the transaction checks it.
     """
 
     version: int
     claim: Tree | None = None
-    """Nobody has said yet where they are: this transaction does."""
+    """The tree that this transaction stores as the layout, where none is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Why no config of a cluster may be written, who decided it, and when."""
+    """The reason why no config of a cluster may be written, who decided so, and when."""
 
     reason: str
     principal: str | None
@@ -32,56 +32,56 @@ class Freeze:
     since_ms: int
 
     def __str__(self) -> str:
-        """Return it as part of a sentence."""
+        """Return the freeze as part of a sentence."""
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         return f"since {since} by {self.principal or 'somebody'}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class FreezeState:
-    """A cluster's freeze, if there is one, as ZooKeeper has it at a version."""
+    """A cluster's freeze as ZooKeeper has it at a version; None where the cluster is not frozen."""
 
     version: int
     freeze: Freeze | None
     czxid: int | None = None
-    """Of the znode."""
+    """The czxid of the znode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which tree has a cluster's client configs."""
+    """The stored layout: the tree of a cluster's client configs."""
 
     tree: Tree
     source: Tree | None = None
-    """They are being moved: this tree may have some of them still."""
+    """During a move, the tree that may still have some of the client configs."""
 
     def __str__(self) -> str:
-        """Return it as part of a sentence."""
+        """Return the layout as part of a sentence."""
         return self.tree.layout if self.source is None else f"{self.tree.layout}, being moved from {self.source.layout}"
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutState:
-    """A cluster's layout, as ZooKeeper has it at a version; None before anybody has written client configs."""
+    """A cluster's layout as ZooKeeper has it at a version; None before the first write of client configs."""
 
     version: int
     layout: Layout | None
     czxid: int | None = None
-    """Of the znode."""
+    """The czxid of the znode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process finds a cluster's client configs, for all that it has followed."""
+    """The place of a cluster's client configs as this process has followed it."""
 
     tree: Tree
-    """The stored layout's, or that of the settings where none is stored."""
+    """The tree of the stored layout; of the settings where none is stored."""
     source: Tree | None = None
-    """Where those are to be looked for that ``tree`` has not."""
+    """The tree to read for entities that ``tree`` lacks."""
     moving: bool = False
     settled: bool = False
-    """Whether a layout is stored."""
+    """True where a layout is stored."""
     version: int = -1
-    """Of the layout's znode; -1 as long as it was not read."""
+    """The version of the layout's znode; -1 before its first read."""
     defect: str | None = None
-    """Why that can't be read; it is as it was before then."""
+    """The reason why the znode can't be read; the other attributes keep their last values then."""

@@ -12,35 +12,35 @@ if TYPE_CHECKING:
 class Cipher(Protocol):
     """Sensitive broker configs of one cluster, as its brokers store them.
 
-    All of it takes milliseconds of CPU, in proportion to the iterations that a value was encoded with: call it in a
-    worker thread, never on the event loop. No error that it raises holds a value.
+    The calls take milliseconds of CPU, in proportion to the iterations of a value's encoding: call them in a worker
+    thread, never on the event loop. No error holds a value.
     """
 
     def encode(self, broker_id: int, key: str, plain: str) -> str:
-        """Return what is stored for a plain value, under the broker's current secret; another text at each call.
+        """Return the encoded form of a plain value, under the broker's current secret; a different text at each call.
 
         Raises:
-            EncoderSecretMissingError: The broker has no secret; the message says which setting to set.
+            EncoderSecretMissingError: The broker has no secret; the message names the setting.
             InvalidRequestError: The value is not Unicode text.
         """
 
     def decode(self, broker_id: int, key: str, stored: str) -> str:
-        """Return the plain value, whichever of the broker's secrets (current, old) it is under.
+        """Return the plain value, encoded under either of the broker's secrets (current, old).
 
         Raises:
             EncoderSecretMissingError: The broker has no secret.
-            UndecodablePasswordError: Neither secret opens it. Brokers ignore such a value.
+            UndecodablePasswordError: Neither secret opens the value. Brokers ignore such a value.
         """
 
     def matches(self, broker_id: int, key: str, stored: str, plain: str) -> bool:
-        """Say whether a stored value is this plain one, compared in constant time; raises what ``decode`` does."""
+        """Return True where a stored value encodes the plain one, compared in constant time; raises as ``decode``."""
 
     def fingerprint(self, broker_id: int | None, key: str, plain: str) -> str | None:
-        """Return a keyed fingerprint of a plain value: the same however often it is encoded anew under a secret.
+        """Return a keyed fingerprint of a plain value: equal for all encodings of the value under a secret.
 
         Args:
-            broker_id: Whose secret is the key; None for the cluster-wide default, which has the cluster's.
-            key: The config key, which goes into it.
+            broker_id: The broker whose secret is the key; None for the cluster-wide default, with the cluster's secret.
+            key: The config key, an input of the fingerprint.
             plain: The value.
 
         Returns:
@@ -52,39 +52,39 @@ class Fingerprinter(Protocol):
     """Fingerprints of broker configs. No result holds a sensitive value or its stored form."""
 
     def fingerprints(self, broker_id: int | None, config: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the fingerprint of each sensitive key of a stored map, None where it can't be known.
+        """Return the fingerprint of each sensitive key of a stored map; None for an unknown fingerprint.
 
-        It decodes: call it in a worker thread.
+        The call decodes values: call it in a worker thread.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What a new encoder secret makes of one broker's stored map. Its representation shows keys, never values."""
+    """The result of a new encoder secret for one broker's stored map. Its representation shows keys, never values."""
 
     config: dict[str, str] = field(repr=False)
-    """The whole map to store: all other keys as they were, in their order."""
+    """The whole map to store; keys that are not encoded anew keep their values and their order."""
     reencoded: tuple[str, ...] = ()
-    """Keys that were under the old secret, or of a cipher that a broker with these parameters can't read."""
+    """Keys whose values were under the old secret, or in a cipher that a broker with these parameters can't read."""
     current: tuple[str, ...] = ()
-    """Keys that already were under the current secret, untouched."""
+    """Keys whose values were under the current secret already; unchanged."""
     undecodable: tuple[str, ...] = ()
-    """Keys that no secret opens, untouched. Brokers ignore them too: they must be set anew."""
+    """Keys whose values no secret opens; unchanged. Brokers ignore them too: they must be set anew."""
     old_known: bool = True
-    """Whether the broker has an old secret, so that keys under it can be told from those that nothing opens."""
+    """True where the broker has an old secret, so that its values can be told from undecodable ones."""
 
     @property
     def needed(self) -> bool:
-        """Whether there is anything to write."""
+        """True where the map must be written."""
         return bool(self.reencoded)
 
 
 class Rotator(Protocol):
-    """Brings what brokers have stored under their current secrets."""
+    """Encodes the stored values of a broker anew, under its current secret."""
 
     def rotate(self, broker_id: int, stored: Mapping[str, str]) -> Rotation:
-        """Encode anew what is not under the broker's current secret yet; call it in a worker thread.
+        """Encode anew all values that are not under the broker's current secret yet; call it in a worker thread.
 
         Raises:
-            EncoderSecretMissingError: There are passwords, and the broker has no secret.
+            EncoderSecretMissingError: The map has passwords, and the broker has no secret.
         """

@@ -1,9 +1,9 @@
-"""The journal of a cluster's mirror: what changed in it, in order of revision, for many readers.
+"""The journal of a cluster's mirror: its changes in order of revision, for many readers.
 
 A reader keeps a :class:`Cursor`, and the journal knows no readers. An entry can be read once the mirror's revision has
-reached the entry's. It holds what the mirror saw, which may be several versions of a node at once: a reader that needs
-each change reads the trail. An entry without any node is of one that was notified of and is absent: it may have come
-and gone.
+reached the entry's. An entry holds what the mirror saw, and may span several versions of a node: a reader that needs
+each change reads the trail. An entry without any node stands for a notification of an absent node: the node may have
+been made and deleted.
 
 Entries point to the mirror's nodes and hold secrets: a reader redacts before anything leaves the process.
 """
@@ -24,8 +24,8 @@ class Entry(NamedTuple):
     """One change of one node."""
 
     revision: int
-    """Of the write that left ``after``; of an absent node, one at which it was absent. A write that the mirror saw only
-    after its revision had passed has the next revision."""
+    """The revision of the write that left ``after``; of an absent node, a revision at which it was absent. A write that
+    the mirror saw only after its revision had passed has the next revision."""
     tree: Tree
     entity_id: str
     before: Node | None
@@ -37,14 +37,14 @@ class Cursor:
     """A reader's place in the journal."""
 
     load: int
-    """Which copy of the cluster the mirror had: each load begins another."""
+    """The number of the mirror's load: each load makes a new copy of the cluster."""
     revision: int
-    """All entries up to it were read."""
+    """The revision up to which all entries were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Entries in order of revision, and where to go on."""
+    """Entries in order of revision, and the cursor behind them."""
 
     entries: Sequence[Entry]
     cursor: Cursor
@@ -52,10 +52,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class TooOld:
-    """Entries behind a cursor are gone, or the mirror was loaded again: anything may have changed."""
+    """The reply to a cursor whose entries are gone, or whose mirror was loaded again: anything may have changed."""
 
     cursor: Cursor
-    """Where to go on, for a reader that now looks at the mirror itself."""
+    """The cursor to continue from, for a reader that now reads the mirror itself."""
 
 
 class Journal(Protocol):
@@ -65,6 +65,6 @@ class Journal(Protocol):
         """Return the entries behind a cursor; None before the first load.
 
         Args:
-            cursor: How far the reader has read; None begins, and is too old.
-            size: About how many entries, all where it is None. Those of one revision come together.
+            cursor: The place of the reader; None, for a first read, is too old.
+            size: About how many entries; all where it is None. Entries of one revision are never split.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Which configs a client software said it supports, for one ``<user, client-id>`` or ``<user>`` (KIP-649)."""
+    """The configs that a client software says it supports, for one ``<user, client-id>`` or ``<user>`` (KIP-649)."""
 
     cluster: str
     entity_id: str
@@ -26,13 +26,13 @@ class RegistrationLog(Protocol):
     """Registrations: append-only in Postgres, deduplicated and answered from memory."""
 
     def record(self, registration: Registration) -> None:
-        """Take a registration; never waits, never fails. Written in the background unless already known."""
+        """Take a registration; never waits, never fails. An unknown registration is written in the background."""
 
     def registered(self, cluster: str) -> Collection[str]:
-        """Return the ids of the entities that have registrations, from memory, in no order."""
+        """Return the ids of the entities with registrations, from memory, in no order."""
 
     def compatibility(self, cluster: str, entity_id: str) -> list[Registration]:
-        """Return what is known of one entity, from memory, ordered by software name and version."""
+        """Return the known registrations of one entity, from memory, ordered by software name and version."""
 
     async def search(
         self, cluster: str, *, entity_id: str | None, page_size: int, after: str | None
@@ -44,7 +44,7 @@ class RegistrationLog(Protocol):
         """
 
     async def clear(self, cluster: str, *, entity_id: str | None, principal: str, request_id: str) -> int:
-        """Append the clearing of an entity's registrations (None: all of the cluster); return how many it hid.
+        """Append the clearing of an entity's registrations (None: all of the cluster); return the number hidden.
 
         Raises:
             UnavailableError: Postgres is away.

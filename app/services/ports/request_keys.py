@@ -1,4 +1,4 @@
-"""Idempotency-Keys as they are kept. Implemented by ``app.audit``."""
+"""Stored Idempotency-Keys. Implemented by ``app.audit``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A stored answer: its body, and those of its headers that belong to it."""
+    """A stored answer: its status, its body, and the headers that belong to it."""
 
     status: int
     headers: dict[str, str]
@@ -22,15 +22,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """A key as it is stored."""
+    """The stored row of a key."""
 
     id: UUID
     holder: UUID
     body: str
     writer: str
-    """Of the holder's first intent, or of its taking over."""
+    """The writer node of the holder's first intent, or of its takeover."""
     in_time: bool
-    """The holder's deadline is to come, by Postgres's clock."""
+    """True while the holder's deadline is to come, by Postgres's clock."""
     answer: Answer | None
 
 
@@ -42,29 +42,29 @@ class KeyedChange:
     attempt: int
     results: list[dict[str, Any]]
     outcome: Outcome | None
-    """Of the change; None where it has none yet."""
+    """The outcome of the change; None where it has none yet."""
 
 
 class RequestKeys(Protocol):
-    """Where keys are kept. Every call raises ``UnavailableError`` when Postgres is away."""
+    """The store of keys. Every call raises ``UnavailableError`` when Postgres is away."""
 
     async def find(self, key: str) -> KeyRow | None:
-        """Return what is known of a key."""
+        """Return the row of a key."""
 
     async def take_over(self, row: KeyRow, holder: UUID, *, writer: str, seconds: float) -> bool:
-        """Make it another holder's turn, for so many seconds; False: the row is not as it was."""
+        """Make another holder the key's, for so many seconds; False: the row has changed."""
 
     async def changes(self, key_id: UUID) -> list[KeyedChange]:
         """Return the changes made under a key, by id and attempt."""
 
     async def store(self, key_id: UUID, holder: UUID, answer: Answer) -> bool:
-        """Keep the holder's answer; False: it does not hold the key."""
+        """Store the holder's answer; False: the holder does not hold the key."""
 
     async def hand_on(self, key_id: UUID, holder: UUID) -> bool:
-        """End the holder's turn without an answer; False as above."""
+        """End the holder's turn without an answer; False: the holder does not hold the key."""
 
     async def release(self, key_id: UUID, holder: UUID) -> bool:
-        """Forget the holder's key; False: it does not hold it, or not any more."""
+        """Forget the holder's key; False: the holder does not hold the key, or no longer."""
 
     async def purge(self, keep_s: float) -> None:
-        """Forget the keys that are older than so many seconds."""
+        """Forget the keys older than so many seconds."""

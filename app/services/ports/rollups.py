@@ -1,7 +1,7 @@
 """Results of rollups, and the runs that made them. Implemented by ``app.audit``.
 
-Who runs a job publishes its rows under a run's id. They are seen once the run is complete, all at once. Of a job's
-complete runs the one with the latest ``as_of`` is **current**, whichever ended last.
+The runner of a job publishes rows under a run's id. All rows of a run appear at once, when the run is complete. Of a
+job's complete runs the run with the latest ``as_of`` is **current**, whichever ended last.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 KEEP_RUNS: Final = 3
-"""Complete runs of a job that are kept, the current one among them."""
+"""The number of complete runs of a job that are kept, the current run among them."""
 
 KEEP_S: Final = 3_600
-"""Seconds since its end for which every run is kept, so that whoever pages through one comes to its end."""
+"""Seconds after its end for which every run is kept, so that a reader can page to its end."""
 
 
 class RunState(StrEnum):
-    """How far a run is."""
+    """The state of a run."""
 
     RUNNING = "running"
     COMPLETE = "complete"
     FAILED = "failed"
     LOST = "lost"
-    """Its process is gone, and nobody has cleaned up behind it yet; the next run of the job does. Never stored."""
+    """The run's process is gone, and its rows are not cleaned up yet; the job's next run does that. Never stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,44 +42,44 @@ class RollupRun:
     job: str
     state: RunState
     as_of: datetime
-    """The moment that its rows tell of."""
+    """The moment that the rows describe."""
     position: Mapping[str, Any]
-    """What was read, as JSON: ``floor``, ``horizon`` and ``watermark`` are revisions (app/rollups/job.py); the rest is
-    for the next run, which goes on from there."""
+    """The run's position as JSON: ``floor``, ``horizon`` and ``watermark`` are revisions (app/rollups/job.py); the rest
+    is for the next run, which continues from there."""
     previous: UUID | None
-    """The run that it was built on; None where it began at the beginning."""
+    """The run that this run continues; None for a run from the beginning."""
     principal: str
     started_at: datetime
-    """By Postgres's clock, as ``finished_at``."""
+    """The time of the start by Postgres's clock, as is ``finished_at``."""
     finished_at: datetime | None
     rows: int | None
     error: str | None
-    """Of a failed one: why."""
+    """The reason of a failed run."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRuns:
-    """The runs of a job that its readers want to know of."""
+    """The runs of a job that readers are interested in."""
 
     current: RollupRun | None
     latest: RollupRun | None
-    """The last attempt, however it ended."""
+    """The last attempt, of any end."""
 
 
 Place = tuple[int, int]
-"""Of a row in its run: the part, and its number in that. The order of places is that of the job's key."""
+"""The place of a row in its run: the part, and the number in the part. Places are in the order of the job's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowQuery:
-    """Which rows of a run are asked for.
+    """A query for rows of a run.
 
     Attributes:
         run_id: The run.
-        entity_id: Only the rows of this entity: by an index.
-        members: Only rows with these members, equal as JSON. Found by looking through the rows.
+        entity_id: Only the rows of this entity; uses an index.
+        members: Only rows with these members, equal as JSON; scans the rows.
         page_size: Most rows.
-        after: The place behind which to go on; None for the beginning.
+        after: The place behind which the page begins; None for the beginning.
     """
 
     run_id: UUID
@@ -90,10 +90,10 @@ class RowQuery:
 
 
 class RollupResults(Protocol):
-    """Reads what was published."""
+    """Reads published results."""
 
     async def runs(self, cluster: str) -> dict[str, JobRuns]:
-        """Return the runs of each job that was ever run on a cluster, by the job's name.
+        """Return the runs of each job that ever ran on a cluster, by the job's name.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -101,7 +101,7 @@ class RollupResults(Protocol):
         ...
 
     async def run(self, cluster: str, job: str, run_id: UUID | None = None) -> RollupRun | None:
-        """Return a complete run of a job, the current one unless another is named; None where there is none.
+        """Return a complete run of a job, by default the current one; None where there is none.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -109,10 +109,10 @@ class RollupResults(Protocol):
         ...
 
     async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
-        """Return a page of a run's rows, and the place to go on from, or None at the end.
+        """Return a page of a run's rows, and the place of the next page, or None at the end.
 
-        A page may be short, and even empty, and yet not the last: a search looks through so many rows at a time.
-        None in place of all where the run is not there any more.
+        A page may be short, and even empty, without being the last: a search scans a limited number of rows at a time.
+        The whole result is None where the run no longer exists.
 
         Raises:
             UnavailableError: Postgres is away.

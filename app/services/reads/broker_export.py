@@ -1,4 +1,4 @@
-"""A broker's dynamic configs in the form of a file: what it must have in its server.properties to do without them."""
+"""A broker's dynamic configs in the form of its server.properties, to replace them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class ExportedConfig:
     key: str
     source: ConfigSource
     value: str | None
-    """None where it can't be told or must not stand in the file; ``note`` says why."""
+    """The value; None where it is unknown or must not stand in the file; ``note`` says why."""
     note: str | None = None
     secret: bool = False
-    """In force, and to be set by hand."""
+    """True for a secret in force, which must be set by hand."""
 
 
 async def export_broker(configs: ConfigReader, broker_id: int) -> list[ExportedConfig]:
-    """Return what the dynamic levels of a broker hold, as it merges them, by key; from the mirror.
+    """Return the dynamic configs of a broker, merged as the broker merges them, by key; from the mirror.
 
-    A value of the broker's own takes the place of the default of all brokers, under any of its names. Entries that
-    brokers leave out come with the reason.
+    A value of the broker's own replaces the default of all brokers, under any of the config's names. Entries that
+    brokers ignore have a reason.
 
     Raises:
         CorruptZnodeError: The znode of a level can't be read.

@@ -1,4 +1,4 @@
-"""What is in force on topics and brokers, over all levels, with the source of each value (KIP-226)."""
+"""Configs in force on topics and brokers, over all levels, with the source of each value (KIP-226)."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class ConfigReader:
     """Describes the topics and brokers of one cluster.
 
     Args:
-        collection: Its ``configs``.
-        levels: Its brokers.
-        cipher: Tells which stored passwords brokers can't decode.
+        collection: The cluster's collection ``configs``.
+        levels: The levels of its brokers.
+        cipher: Finds the stored passwords that brokers can't decode.
     """
 
     def __init__(self, collection: Collection, levels: BrokerLevels, cipher: Cipher) -> None:
@@ -67,11 +67,11 @@ class ConfigReader:
     async def effective(
         self, entity: Entity, keys: Some[str] | None = None, *, pointer: str | None = None
     ) -> DescribedConfigs:
-        """Return what is in force on an entity.
+        """Return the configs in force on an entity.
 
         Args:
-            entity: A topic, a broker, or the default broker, on which only what is set as default is in force.
-            keys: Only these; None or none at all means every one. Those that there are not are left out.
+            entity: A topic, a broker, or the default broker, which has only the values set as default.
+            keys: Only these; None or no keys at all means every config. Unknown keys are left out.
             pointer: JSON pointer for errors.
 
         Raises:
@@ -89,7 +89,7 @@ class ConfigReader:
             found, levels, warnings = await self._broker(entity, pointer)
         if keys:
             found = [item for item in found if item.name in keys]
-        # All that the answer is made of, besides Kafka's own definitions; of secrets no more than that they are set.
+        # The parts of the answer, besides Kafka's own definitions. A secret contributes only that it is set.
         is_secret = self._collection.facet.is_secret
         state: dict[str, JsonValue] = {
             f"{level.value} {key}": None if is_sensitive(key) else value
@@ -103,14 +103,14 @@ class ConfigReader:
     def in_force(
         self, entity: Entity, keys: Iterable[str], planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED
     ) -> list[EffectiveConfig]:
-        """Return what is in force for single configs of an entity, whether or not they are set anywhere.
+        """Return the values in force of single configs of an entity, set at any level or at none.
 
-        For the default broker it is what a broker has that sets nothing itself.
+        The default broker has the values of a broker without configs of its own.
 
         Args:
             entity: A topic, a broker, or the default broker; not checked.
-            keys: Which.
-            planned: Maps that are about to take the place of stored ones, by entity id.
+            keys: The names of the configs.
+            planned: Maps that are about to replace stored maps, by entity id.
         """
         if entity.types == (EntityType.TOPIC,):
             levels, _ = self._counting(self._levels.of_any(planned))
@@ -125,10 +125,10 @@ class ConfigReader:
         return [effective_broker(key, levels) for key in keys]
 
     async def stored_levels(self, broker_id: int) -> tuple[Levels, dict[str, str]]:
-        """Return the levels of one broker as they are stored, with entries that brokers leave out.
+        """Return the levels of one broker as stored, with the entries that brokers ignore.
 
         Returns:
-            The levels, and of the broker's own passwords those that it can't decode, each with a sentence that says so.
+            The levels, and the broker's own passwords that it can't decode, each with a sentence that says so.
 
         Raises:
             CorruptZnodeError: The znode of a level can't be read.
@@ -165,13 +165,13 @@ class ConfigReader:
         return describe_broker(levels), levels, [*warnings, *filter(None, dropped.values())]
 
     def _counting(self, levels: Levels) -> tuple[Levels, list[str]]:
-        """Return levels without the entries that brokers leave out, and what is to be said of those."""
+        """Return levels without the entries that brokers ignore, and a sentence about each of those."""
         default, of_default = read_level(levels.default, Level.DEFAULT)
         broker, of_broker = read_level(levels.broker, Level.BROKER)
         return replace(levels, default=default, broker=broker), of_default + of_broker
 
     async def _undecodable(self, broker_id: int, config: Mapping[str, str]) -> dict[str, str]:
-        """Return the passwords that a broker would leave out, each with a sentence that says so."""
+        """Return the passwords that a broker would ignore, each with a sentence that says so."""
         encoded = {key: value for key, value in config.items() if is_password(key)}
         return await asyncio.to_thread(self._try_decoding, broker_id, encoded) if encoded else {}
 
@@ -185,7 +185,7 @@ class ConfigReader:
                     f"Brokers leave out the stored {clipped(key)}: none of the encoder secrets in the settings opens it"
                 )
             except EncoderSecretMissingError:
-                break  # nobody can tell without a secret, so all are taken to be readable
+                break  # without a secret none can be decoded, so all are taken to be readable
         return failed
 
     def _check_readable(self, entity: Entity, pointer: str | None = None) -> None:

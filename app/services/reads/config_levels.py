@@ -1,4 +1,4 @@
-"""What is set on a cluster's brokers, level by level: their files, the default of all, and each one's own."""
+"""Configs set on a cluster's brokers, by level: their files, the default of all brokers, and each broker's own."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _BROKER: Final = "broker="
 
 @dataclass(frozen=True, slots=True)
 class ServerProperties:
-    """The brokers' own files, as far as the settings name them."""
+    """The brokers' own files that the settings name."""
 
     by_broker: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
     others: Mapping[str, str] | None = field(default=None, repr=False)
-    """Of every broker that is not named; None: not known."""
+    """The file of every broker that is not named; None: not known."""
 
     def of(self, broker_id: int) -> Mapping[str, str] | None:
         """Return a broker's file, None where it is not known.
 
-        Kafka takes each of ``broker.id`` and ``node.id`` for the other where the file has only one of them
+        Kafka takes ``node.id`` for ``broker.id``, and the reverse, where the file has only one of them
         (core/src/main/scala/kafka/server/KafkaConfig.scala, populateSynonyms).
         """
         file = self.by_broker.get(broker_id, self.others)
@@ -42,9 +42,10 @@ class ServerProperties:
 
 
 class BrokerLevels:
-    """Reads the levels of a cluster's brokers: dynamic ones from the mirror, static ones from the settings' files.
+    """Reads the levels of a cluster's brokers: dynamic levels from the mirror, static ones from the settings' files.
 
-    Maps are as stored, encoded passwords included; ``planned`` has those that a batch is about to write, by entity id.
+    Maps are as stored, encoded passwords included; ``planned`` has the maps that a batch is about to write, by entity
+    id.
     """
 
     def __init__(self, store: ClusterStore, static: ServerProperties) -> None:
@@ -52,7 +53,7 @@ class BrokerLevels:
         self._static = static
 
     def of(self, broker_id: int, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
-        """Return the levels of one broker, whether or not anything is known of it."""
+        """Return the levels of one broker, known or not."""
         return Levels(
             static=self._static.of(broker_id),
             default=self._at(DEFAULT_BROKER, planned),
@@ -60,19 +61,19 @@ class BrokerLevels:
         )
 
     def of_any(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
-        """Return the levels of the broker with the lowest id that is known, or those that any unknown broker has.
+        """Return the levels of the known broker with the lowest id, or of any unknown broker where none is known.
 
-        Topics have what brokers give them, and Kafka answers with those of the broker that happens to be asked.
+        Topics inherit from the brokers, and Kafka answers with the levels of whichever broker is asked.
         """
         known = self.known(planned)
         return self.of(known[0], planned) if known else self.of_unknown(planned)
 
     def of_unknown(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
-        """Return the levels of a broker that has nothing of its own."""
+        """Return the levels of a broker without configs of its own."""
         return Levels(static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
 
     def known(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> list[int]:
-        """Return the ids of the brokers that have configs of their own, here or in a file of the settings; sorted."""
+        """Return the ids of the brokers with configs of their own, stored or in a file of the settings; sorted."""
         nodes = self._store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix=_BROKER)
         named = {node.id for node in nodes} | {entity_id for entity_id in planned if entity_id.startswith(_BROKER)}
         return sorted({int(entity_id.removeprefix(_BROKER)) for entity_id in named} | self._static.by_broker.keys())

@@ -1,7 +1,7 @@
 """Describe: reads of the mirror. Nothing here waits for ZooKeeper or Postgres.
 
-A scan takes one moment of the mirror and then works through it in slices, so that a describe of a million entities
-leaves the event loop to others in between and still answers one consistent state.
+A scan takes one moment of the mirror and then works through it in slices: a describe of a million entities shares the
+event loop with other requests and still answers one consistent state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SLICE = 500
-"""Nodes looked at between two chances for other requests: about a millisecond."""
+"""Nodes read between two pauses for other requests: about a millisecond."""
 _MAX_CONFIG_NAME = 249
 
 
@@ -55,7 +55,7 @@ class Described(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRequest:
-    """What a client says of itself along with a describe."""
+    """The registration that a client sends along with a describe."""
 
     supported_configs: tuple[str, ...]
     software_name: str | None
@@ -64,7 +64,7 @@ class RegistrationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """Filters of a list; None means any. In ``names`` the name None is the default entity."""
+    """Filters of a list; None means any. In ``names`` a name None is the default entity."""
 
     id: str | None = None
     names: Mapping[str, str | None] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level that was looked at for effective values."""
+    """One level that was read for effective values."""
 
     level: int
     entity_id: str
@@ -115,7 +115,7 @@ class EffectiveValue:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The values in force for an entity. A key that no level sets is not there: for quotas that is "unlimited"."""
+    """The values in force for an entity. A key that no level sets is absent: for quotas that is "unlimited"."""
 
     entity: Entity
     values: list[EffectiveValue]
@@ -135,8 +135,8 @@ class DescribeService:
         """Return the node of an entity by its canonical id.
 
         Raises:
-            InvalidRequestError: The facet has no such entities.
-            NotFoundError: There is none.
+            InvalidRequestError: The facet has no entities of this type.
+            NotFoundError: The entity has no node.
         """
         node = collection.get(entity_id)
         if node is None:
@@ -146,12 +146,12 @@ class DescribeService:
         return node
 
     def content(self, collection: Collection, node: Node) -> tuple[dict[str, JsonValue], str]:
-        """Return what a node declares in a facet, and the ETag of that.
+        """Return the content that a node declares in a facet, and its ETag.
 
         Raises:
-            InvalidRequestError: The facet has no such entities.
-            NotFoundError: It declares nothing in this facet.
-            CorruptZnodeError: It can't be read.
+            InvalidRequestError: The facet has no entities of this type.
+            NotFoundError: The node declares nothing in this facet.
+            CorruptZnodeError: The node can't be read.
         """
         entity = _entity(node.id)
         declared, etag = _read(collection, entity, node, partial(collection.tagged, node=node))
@@ -161,10 +161,10 @@ class DescribeService:
         return declared, etag
 
     def effective(self, collection: Collection, entity: Entity) -> tuple[Effective, str]:
-        """Return the values in force for an entity, with every level that was looked at, and an ETag of the values.
+        """Return the values in force for an entity, with every level that was read, and an ETag of the values.
 
         Raises:
-            InvalidRequestError: The facet has no such entities.
+            InvalidRequestError: The facet has no entities of this type.
             CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
         """
         collection.facet.check_entity(entity)
@@ -215,8 +215,8 @@ class DescribeService:
         Args:
             collection: The facet.
             wanted: The filter.
-            make: Makes an entry of an entity's id, its node, and the registrations that are known of it; None is no
-                entry. It may raise CorruptZnodeError, and then the node is skipped.
+            make: Makes an entry of an entity's id, its node, and its known registrations; None is no entry. It may
+                raise CorruptZnodeError, and then the node is skipped.
         """
         described: Described[T] = Described()
         if wanted.impossible:
@@ -250,18 +250,18 @@ class DescribeService:
         """Return the id and the client configs in force of an exact user with an exact or absent client-id.
 
         Raises:
-            InvalidRequestError: The filter is another.
-            CorruptZnodeError: A znode that decides can't be read.
+            InvalidRequestError: The filter has another form.
+            CorruptZnodeError: The znode of a level can't be read.
         """
         entity = _exact_client(wanted, "resolveEntity")
         effective, _ = self.effective(collection, entity)
         return entity.id, {item.key: item.value for item in effective.values}
 
     def register(self, collection: Collection, wanted: EntityFilter, request: RegistrationRequest) -> None:
-        """Take the registration that came with a describe. It never delays the answer.
+        """Take the registration that came with a describe. The answer never waits for it.
 
         Raises:
-            InvalidRequestError: The filter has no exact user, the software is not named, or a config name is none.
+            InvalidRequestError: The filter has no exact user, the software has no name, or a config name is not valid.
         """
         entity = _exact_client(wanted, "supportedConfigs")
         if request.software_name is None or request.software_version is None:
@@ -285,11 +285,11 @@ class DescribeService:
     # ------------------------------------------------------------ lists
 
     async def page(self, collection: Collection, query: ListQuery) -> Page:
-        """Return one page of a facet's entities; it ends early where its rows are large.
+        """Return one page of a facet's entities; a page with large rows ends early.
 
         Raises:
-            InvalidRequestError: The page token is not one of ours.
-            InvalidEntityIdError: ``id`` is no entity id.
+            InvalidRequestError: The page token is not valid.
+            InvalidEntityIdError: ``id`` is not an entity id.
         """
         after = None if query.page_token is None else _decode_token(query.page_token)
         items: list[tuple[Node, dict[str, JsonValue]]] = []
@@ -315,10 +315,10 @@ class DescribeService:
     # ------------------------------------------------------------ inside
 
     def declared(self, collection: Collection, entity_id: str, node: Node | None) -> dict[str, JsonValue]:
-        """Return what a node declares in a facet, nothing where there is no node.
+        """Return the content that a node declares in a facet; empty where there is no node.
 
         Raises:
-            CorruptZnodeError: It can't be read, or a value can't.
+            CorruptZnodeError: The node or a value can't be read.
         """
         return self._declared(collection, _entity(entity_id), node)
 
@@ -326,14 +326,14 @@ class DescribeService:
         return _read(collection, entity, node, collection.declared)
 
     def _at(self, collection: Collection, entity_id: str) -> tuple[dict[str, str], dict[str, JsonValue]]:
-        """Return what an entity declares in a facet, as stored and as JSON answers it."""
+        """Return the declared content of an entity in a facet, as stored and as JSON answers it."""
         entity = _entity(entity_id)
         node = collection.get(entity_id)
         declared = self._declared(collection, entity, node)
         return collection.own(entity, stored(node)), declared
 
     def _search(self, collection: Collection, wanted: EntityFilter) -> Iterable[Node]:
-        """Return a moment's nodes among which the filter's are, ordered by id; the fewest that an index can tell."""
+        """Return the nodes of one moment among which the filter's are, ordered by id; as few as an index can find."""
         if wanted.exact_entity is not None:
             node = collection.get(wanted.exact_entity.id)
             return [] if node is None else [node]
@@ -346,7 +346,7 @@ class DescribeService:
         return list(collection.with_keys(prefix=prefix))
 
     async def _candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
-        """Yield the nodes behind ``after`` among which a list's are, ordered by id, in slices of a moment each."""
+        """Yield the nodes behind ``after`` among which a list's are, ordered by id, each slice from one moment."""
         prefix = "" if query.kind is None else query.kind[0]
         first = _first(query)
         if first is not None:
@@ -374,7 +374,7 @@ class DescribeService:
         described: Described[T],
         make: Callable[[str, Node | None, Sequence[Registration]], T | None],
     ) -> None:
-        """Add entities that clients registered for but that declare nothing: KIP-649 keeps both in one place."""
+        """Add the entities with registrations but no declared configs: KIP-649 keeps both in one place."""
         cluster = collection.store.name
         present = {entity_id for entity_id, _ in described.entries}
         if wanted.exact_entity is not None:
@@ -407,12 +407,12 @@ _TYPES = {kind.value: kind for kind in EntityType}
 
 
 def _entity(entity_id: str) -> Entity:
-    """Return the entity of an id that is known to be canonical."""
+    """Return the entity of an id known to be canonical."""
     return Entity(tuple((_TYPES[kind], name) for kind, name in split_id(entity_id)))
 
 
 def _first(query: ListQuery) -> Entity | None:
-    """Return the entity that a list begins with: all of the list, unless it is a user with pairs; None: any may."""
+    """Return the first entity of a list, and its only one unless it is a user with pairs; None: any may be first."""
     if query.id is not None:
         return Entity.from_id(query.id, pointer="id")
     kinds = (EntityType.USER, EntityType.IP, EntityType.TOPIC, EntityType.BROKER)
@@ -445,7 +445,7 @@ def _read(
     """Read a node's map in one of a collection's ways.
 
     Raises:
-        CorruptZnodeError: It can't be read, or a value can't.
+        CorruptZnodeError: The node or a value can't be read.
     """
     if node is not None and node.defect is not None and not node.items:
         raise CorruptZnodeError(full_path(collection.tree, entity), node.defect)

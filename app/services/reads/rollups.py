@@ -1,7 +1,7 @@
-"""What the rollups found, as the API and the commands read it; and the runs that it comes from.
+"""Results of rollups for the API and the commands, and the runs behind them.
 
-Who runs a job publishes its rows under a run's id. They are seen once the run is complete, all at once. Of a job's
-complete runs the one with the latest ``as_of`` is **current**, whichever ended last.
+The runner of a job publishes rows under a run's id. All rows of a run appear at once, when the run is complete. Of a
+job's complete runs the run with the latest ``as_of`` is **current**, whichever ended last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows of a rollup are asked for: the filters of a :class:`RowQuery`."""
+    """The selected rows of a rollup: the filters of a :class:`RowQuery`."""
 
     entity_id: str | None
     members: Mapping[str, Any]
@@ -32,10 +32,10 @@ class Selection:
 def selection(rollup: Rollup, given: Mapping[str, str]) -> Selection:
     """Read filters: columns, by either of their names, and the text of a value.
 
-    A column of several texts is filtered by one of them.
+    A filter of a column of several texts selects rows that have the text among them.
 
     Raises:
-        InvalidRequestError: No such column, or no such value of its type.
+        InvalidRequestError: No such column, or a value that is not of its type.
     """
     columns = {name: column for column in rollup.columns for name in (column.name, column.member)}
     entity_id: str | None = None
@@ -48,7 +48,7 @@ def selection(rollup: Rollup, given: Mapping[str, str]) -> Selection:
                 f"The rollup {rollup.name} has no column {name[:100]!a}; it has: {known}", pointer=name[:100]
             )
         if column.name == rollup.entity:
-            # The row of the whole cluster, where there is one, has no id.
+            # The row of the whole cluster, in rollups that have one, has no id.
             entity_id = Entity.from_id(text, pointer=name).id if text else ""
         else:
             members[column.name] = _value(column, text, name)
@@ -66,7 +66,7 @@ def item_of(rollup: Rollup, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def never_run(cluster: str, name: str) -> str:
-    """Say that there is no result, and how to get one."""
+    """Return the message for a rollup without a result, with the command that makes one."""
     return f"The rollup {name} was never run on {cluster}; run `confplane rollups run {name} --cluster {cluster}`"
 
 
@@ -74,7 +74,7 @@ def _value(column: Column, text: str, name: str) -> Any:
     """Read a value of a column's type, as its rows hold it."""
     try:
         if column.is_revision and text.startswith("-"):
-            raise ValueError(text)  # noqa: TRY301 - told below
+            raise ValueError(text)  # noqa: TRY301 - the except below makes the message
         return _READERS[column.type](text)
     except (ValueError, OverflowError):
         raise InvalidRequestError(f"{name} is not {_FORMS[column.type]}: {text[:100]!a}", pointer=name) from None

@@ -143,7 +143,7 @@ class NewConfigs(ConfigsBody):
 
 
 class ConfigSynonym(AnswerModel):
-    """A value of a config, or of one that it falls back on, in force or hidden."""
+    """A value of a config, or of one that it falls back on, effective or hidden."""
 
     name: str
     value: str | None = Field(description="null: a secret")
@@ -151,7 +151,7 @@ class ConfigSynonym(AnswerModel):
 
 
 class DescribedConfig(AnswerModel):
-    """One config as it is in force."""
+    """One effective config."""
 
     name: str
     value: str | None = Field(description="null: a secret, or no value")
@@ -175,7 +175,7 @@ class DescribedResource(AnswerModel):
     resource_type: str
     resource_name: str
     configs: list[DescribedConfig]
-    warnings: list[str] = Field(description="What is stored and yet not in force")
+    warnings: list[str] = Field(description="Stored entries that are not effective")
     errors: list[ProblemPart] | Absent = Field(default=None, description="Of an error: JSON pointer and detail")
 
 
@@ -250,7 +250,7 @@ class ConfigsList(AnswerModel):
 
 
 class ConfigInForce(AnswerModel):
-    """One config as it is in force, and all that is set for it or for what it falls back on."""
+    """One effective config, and all that is set for it or for what it falls back on."""
 
     key: str
     value: str | None = Field(description="null: a secret, or no value")
@@ -263,12 +263,12 @@ class ConfigInForce(AnswerModel):
 
 
 class EffectiveConfigs(AnswerModel):
-    """The configs in force on a topic or broker, by name."""
+    """The effective configs of a topic or broker, by name."""
 
     id: EntityId
     entity: EntityNames
     configs: list[ConfigInForce]
-    warnings: list[str] = Field(description="What is stored and yet not in force")
+    warnings: list[str] = Field(description="Stored entries that are not effective")
 
 
 CONFIGS = FacetSchemas(

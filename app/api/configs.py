@@ -1,4 +1,4 @@
-"""The RPC-style methods of topic and broker configs (KIP-226, KIP-339), and how what is in force is answered."""
+"""The RPC-style methods of topic and broker configs (KIP-226, KIP-339), and the answers about effective configs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _NOBODY: Final = Entity(())
 @router.post(
     "/configs:describe",
     operation_id="describeConfigs",
-    summary="Describe the configs in force on topics and brokers (KIP-226)",
+    summary="Describe the effective configs of topics and brokers (KIP-226)",
     response_model=schemas.DescribedResources,
     dependencies=[Fresh],
     responses={
@@ -166,7 +166,7 @@ def _echo(item: schemas.AlteredConfigResource) -> dict[str, Any]:
 
 
 async def resolve(services: Services, cluster: Cluster, entity: Entity) -> tuple[dict[str, Any], str]:
-    """Return what is in force on a topic or broker as ``.../effective`` answers it, and its ETag.
+    """Return the effective configs of a topic or broker as ``.../effective`` answers it, and its ETag.
 
     Raises:
         ConfplaneError: As ``ConfigReader.effective``.

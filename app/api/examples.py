@@ -39,7 +39,7 @@ DESCRIBE_CLIENT_CONFIGS: Final[dict[str, Any]] = {
         "value": {"components": [{"entityType": "user", "matchType": "exact", "match": "alice"}]},
     },
     "resolve": {
-        "summary": "What an application polls: the configs in force for it, while it registers what it supports",
+        "summary": "The poll of an application: the configs effective for it, while it registers what it supports",
         "value": {
             "components": [
                 {"entityType": "user", "matchType": "exact", "match": "alice"},

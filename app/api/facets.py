@@ -42,7 +42,7 @@ from app.services.collections import Collection
 from app.services.reads.describe import DescribeService, ListQuery
 
 Resolve = Callable[[Services, Cluster, Entity], Awaitable[tuple[dict[str, Any], str]]]
-"""Finds the values in force on an entity: the body of the answer, and its ETag."""
+"""Finds the effective values of an entity: the body of the answer, and its ETag."""
 
 
 def read_resource(name: FacetName, models: schemas.FacetSchemas) -> Any:
@@ -119,7 +119,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         name: The facet.
         models: Its wire forms.
         shown: Examples of bodies.
-        resolve: Finds what is in force.
+        resolve: Finds the effective values.
     """
     noun = models.noun
     in_path: Any = entity_in_path(models.id_pattern, models.example_id)
@@ -214,7 +214,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         read_effective(models, resolve),
         methods=["GET"],
         operation_id=f"effective{noun}",
-        summary="The values in force, each with its source and every candidate level",
+        summary="The effective values, each with its source and every candidate level",
         responses={
             200: {"model": models.effective},
             304: {"description": "Not modified"},

@@ -106,7 +106,7 @@ class GlobalConfig(AnswerModel):
 
     config_data: list[ConfigPair]
     revision: Revision | None = Field(description="Of the last change; null: there never was one")
-    warnings: list[str] = Field(description="What is stored and yet not in force")
+    warnings: list[str] = Field(description="Stored entries that are not effective")
 
 
 class GlobalConfigDiff(AnswerModel):
@@ -171,7 +171,7 @@ class DescribeEntityConfigsProblem(Problem):
 
 
 class FallbackConfig(AnswerModel):
-    """What is in force for a deleted key."""
+    """The effective value of a deleted key."""
 
     config_key: str
     config_value: str | None = Field(description="null: a secret, or no level has a value")

@@ -69,7 +69,7 @@ async def describe_client_configs(
     _: ViewDep,
     body: Annotated[schemas.DescribeClientConfigs, Body(openapi_examples=examples.DESCRIBE_CLIENT_CONFIGS)],
 ) -> Response:
-    """What applications poll: with `resolveEntity` the answer is the one set of configs in force for them."""
+    """What applications poll: with `resolveEntity` the answer is the one set of configs effective for them."""
     collection = cluster.collections[FacetName.CLIENT_CONFIGS]
     wanted = _filter(collection, body)
     if body.supported_configs is not None:

@@ -173,7 +173,7 @@ class DescribeClientConfigs(DescribeRequest):
     components: Annotated[list[ConfigFilterComponent], Field(max_length=16)]
     resolve_entity: StrictBool = Field(
         default=False,
-        description="Answer one entry: the configs in force for this client. Needs an exact user, and an exact "
+        description="Answer one entry: the configs effective for this client. Needs an exact user, and an exact "
         "client-id or none",
     )
     supported_configs: (
@@ -600,7 +600,7 @@ class EffectiveQuotaSynonym(AnswerModel):
 
 
 class EffectiveQuota(AnswerModel):
-    """The value in force of one key, and all that were candidates for it, first the one in force."""
+    """The effective value of one key, and all candidates for it, the effective one first."""
 
     key: str
     value: float
@@ -619,7 +619,7 @@ class QuotaLevel(AnswerModel):
 
 
 class EffectiveClientQuotas(AnswerModel):
-    """The values in force for an entity, each key with its source; the levels most specific first."""
+    """The effective values of an entity, each key with its source; the levels most specific first."""
 
     id: EntityId
     entity: EntityNames
@@ -637,7 +637,7 @@ class EffectiveConfigSynonym(AnswerModel):
 
 
 class EffectiveConfig(AnswerModel):
-    """The value in force of one key, and all that were candidates for it, first the one in force."""
+    """The effective value of one key, and all candidates for it, the effective one first."""
 
     key: str
     value: str
@@ -656,7 +656,7 @@ class ConfigLevel(AnswerModel):
 
 
 class EffectiveClientConfigs(AnswerModel):
-    """The values in force for an entity, each key with its source; the levels most specific first."""
+    """The effective values of an entity, each key with its source; the levels most specific first."""
 
     id: EntityId
     entity: EntityNames

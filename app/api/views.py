@@ -71,7 +71,7 @@ async def full_resource(
 
 
 def effective(collection: Collection, found: Effective) -> dict[str, Any]:
-    """Return the values in force with their sources."""
+    """Return the effective values with their sources."""
     return {
         "id": found.entity.id,
         "entity": found.entity.as_dict(),
@@ -102,7 +102,7 @@ def effective(collection: Collection, found: Effective) -> dict[str, Any]:
 
 
 def effective_configs(found: DescribedConfigs) -> dict[str, Any]:
-    """Return what is in force on a topic or broker."""
+    """Return the effective configs of a topic or broker."""
     return {
         "id": found.entity.id,
         "entity": found.entity.as_dict(),

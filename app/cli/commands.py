@@ -318,7 +318,7 @@ def export(
 ) -> None:
     """Write a broker's dynamic configs as what its server.properties needs to do without them, as for a downgrade.
 
-    What is in force of the broker's own configs and of the default of all brokers, each with a comment on where it
+    The effective ones of the broker's own configs and of the default of all brokers, each with a comment on where it
     comes from. Secrets are never written: their lines are comments, to be filled in by hand.
     """
     del export_format  # there is one

@@ -137,7 +137,7 @@ class ConfplaneClient:
         return await self.request("GET", f"{facet}/{_id(entity)}", params=params or None, headers=headers)
 
     async def effective(self, facet: str, entity: Entity | str, *, min_revision: int | None = None) -> Answer:
-        """Read the values in force for an entity."""
+        """Read the effective values of an entity."""
         return await self.request(
             "GET", f"{facet}/{_id(entity)}/effective", headers=_headers(min_revision=min_revision)
         )

@@ -1,4 +1,4 @@
-"""What is in force on a broker: dynamic values for it, dynamic defaults for all, its file, Kafka's defaults.
+"""Effective configs of a broker: dynamic values for it, dynamic defaults for all, its file, Kafka's defaults.
 
 A value of a higher level takes the place of the same config below it, under any of its names: a dynamic
 ``log.retention.ms`` hides a ``log.retention.hours`` in the file. A broker's file is often unknown here; a value that
@@ -90,7 +90,7 @@ class Levels:
 
 
 class SynonymValue(NamedTuple):
-    """A value of a config, or of one that it falls back on, in force or hidden. None is a secret."""
+    """A value of a config, or of one that it falls back on, effective or hidden. None is a secret."""
 
     name: str
     value: str | None
@@ -99,7 +99,7 @@ class SynonymValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """One config as it is in force, with everything that a describe answers of it."""
+    """One effective config, with everything that a describe answers of it."""
 
     name: str
     value: str | None
@@ -117,7 +117,7 @@ class EffectiveConfig:
 
 
 def effective_broker(name: str, levels: Levels) -> EffectiveConfig:
-    """Return what is in force for one broker config, whether or not it is set anywhere.
+    """Return the effective value of one broker config, whether or not it is set anywhere.
 
     Args:
         name: Any broker config, with or without a listener's prefix, or a custom one.

@@ -55,7 +55,7 @@ _LIKE_TOTAL: Final = -2
 
 
 class _View:
-    """What is in force on one broker: values, and whether they are known."""
+    """The effective values of one broker, and whether they are known."""
 
     def __init__(self, levels: Levels) -> None:
         self.levels = levels
@@ -128,7 +128,7 @@ def check_merged(before: Levels, after: Levels, *, pointers: Mapping[str, str] =
     """Check what a change makes of one broker's configs on the whole.
 
     Args:
-        before: What is in force now, without entries that brokers leave out.
+        before: The effective values now, without entries that brokers leave out.
         after: What would be.
         pointers: Key -> JSON pointer, for errors.
 

@@ -63,7 +63,7 @@ def apply_incremental(
     """Return the whole map that ops make of a stored one; values of SET are not looked at.
 
     APPEND and SUBTRACT start from the stored value, and where there is none from the definition's default, never from
-    what is in force. What a SUBTRACT empties stays, as an empty value.
+    the effective value. What a SUBTRACT empties stays, as an empty value.
 
     Args:
         stored: The map as it is, secrets in clear.

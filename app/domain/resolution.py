@@ -51,7 +51,7 @@ _REMEMBERED: Final = 4096
 
 
 class Synonym(NamedTuple, Generic[L]):
-    """A value of a key at one level, in force or overridden."""
+    """A value of a key at one level, effective or overridden."""
 
     level: L
     value: str
@@ -68,7 +68,7 @@ class Resolved(Generic[L]):
 
     @property
     def value(self) -> str:
-        """The value in force, as stored."""
+        """The effective value, as stored."""
         return self.synonyms[0].value
 
     @property

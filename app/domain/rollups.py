@@ -92,7 +92,7 @@ _COMPATIBILITY: Final = Rollup(
 )
 _DRIFT: Final = Rollup(
     "drift",
-    "Which values of a config are in force across brokers, and across topics, and who deviates from most?",
+    "Which values of a config are effective across brokers, and across topics, and who deviates from most?",
     (
         _text("entity_type", "`broker` or `topic`"),
         _text("config_key", "The config"),
@@ -100,7 +100,7 @@ _DRIFT: Final = Rollup(
         _text("state", "`value`, `secret`, or `none` where there is no value at all"),
         _text("value", "In the form of its type; null unless `state` is `value`", nullable=True),
         _text("fingerprint", "Of a secret, keyed", nullable=True),
-        _count("entities", "How many brokers or topics have it in force"),
+        _count("entities", "How many brokers or topics it is effective on"),
         _count("own", "How many of these set it themselves"),
         _count("total", "How many brokers or topics there are"),
         Column("examples", ColumnType.TEXTS, "Ids of some of those that deviate"),

@@ -1,4 +1,4 @@
-"""Topic configs: which a cluster accepts, and what is in force on a topic.
+"""Topic configs: those that a cluster accepts, and the effective ones of a topic.
 
 A topic that does not set a config has what the brokers have under another name, in another unit at times: without
 ``retention.ms``, ``log.retention.ms`` counts, else ``log.retention.minutes``, else ``log.retention.hours``.
@@ -235,7 +235,7 @@ class _Whole:
 
 
 def effective_topic(name: str, config: Mapping[str, str], levels: Levels) -> EffectiveConfig:
-    """Return what is in force for one config of a topic.
+    """Return the effective value of one config of a topic.
 
     Args:
         name: A topic config, or a key that is stored and known to nobody.

@@ -114,7 +114,7 @@ def _drift(rows: Iterable[Mapping[str, Any]]) -> Summary:
             deviating[key] += row["entities"]
     facts = (f"Of {len(keys):,} configs that are set, {len(deviating):,} do not have the same value everywhere.",)
     named = Counter({f"{key} ({kind}s)": count for (kind, key), count in deviating.items()})
-    caption = f"How many brokers or topics have another value in force than most. {_of('configs', named)}"
+    caption = f"How many brokers or topics have another effective value than most. {_of('configs', named)}"
     return Summary(facts, (Picture("Who deviates", caption, _bars(named, "deviating")),))
 
 

@@ -24,7 +24,7 @@ class Cluster:
     store: ClusterStore
     collections: Mapping[FacetName, Collection]
     configs: ConfigReader
-    """The configs in force on the cluster's topics and brokers."""
+    """The effective configs of the cluster's topics and brokers."""
 
 
 class Clusters:

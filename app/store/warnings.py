@@ -29,7 +29,7 @@ def of(follower: Follower) -> Iterator[Notice]:
         yield _counted(f"{strays} changes", follower.oddities.strays)
     if follower.oddities.nameless:
         nameless = f"Notifications below {znodes.CHANGES} name no config entity, so brokers pass them over, and what"
-        yield _counted(f"{nameless} their writer changed is in force nowhere yet", follower.oddities.nameless)
+        yield _counted(f"{nameless} their writer changed is effective nowhere yet", follower.oddities.nameless)
     if follower.trouble is not None and (follower.stale_ms or 0) > _STUCK_MS:
         yield Notice(
             f"The copy of the configs can't be brought up to date, though ZooKeeper is connected: {follower.trouble};"

@@ -337,7 +337,7 @@ class Strike:
     kind: str
     targets: tuple[str, ...]
     struck: float
-    """From then on it was in force, for all of its targets."""
+    """From then on it was effective, for all of its targets."""
     healed: float
     """Until then at least."""
 

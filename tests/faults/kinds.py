@@ -67,7 +67,7 @@ def _ended(*, pause: bool) -> str:
 
 _BOTH: Final = (False, True)
 SILENT: Final = frozenset({line_cut("ZooKeeper"), *(lost_on_line("ZooKeeper", replies=each) for each in _BOTH)})
-"""While one of these is in force a process hears nothing of ZooKeeper."""
+"""While one of these lasts a process hears nothing of ZooKeeper."""
 
 ALL: Final = (
     *(POSTGRES_KILLED, POSTGRES_RESTARTED, POSTGRES_PAUSED, DISK_FULL),

@@ -1,4 +1,4 @@
-"""What is in force on topics and brokers, over all levels: topic, broker, default of all brokers, file, Kafka's own."""
+"""Effective configs of topics and brokers, over all levels: topic, broker, default of all brokers, file, Kafka's own."""
 
 from __future__ import annotations
 
@@ -180,11 +180,11 @@ async def test_entries_that_brokers_leave_out(client: ConfplaneClient, zk: Kazoo
     zk.create("/config/changes/config_change_", b'{"version":2,"entity_path":"brokers/30"}', sequence=True)
     await client.get("configs", "broker=30", strong=True)
     body = (await client.effective("configs", "broker=30")).body
-    in_force = {item["key"]: (item["value"], item["source"]) for item in body["configs"]}
-    assert in_force["background.threads"] == ("7", BROKER)
-    assert in_force["num.partitions"] == ("1", KAFKA)
-    assert in_force["log.flush.interval.ms"] == (None, KAFKA)
-    assert in_force["ssl.keystore.type"] == ("JKS", KAFKA)
+    effective = {item["key"]: (item["value"], item["source"]) for item in body["configs"]}
+    assert effective["background.threads"] == ("7", BROKER)
+    assert effective["num.partitions"] == ("1", KAFKA)
+    assert effective["log.flush.interval.ms"] == (None, KAFKA)
+    assert effective["ssl.keystore.type"] == ("JKS", KAFKA)
     assert sorted(warning.split(":")[0] for warning in body["warnings"]) == [
         "Brokers leave out the stored log.flush.interval.ms",
         "Brokers leave out the stored num.partitions",
@@ -224,7 +224,7 @@ async def test_threads_of_a_broker_whose_file_is_unknown(client: ConfplaneClient
 
 
 async def test_a_default_must_suit_each_broker(client: ConfplaneClient) -> None:
-    """A default is in force on every broker that has no value of its own: on broker 0, whose file has 6 threads."""
+    """A default is effective on every broker that has no value of its own: on broker 0, whose file has 6 threads."""
     with pytest.raises(ProblemError) as caught:
         await client.put("configs", "broker", {"num.io.threads": "16"})
     assert caught.value.kafka_error_code == 42

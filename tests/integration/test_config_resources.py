@@ -1,4 +1,4 @@
-"""Topics and brokers as resources: create, read, replace, remove, list, and poll what is in force."""
+"""Topics and brokers as resources: create, read, replace, remove, list, and poll the effective configs."""
 
 from __future__ import annotations
 

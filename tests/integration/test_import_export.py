@@ -185,7 +185,7 @@ def test_a_frozen_cluster_is_shown_and_not_written(commands: Commands, raw_zk: K
     assert stored(raw_zk, DEFAULT) is None
 
 
-def test_an_export_reads_back_as_what_is_in_force(commands: Commands, raw_zk: KazooClient, tmp_path: Path) -> None:
+def test_an_export_reads_back_as_the_effective_configs(commands: Commands, raw_zk: KazooClient, tmp_path: Path) -> None:
     encoder = PasswordEncoder("encoder-secret", EncoderParameters(iterations=1024))
     other = PasswordEncoder("another-secret", EncoderParameters(iterations=1024))
     put(

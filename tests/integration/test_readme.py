@@ -72,9 +72,9 @@ def run(blocks: list[str], stack: tuple[Path, int], directory: Path) -> list[str
 def test_the_five_minutes(stack: tuple[Path, int], tmp_path: Path) -> None:
     _, altered, effective, quotas, stored, trail = run(commands("Five minutes with it"), stack, tmp_path)
     assert json.loads(altered)["failed"] == 0
-    in_force = {item["key"]: item for item in json.loads(effective)["configs"]}
-    assert in_force["session.timeout.ms"]["value"] == "11000"
-    assert in_force["acks"]["source"] == "user=alice"
+    by_key = {item["key"]: item for item in json.loads(effective)["configs"]}
+    assert by_key["session.timeout.ms"]["value"] == "11000"
+    assert by_key["acks"]["source"] == "user=alice"
     assert [json.loads(line)["quotas"]["producer_byte_rate"] for line in quotas.splitlines()] == [1048576, 2097152]
     assert json.loads(stored) == {
         "version": 1,

@@ -189,8 +189,8 @@ async def test_effective_quotas_show_every_level(client: ConfplaneClient) -> Non
     await client.alter("client-quotas", levels)
     answer = await client.effective("client-quotas", Entity.of(user=user, client_id=client_id))
     assert [level["level"] for level in answer.body["levels"]] == [1, 2, 3, 4, 5, 6, 7, 8]
-    in_force = {item["key"]: (item["value"], item["source"]) for item in answer.body["quotas"]}
-    assert in_force == {
+    effective = {item["key"]: (item["value"], item["source"]) for item in answer.body["quotas"]}
+    assert effective == {
         "producer_byte_rate": (2, "user=eff,client-id"),
         "request_percentage": (33.5, "user=eff"),
         "consumer_byte_rate": (4, "user,client-id=eff-app"),

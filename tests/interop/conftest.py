@@ -88,7 +88,7 @@ async def client(service: Service) -> AsyncIterator[ConfplaneClient]:
 
 @pytest_asyncio.fixture
 async def restored(client: ConfplaneClient, admin: Admin) -> AsyncIterator[None]:
-    """Takes everything off the broker again, since it would be in force for the next test."""
+    """Takes everything off the broker again, since it would be effective in the next test."""
     yield
     for name, entity in (("", "broker"), (str(BROKER_ID), f"broker={BROKER_ID}")):
         left = [

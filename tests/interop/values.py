@@ -1,4 +1,4 @@
-"""Values for topics and brokers, each other than what is in force without it, that a running broker can take."""
+"""Values for topics and brokers, each other than the effective value without it, that a running broker can take."""
 
 from __future__ import annotations
 

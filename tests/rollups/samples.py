@@ -15,7 +15,7 @@ from app.rollups import schemas
 from app.rollups.jobs import JOBS
 from app.rollups.registered import current
 from tests.bench.sample.files import write_frame
-from tests.rollups import in_force
+from tests.rollups import effective
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity
     with duckdb.connect() as database:
         query = prepare(database, name, directory, capacity)
         if name == "drift":
-            in_force.fill(database)
+            effective.fill(database)
         columns = ", ".join(
             f"epoch_us({field.name}) AS {field.name}" if isinstance(field.dataType, TimestampType) else field.name
             for field in JOBS[name].output.fields

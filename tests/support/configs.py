@@ -44,6 +44,6 @@ async def describe(client: ConfplaneClient, *resources: tuple[Any, ...], **membe
 
 
 async def clear_brokers(client: ConfplaneClient) -> None:
-    """Remove all that is set on brokers: it would be in force for the topics of the next test."""
+    """Remove all that is set on brokers: it would be effective on the topics of the next test."""
     async for item in client.items("configs", kind="broker"):
         await client.delete("configs", item["id"])

@@ -1,7 +1,7 @@
-"""Which values of a config are in force across brokers, and across topics, and who deviates from most?
+"""Which values of a config are effective across brokers, and across topics, and who deviates from most?
 
-One row per entity type, config key and value in force. Keys are those that at least one of them sets, or the default of
-all brokers does; a key of one row has the same value everywhere.
+One row per entity type, config key and effective value. Keys are those that at least one of them sets, or the default
+of all brokers does; a key of one row has the same value everywhere.
 
 ================ ======================================================================================================
 ``entity_type``  ``broker`` or ``topic``
@@ -10,13 +10,13 @@ all brokers does; a key of one row has the same value everywhere.
 ``state``        ``value``; ``secret``, which is told apart by its fingerprint; ``none`` where there is no value at all
 ``value``        in the form of its type, so that ``compact, delete`` is ``compact,delete``; null unless ``value``
 ``fingerprint``  of a secret, keyed; null otherwise, and where the encoder's secret is not known: those are one row then
-``entities``     how many brokers or topics have it in force
+``entities``     how many brokers or topics it is effective on
 ``own``          how many of these set it themselves; the others have it from a default
 ``total``        how many brokers or topics there are
 ``examples``     ids of up to :data:`EXAMPLES` of those that deviate, the first in order; empty for rank 1
 ================ ======================================================================================================
 
-In force on a broker is what is set for it, over the default of all brokers, over Kafka's (KIP-226). Entries that
+Effective on a broker is what is set for it, over the default of all brokers, over Kafka's (KIP-226). Entries that
 brokers leave out count as not set. On a topic it is what the topic sets, over the default of all brokers for the config
 behind it, over Kafka's. Brokers' own files are not known here: a value that they set, below the dynamic levels, is
 taken for Kafka's default. What is set for single brokers is left aside on topics, as partitions move.
@@ -67,7 +67,7 @@ OUTPUT: Final = StructType(
     ]
 )
 
-_IN_FORCE: Final = StructType([StructField("state", StringType()), StructField("value", StringType())])
+_EFFECTIVE: Final = StructType([StructField("state", StringType()), StructField("value", StringType())])
 _KEY: Final = ("entity_type", "config_key")
 _VALUE: Final = ("state", "value", "fingerprint")
 _BROKER: Final = EntityType.BROKER.value
@@ -103,10 +103,10 @@ def transform(*, znodes: DataFrame) -> DataFrame:
         found.groupBy(*texts)
         .agg(F.count("*").alias("entities"), first_ids(F.col("entity_id"), EXAMPLES).alias("examples"))
         .crossJoin(F.broadcast(default.select("default_config")))
-        .withColumn("in_force", _in_force(*_KEY, "is_own", "stored", "default_config"))
+        .withColumn("effective", _effective(*_KEY, "is_own", "stored", "default_config"))
     )
     of_values = (
-        of_texts.select(*_KEY, "in_force.*", "fingerprint", "is_own", "entities", "examples")
+        of_texts.select(*_KEY, "effective.*", "fingerprint", "is_own", "entities", "examples")
         .groupBy(*_KEY, *_VALUE)
         .agg(
             F.sum("entities").alias("entities"),
@@ -161,8 +161,8 @@ def _counted(config: Mapping[str, str | None] | None, level: str) -> dict[str, s
     return {name: value for name, value in config.items() if left_out(name, value or "", Level(level)) is None}
 
 
-@F.udf(returnType=_IN_FORCE, useArrow=False)
-def _in_force(
+@F.udf(returnType=_EFFECTIVE, useArrow=False)
+def _effective(
     kind: str,
     key: str,
     is_own: bool,  # noqa: FBT001 - a column

@@ -143,7 +143,7 @@ class ConfigDrafter:
         if name is not None:
             level, affected = Level.BROKER, [self._levels.of(int(name), now)]
         else:
-            # A default is in force on every broker, so it must suit each.
+            # A default is effective on every broker, so it must suit each.
             level = Level.DEFAULT
             affected = [
                 self._levels.of_unknown(now),

@@ -73,7 +73,7 @@ class EntityChange:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """What is in force for a key once it is deleted."""
+    """The effective value of a key once it is deleted."""
 
     key: str
     value: str | None
@@ -353,7 +353,7 @@ def _fallbacks(
         return (), []
     if collection.name is not FacetName.CONFIGS:
         return _resolved(collection, entity, keys, planned), []
-    found = cluster.configs.in_force(entity, keys, planned)
+    found = cluster.configs.effective_of(entity, keys, planned)
     assumed = [
         f"{clipped(item.name)} falls back on Kafka's default, unless the brokers' own files, which are not known here, "
         "say otherwise"

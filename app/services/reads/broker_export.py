@@ -24,7 +24,7 @@ class ExportedConfig:
     """The value; None where it is unknown or must not stand in the file; ``note`` says why."""
     note: str | None = None
     secret: bool = False
-    """True for a secret in force, which must be set by hand."""
+    """True for an effective secret, which must be set by hand."""
 
 
 async def export_broker(configs: ConfigReader, broker_id: int) -> list[ExportedConfig]:

@@ -1,4 +1,4 @@
-"""Configs in force on topics and brokers, over all levels, with the source of each value (KIP-226)."""
+"""Effective configs of topics and brokers, over all levels, with the source of each value (KIP-226)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfigs:
-    """The configs in force on one entity, ordered by name."""
+    """The effective configs of one entity, ordered by name."""
 
     entity: Entity
     configs: list[EffectiveConfig]
@@ -67,7 +67,7 @@ class ConfigReader:
     async def effective(
         self, entity: Entity, keys: Some[str] | None = None, *, pointer: str | None = None
     ) -> DescribedConfigs:
-        """Return the configs in force on an entity.
+        """Return the effective configs of an entity.
 
         Args:
             entity: A topic, a broker, or the default broker, which has only the values set as default.
@@ -100,10 +100,10 @@ class ConfigReader:
         state |= {"static": levels.static is not None, "warnings": "\n".join(warnings)}
         return DescribedConfigs(entity, found, warnings, digest(state))
 
-    def in_force(
+    def effective_of(
         self, entity: Entity, keys: Iterable[str], planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED
     ) -> list[EffectiveConfig]:
-        """Return the values in force of single configs of an entity, set at any level or at none.
+        """Return the effective values of single configs of an entity, set at any level or at none.
 
         The default broker has the values of a broker without configs of its own.
 

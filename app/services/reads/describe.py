@@ -105,7 +105,7 @@ class EffectiveSynonym:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """One key's value in force, and every level that sets it, the winner first."""
+    """One key's effective value, and every level that sets it, the winner first."""
 
     key: str
     value: JsonValue
@@ -115,7 +115,7 @@ class EffectiveValue:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The values in force for an entity. A key that no level sets is absent: for quotas that is "unlimited"."""
+    """The effective values of an entity. A key that no level sets is absent: for quotas that is "unlimited"."""
 
     entity: Entity
     values: list[EffectiveValue]
@@ -161,7 +161,7 @@ class DescribeService:
         return declared, etag
 
     def effective(self, collection: Collection, entity: Entity) -> tuple[Effective, str]:
-        """Return the values in force for an entity, with every level that was read, and an ETag of the values.
+        """Return the effective values of an entity, with every level that was read, and an ETag of the values.
 
         Raises:
             InvalidRequestError: The facet has no entities of this type.
@@ -247,7 +247,7 @@ class DescribeService:
         return described
 
     def resolve(self, collection: Collection, wanted: EntityFilter) -> tuple[str, dict[str, JsonValue]]:
-        """Return the id and the client configs in force of an exact user with an exact or absent client-id.
+        """Return the id and the effective client configs of an exact user with an exact or absent client-id.
 
         Raises:
             InvalidRequestError: The filter has another form.

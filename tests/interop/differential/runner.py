@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.interop.differential.steps import Body, Sequence, Tree
 
 BOUND_S: Final = 90.0
-"""How long a broker may take to have its configs in force."""
+"""How long a broker may take until its configs are effective."""
 _SMALL_BOUND_S: Final = 5.0
 _MOST_FAILURES: Final = 10
 
@@ -141,7 +141,7 @@ class Runner:
             await self._settled()
 
     async def _settled(self) -> Verdict:
-        """Wait until the broker has in force what is stored, as far as its answers tell."""
+        """Wait until what is stored is effective on the broker, as far as its answers tell."""
         deadline = time.monotonic() + self._bound_s
         while True:
             verdict = Verdict()

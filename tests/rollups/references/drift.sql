@@ -1,8 +1,8 @@
--- in_force has what the describe of each broker and topic would answer.
+-- effective has what the describe of each broker and topic would answer.
 WITH counted AS (
   SELECT entity_type, config_key, state, value, fingerprint, count(*) AS entities, count(*) FILTER (own) AS own,
     list(entity_id ORDER BY entity_id) AS ids
-  FROM in_force GROUP BY ALL
+  FROM effective GROUP BY ALL
 ),
 ranked AS (
   SELECT *,

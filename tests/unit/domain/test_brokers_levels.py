@@ -1,4 +1,4 @@
-"""What is in force on a broker, and where it comes from."""
+"""Effective configs of a broker, and their sources."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_what_is_kept_is_kept_again(stored: dict[str, str]) -> None:
     st.dictionaries(st.just(MS), st.integers(1, 9).map(str)),
     st.dictionaries(st.just(MS), st.integers(1, 9).map(str)),
 )
-def test_the_first_synonym_is_what_is_in_force(
+def test_the_first_synonym_is_the_effective_one(
     static: dict[str, str], default: dict[str, str], broker: dict[str, str]
 ) -> None:
     levels = Levels(static, default, broker)

@@ -170,7 +170,7 @@ def test_one_error_ever(config: dict[str, str]) -> None:
             assert any(key in error.detail for key in config)
 
 
-# ---------------------------------------------------------------- what is in force
+# ---------------------------------------------------------------- effective configs
 
 
 def retention(config: dict[str, str], levels: Levels) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:

@@ -1,4 +1,4 @@
-"""What is in force on each broker and topic, by the domain's own describe: what the reference of ``drift`` counts."""
+"""Effective configs of each broker and topic, by the domain's own describe: the input of the reference of ``drift``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HIDDEN = "what nobody is told"
 
 
 def fill(database: duckdb.DuckDBPyConnection) -> None:
-    """Make the table ``in_force`` out of ``znodes``, one row per entity and key that is set anywhere."""
+    """Make the table ``effective`` out of ``znodes``, one row per entity and key that is set anywhere."""
     nodes: dict[str, tuple[Config, Config]] = {
         entity_id: (config, fingerprints)
         for entity_id, config, fingerprints in database.execute(
@@ -34,8 +34,8 @@ def fill(database: duckdb.DuckDBPyConnection) -> None:
     columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
     kinds = [pa.string()] * (len(names) - 1) + [pa.bool_()]
     found = pa.table({name: pa.array(columns[name], kind) for name, kind in zip(names, kinds, strict=True)})
-    database.register("found_in_force", found)
-    database.execute("CREATE TABLE in_force AS FROM found_in_force")
+    database.register("found_effective", found)
+    database.execute("CREATE TABLE effective AS FROM found_effective")
 
 
 def _rows(nodes: dict[str, tuple[Config, Config]]) -> Iterator[tuple[object, ...]]:

@@ -1,4 +1,4 @@
-"""What is set through Confplane is in force on the running broker, without a restart, as its clients feel it."""
+"""Configs set through Confplane are effective on the running broker, without a restart, as its clients feel it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_producer_comes_to_the_rate_of_its_quota(
 
 
 @pytest.mark.usefixtures("restored")
-async def test_a_topics_default_is_in_force_at_once(
+async def test_a_topics_default_is_effective_at_once(
     client: ConfplaneClient, admin: Admin, producers: Producers
 ) -> None:
     await producers.add("large")

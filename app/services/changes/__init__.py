@@ -1,1 +1,1 @@
-"""Changes: how what is decided is written, once, whatever kind of change it is (docs/architecture.md, "One write")."""
+"""Changes: decision, transaction and trail of every kind of change (docs/architecture.md, "One write")."""

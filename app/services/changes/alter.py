@@ -1,4 +1,4 @@
-"""Alter: edits of entities, each a change of its own, or all of them one (``atomic``).
+"""Alter: edits of entities, each in a change of its own, or all in one change (``atomic``).
 
 An edit is encoded once, and decided by its facet's drafter against each node that is read; the runner does the rest
 (:mod:`app.services.changes.runner`).
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from app.services.changes.runner import ChangeRunner, Ended
 
 Planned = Mapping[str, Mapping[str, str]]
-"""Entity id -> the map that it will have, of entities that the same request changes before another one."""
+"""Entity id -> resulting map, of the entities that the same request changes before."""
 DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
-"""Decides what becomes of one entity: from its collection, the node as read, and what is planned before it."""
+"""Decides one entity's draft from its collection, the node as read, and the maps planned before it."""
 
 _Prepared = tuple[Edit, DecideEntity]
 
@@ -62,7 +62,7 @@ _CONCURRENCY: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the edits of one collection are decided."""
+    """The drafter and the policies of one collection."""
 
     drafter: Drafter[Any]
     policies: Policies = field(default_factory=Policies)
@@ -82,7 +82,7 @@ class AlterService:
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
     def drafter(self, collection: Collection) -> Drafter[Any]:
-        """Return what decides the edits of a collection."""
+        """Return the drafter of a collection's edits."""
         return self._rules[collection.store.name, collection.name].drafter
 
     async def alter(
@@ -97,21 +97,21 @@ class AlterService:
         """Run edits and return one result each, in order.
 
         Args:
-            collection: The facet of a cluster that is altered.
-            edits: The edits; one that could not even be formed stands as its failed result.
-            caller: Who asks.
-            validate_only: Go the same way up to the write, and answer what it would have done.
-            atomic: All in one transaction, one change, one revision; when one fails, the others are not attempted.
+            collection: The facet of a cluster to alter.
+            edits: The edits; an edit that could not even be formed stands as its failed result.
+            caller: The caller.
+            validate_only: Go the same way up to the write, and return the results that the write would have.
+            atomic: All in one transaction, one change, one revision; after a failure no other edit is attempted.
 
-        Each result carries its own error. An entity named twice fails in every place it is named. Edits whose checks
-        read each other's entity run in the order given, so that each is checked against what those before it made.
+        Each result has its own error. An entity named twice fails in every place. Edits whose checks read each other's
+        entity run in the order given: each is checked against the results of the edits before it.
         """
         run = caller.run
         if run is None:
             results = await self._alter(collection, edits, caller, validate_only=validate_only, atomic=atomic)
             self._count(collection, results, validate_only=validate_only)
             return results
-        # What an earlier run of the same request applied is not done again.
+        # Edits that an earlier run of the same request applied are not run again.
         given = [edit if isinstance(edit, EditResult) else run.result(collection, edit) or edit for edit in edits]
         if atomic and all(isinstance(edit, EditResult) and edit.error is None for edit in given):
             return [edit for edit in given if isinstance(edit, EditResult)]
@@ -131,18 +131,18 @@ class AlterService:
         validate_only: bool = False,
         policies: bool = True,
     ) -> tuple[EditResult, EntityDraft | None]:
-        """Change one entity as ``decide`` says.
+        """Change one entity with a given decision.
 
         Args:
             collection: The facet of a cluster.
-            edit: Which entity; its ops are not looked at.
+            edit: The entity; the edit's ops are ignored.
             decide: Decides each attempt.
-            caller: Who asks.
-            validate_only: Go the same way up to the write, and answer what it would have done.
+            caller: The caller.
+            validate_only: Go the same way up to the write, and return the result that the write would have.
             policies: Ask the alter policies, as for any edit.
 
         Returns:
-            What became of it, with its error if there is one, and the draft that was carried out.
+            The result, which may be an error, and the draft that was carried out.
         """
         asked = self._rules[collection.store.name, collection.name].policies if policies else Policies()
         [result], drafts = await self._change(collection, [(edit, decide)], caller, asked, validate_only=validate_only)
@@ -150,7 +150,7 @@ class AlterService:
         return result, drafts[0] if drafts else None
 
     def _count(self, collection: Collection, results: Sequence[EditResult], *, validate_only: bool) -> None:
-        """Count how edits ended, by Kafka's names of errors."""
+        """Count the results of edits, by Kafka's names of errors."""
         cluster, facet = collection.store.name, collection.name.value
         for result in results:
             if (error := result.error) is not None:
@@ -233,7 +233,7 @@ class _Decided:
 
 
 class _EntitiesChange:
-    """One change of entities: what is decided at each attempt."""
+    """One change of entities; decided at each attempt."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class _EntitiesChange:
     async def _read(self, *, again: bool) -> tuple[Collection, Sequence[Node | None]]:
         if not again:
             return self._collection, [self._collection.get(edit.entity.id) for edit, _ in self._items]
-        # Client configs may be elsewhere by now.
+        # Client configs may have moved to the other tree.
         collection = self._collection.placed()
         reads = (collection.store.read(collection.tree, edit.entity, self._caller.deadline) for edit, _ in self._items)
         return collection, await asyncio.gather(*reads)
@@ -330,7 +330,7 @@ class _EntitiesChange:
 def _prepare(
     collection: Collection, drafter: Drafter[Any], edit: Edit | EditResult, repeated: frozenset[str]
 ) -> _Prepared | EditResult:
-    """Check what can be checked before anything stored is looked at."""
+    """Make every check that needs nothing stored."""
     if isinstance(edit, EditResult):
         return edit
     try:
@@ -354,7 +354,7 @@ async def _draft(
 
 
 def _check_new(collection: Collection, edit: Edit) -> None:
-    """Refuse names too long for what is created: the entity, and its user where that is not there either."""
+    """Refuse names that are too long for new znodes: the entity's, and its user's where that is absent too."""
     entity = edit.entity
     user = Entity(entity.components[:1])
     known = len(entity.components) > 1 and collection.store.get(collection.tree, user.id) is not None
@@ -366,7 +366,7 @@ async def _one_by_one(
     prepared: Sequence[_Prepared | EditResult],
     change: Callable[[Sequence[_Prepared], Planned], Awaitable[list[EditResult]]],
 ) -> list[EditResult]:
-    """Run each edit as a change of its own, all at once but for those that read each other's entity."""
+    """Run each edit in a change of its own, all at once except edits that read each other's entity."""
     slots = asyncio.Semaphore(_CONCURRENCY)
     results: dict[int, EditResult] = {}
     to_run: dict[int, _Prepared] = {}
@@ -383,7 +383,7 @@ async def _one_by_one(
     async def one_after_another(stages: Sequence[Stage]) -> None:
         made: dict[str, dict[str, Mapping[str, str]]] = {stage.rank: {} for stage in stages}
         for stage in stages:
-            # What edits of other ranks made. From the mirror it could not be had under ``validateOnly``.
+            # Results of edits of other ranks. Under ``validateOnly`` the mirror does not have them.
             planned = ChainMap(*(maps for rank, maps in made.items() if rank != stage.rank))
             await asyncio.gather(*(one(position, planned) for position in stage.positions))
             ended = (results[position] for position in stage.positions)
@@ -393,7 +393,7 @@ async def _one_by_one(
     waiting = iter(chains(collection.facet, of_entities))
 
     async def run_some() -> None:
-        # Not a task for each chain: the first step of 10,000 tasks would be one of the loop's.
+        # No task for each chain: 10,000 new tasks would all take their first step in one turn of the loop.
         for stages in waiting:
             await one_after_another(stages)
 
@@ -425,7 +425,7 @@ def _results(ended: Ended[_Decided], edits: Sequence[Edit]) -> list[EditResult]:
 def _result(
     draft: EntityDraft, node: Node | None, revision: int | None, change_id: UUID | None = None, *, remade: bool = False
 ) -> EditResult:
-    """Return what became of an edit; ``revision`` is None where it was only validated."""
+    """Return the result of an edit; ``revision`` is None where the edit was only validated."""
     return EditResult(
         draft.edit,
         change_id=None if change_id is None else str(change_id),
@@ -439,14 +439,14 @@ def _result(
 
 
 def _refused_with(item: _Prepared | EditResult) -> EditResult:
-    """Return what an entry of an atomic batch is when another one could not even be formed."""
+    """Return the result of an entry in an atomic batch with another entry that could not even be formed."""
     if isinstance(item, EditResult):
         return item if item.error is not None else EditResult(item.edit, _not_attempted())
     return EditResult(item[0], _not_attempted())
 
 
 def _of_topic(error: UnknownTopicError, edit: Edit) -> ConfplaneError:
-    """Return what a topic that is not there is to one edit: its own fault, or that of another in its batch."""
+    """Return the error of one edit for an absent topic: its own, or that of another edit in its batch."""
     if edit.entity.get(EntityType.TOPIC) not in error.topics:
         return _not_attempted()
     return UnknownTopicError(error.detail, topics=error.topics, pointer=edit.pointer, outcome=error.outcome)
@@ -459,8 +459,8 @@ def _not_attempted() -> NotAttemptedError:
 
 
 def _repeated(edits: Sequence[Edit | EditResult]) -> frozenset[str]:
-    """Return the ids of the entities that are named more than once, be it by an edit that could not be formed."""
+    """Return the ids of the entities that are named more than once, also by edits that could not be formed."""
     entities = [edit.entity if isinstance(edit, Edit) else edit.edit.entity for edit in edits]
-    # One without components stands for what no entity could be made of.
+    # An edit from which no entity could be made has an entity without components.
     named = Counter(entity.id for entity in entities if entity.components)
     return frozenset(name for name, times in named.items() if times > 1)

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, how the request is told apart, and until when an answer is worth having."""
+    """The caller of a change, with the id and address of the request, and the deadline of its answer."""
 
     principal: str
     source: str
     request_id: str
     deadline: float
-    """On the clock of ``time.monotonic()``."""
+    """The deadline on the clock of ``time.monotonic()``."""
     reason: str | None = None
     ticket: str | None = None
     run: Run | None = None
-    """Of a request with an Idempotency-Key."""
+    """The run of a request with an Idempotency-Key."""

@@ -1,4 +1,4 @@
-"""Plans of client quotas and client configs: each value is judged by itself, then the entity's own map as a whole."""
+"""Drafts of client quotas and client configs: checks of each value, then of the entity's own map as a whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClientDrafter:
         self._facet = facet
 
     def encode(self, collection: Collection, edit: Edit) -> dict[str, str | None]:
-        """Return key -> the string to store, None to remove it; see ``Drafter``."""
+        """Return key -> the string to store, or None for a removal; see ``Drafter``."""
         del collection
         self._facet.check_entity(edit.entity, pointer=edit.pointer)
         return encode_ops(self._facet, edit.entity, edit.ops, exact=edit.mode is not Mode.ALTER)
@@ -38,7 +38,7 @@ class ClientDrafter:
         *,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Decide what an edit makes of a node; see ``Drafter``."""
+        """Draft an edit of a node; see ``Drafter``."""
         check_node(collection, edit, node)
         entity, before = edit.entity, stored(node)
         wanted: Mapping[str, str | None] = encoded
@@ -55,12 +55,12 @@ class ClientDrafter:
         try:
             warnings += self._facet.check_whole(entity, own_after, inherited=inherited, pointers=pointers)
         except InvalidRequestError as error:
-            error.pointer = error.pointer or edit.pointer  # what is stored already contradicts itself
+            error.pointer = error.pointer or edit.pointer  # the stored keys contradict each other already
             raise
         return EntityDraft.of(collection, edit, node, after, warnings)
 
     def _same(self, entity: Entity, before: Mapping[str, str], encoded: Mapping[str, str | None]) -> bool:
-        """Say whether stored values equal new ones; by value, since Kafka's tools spell some numbers in another way."""
+        """Return True where stored values equal new ones, by value: Kafka's tools spell some numbers differently."""
         decode = self._facet.decode
         try:
             return {key: decode(entity, key, value) for key, value in before.items()} == {
@@ -70,7 +70,7 @@ class ClientDrafter:
             return False
 
     def _check_stored(self, collection: Collection, edit: Edit, config: Mapping[str, str]) -> None:
-        """Refuse a result that keeps a stored value no broker can read; an edit that replaces or removes it passes."""
+        """Refuse a result that keeps a stored value no broker can read; an edit may replace or remove such a value."""
         for key, value in config.items():
             try:
                 self._facet.decode(edit.entity, key, value)
@@ -84,7 +84,7 @@ class ClientDrafter:
 
 
 def _inherited(collection: Collection, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return this facet's keys of ``<user>`` for a ``<user, client-id>``; of nothing for other entities."""
+    """Return this facet's keys of ``<user>`` for a ``<user, client-id>``; nothing for other entities."""
     if entity.types != (EntityType.USER, EntityType.CLIENT_ID):
         return {}
     parent = Entity(entity.components[:1])

@@ -1,4 +1,4 @@
-"""Plans of topic and broker configs: ops are applied, the whole that results is judged, passwords are encoded."""
+"""Drafts of topic and broker configs: ops are applied, the whole result is checked, passwords are encoded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from app.services.reads.config_levels import BrokerLevels
 
 _SLICE: Final = 10
-"""Brokers looked at between two chances for other requests: a few milliseconds."""
+"""Brokers checked between two pauses for other requests: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class ConfigOps:
 
     ops: tuple[Op, ...]
     kept: Mapping[str, str | None]
-    """Secrets that a whole resource was given without, as it was read: they stay. Key -> JSON pointer."""
+    """Secrets that a whole resource gives as null, as it was read: they stay. Key -> JSON pointer."""
 
 
 class ConfigDrafter:
     """The drafter of ``configs``.
 
     Args:
-        levels: The cluster's brokers.
+        levels: The levels of the cluster's brokers.
         cipher: Encodes their passwords.
     """
 
@@ -73,7 +73,7 @@ class ConfigDrafter:
             collection.facet.check_entity(edit.entity, pointer=edit.pointer)
         except InvalidTopicError as error:
             check_list_ops(ops, topic_configs())
-            # To an alter it is just a topic that is not there.
+            # An alter reports an invalid name as a topic that does not exist.
             raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
         check_list_ops(ops, _definitions(edit.entity))
         return ConfigOps(tuple(ops), kept)
@@ -87,7 +87,7 @@ class ConfigDrafter:
         *,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Decide what an edit makes of a node; see ``Drafter``."""
+        """Draft an edit of a node; see ``Drafter``."""
         check_node(collection, edit, node)
         entity, before = edit.entity, stored(node)
         missing = next((key for key in encoded.kept if key not in before), None)
@@ -100,7 +100,7 @@ class ConfigDrafter:
         ops = list(encoded.ops)
         if edit.mode is not Mode.ALTER:
             named = {op.key for op in ops} | encoded.kept.keys()
-            # Where a body replaces what is stored, it is the map itself that lacks a key.
+            # In a replacement a missing key is a fault of the map itself, so the pointer names the map.
             lacking = f"/{collection.facet.member}" if named else None
             ops += [Op(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
         is_topic = entity.types == (EntityType.TOPIC,)
@@ -119,7 +119,7 @@ class ConfigDrafter:
         else:
             warnings = await self._check_broker(entity, before, after, pointers, planned)
             if passwords:
-                broker_id = int(entity.get(EntityType.BROKER) or 0)  # no default broker has passwords
+                broker_id = int(entity.get(EntityType.BROKER) or 0)  # the default broker has no passwords
                 try:
                     after |= await asyncio.to_thread(self._sealed, broker_id, passwords, before, after)
                 except EncoderSecretMissingError as error:
@@ -143,7 +143,7 @@ class ConfigDrafter:
         if name is not None:
             level, affected = Level.BROKER, [self._levels.of(int(name), now)]
         else:
-            # A default is effective on every broker, so it must suit each.
+            # A default is effective on every broker, so it must be valid on each.
             level = Level.DEFAULT
             affected = [
                 self._levels.of_unknown(now),
@@ -159,7 +159,7 @@ class ConfigDrafter:
     def _sealed(
         self, broker_id: int, keys: Iterable[str], before: Mapping[str, str], after: Mapping[str, str]
     ) -> dict[str, str]:
-        """Encode passwords; one that is stored already stays as it is, since each encoding is another text."""
+        """Encode passwords; an unchanged password keeps its stored text, since every encoding is a different text."""
         return {
             key: before[key]
             if key in before and self._is_stored(broker_id, key, before[key], after[key])

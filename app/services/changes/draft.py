@@ -1,8 +1,8 @@
-"""Drafts: what a change writes, what the trail keeps of it, and what it is answered with.
+"""Drafts: a change's writes, its rows in the trail, and its answers.
 
-A change is a function from what was read to what is written. The function **decides**: it reads, and returns either a
+A change is a function from the state read to the writes. The function **decides**: it reads, and returns either a
 :class:`Draft`, or :class:`Unchanged` where nothing is to be written. The runner (:mod:`app.services.changes.runner`)
-calls it again after each conflict, so it keeps nothing of an earlier attempt.
+calls the function again after each conflict, so a decision keeps nothing of an earlier attempt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, slots=True)
 class Draft(Generic[D]):
-    """A change as it was decided, ready to be written. ``decided`` is what the caller makes its own answer from."""
+    """A decided change, ready to be written. The caller makes its own answer from ``decided``."""
 
     decided: D
     writes: tuple[Write, ...]
@@ -33,7 +33,7 @@ class Draft(Generic[D]):
     """The answers, as plain data without secrets: an Idempotency-Key keeps them, and another
     process answers from them."""
     layout: LayoutCheck | None = None
-    """Of client configs."""
+    """The layout of a change of client configs."""
     guarded: bool = True
     """True where freeze and controller are checked, before the intent and within the transaction."""
 
@@ -44,22 +44,22 @@ class Unchanged(Generic[D]):
 
     decided: D
     error: ConfplaneError | None = None
-    """Why; the trail has it where an earlier attempt left an intent. The caller answers it."""
+    """The reason; the trail has it where an earlier attempt left an intent. The caller answers it."""
     seen: tuple[tuple[Tree, Entity, int | None], ...] | None = None
-    """The nodes that led to it, with the versions read (None: absent), for ZooKeeper to confirm. None where they were
-    read from ZooKeeper for this very attempt."""
+    """The nodes behind the decision, with the versions read (None: absent), for ZooKeeper to confirm. None where they
+    were read from ZooKeeper for this very attempt."""
     layout: LayoutCheck | None = None
     """The layout that ZooKeeper has to confirm as well."""
 
 
 class Decide(Protocol[D]):
-    """The function that a change is."""
+    """The function of a change."""
 
     async def __call__(self, *, again: bool) -> Draft[D] | Unchanged[D]:
         """Decide one attempt.
 
         Args:
-            again: An earlier attempt met a conflict: what the mirror has is not enough, ZooKeeper has to be read.
+            again: An earlier attempt met a conflict: the decision must read ZooKeeper, since the mirror may be behind.
 
         Raises:
             ConfplaneError: The change is refused, and ends with this error.

@@ -1,4 +1,4 @@
-"""Edits: what a request asks of one entity, and the draft that becomes of it given the node that was read.
+"""Edits: a request's changes of one entity; and drafts, the decisions on them given the node as read.
 
 Each facet has its own :class:`Drafter`, the same for the real thing, ``validateOnly``, and the next attempt after a
 conflict.
@@ -29,14 +29,14 @@ E = TypeVar("E")
 
 
 class Mode(StrEnum):
-    """What an edit does with the facet's keys that it does not name."""
+    """The treatment of the facet's keys that an edit does not name."""
 
     ALTER = "alter"
-    """They stay."""
+    """Keep them."""
     REPLACE = "replace"
-    """They are removed; PUT, and DELETE with nothing named."""
+    """Remove them: PUT, and a DELETE that names nothing."""
     CREATE = "create"
-    """There must be none, or exactly the ones named; POST."""
+    """Refuse them: the entity must have no keys, or exactly the named ones; POST."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """What became of one edit. ``error`` is None on success."""
+    """The result of one edit. ``error`` is None on success."""
 
     edit: Edit
     error: ConfplaneError | None = None
@@ -61,11 +61,11 @@ class EditResult:
     diff: tuple[Difference, ...] = ()
     warnings: tuple[str, ...] = ()
     node: Node | None = None
-    """The node afterwards; None where there is none."""
+    """The node after the edit; None where there is none."""
     created: bool = False
-    """The facet had no key before and has some now."""
+    """True where the facet had no key before the edit and has some after it."""
     after: dict[str, str] = field(default_factory=dict, repr=False)
-    """The whole map as it is stored, or would be under ``validateOnly``."""
+    """The whole map as stored, or as it would be under ``validateOnly``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,19 @@ class EntityDraft:
     node: Node | None
     after: dict[str, str] = field(repr=False)
     diff: tuple[Difference, ...]
-    """Without the values of secrets."""
+    """The changed keys, without the values of secrets."""
     warnings: tuple[str, ...]
     created: bool
     recorded_ops: tuple[dict[str, Any], ...] | None = None
-    """What the trail keeps as asked for, without secrets, where that is not the edit's own ops."""
+    """The ops for the trail, without secrets, where they differ from the edit's own."""
     detail: Any = None
-    """More of the decision, for the caller of ``AlterService.rewrite``."""
+    """Further results of the decision, for the caller of ``AlterService.rewrite``."""
 
     @classmethod
     def of(
         cls, collection: Collection, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
     ) -> EntityDraft:
-        """Build the draft that takes a node to the map ``after``."""
+        """Build the draft that changes a node's map to ``after``."""
         entity, before = edit.entity, stored(node)
         diff = difference(before, after)
         if collection.facet.has_secrets:
@@ -103,17 +103,17 @@ class EntityDraft:
 
     @property
     def expected(self) -> int | None:
-        """The version that was read; None is absent."""
+        """The version that was read; None for an absent node."""
         return None if self.node is None else self.node.version
 
     def write(self, collection: Collection) -> EntityWrite:
-        """Return the config node to be written."""
+        """Return the config node to write."""
         extra = None if self.node is None else self.node.extra
         czxid = None if self.node is None else self.node.czxid
         return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra, czxid)
 
     def intent(self, collection: Collection) -> IntentEntity:
-        """Return what the trail keeps of it, without secrets."""
+        """Return the row of the trail, without secrets."""
         entity = self.edit.entity
         return IntentEntity(
             entity_id=entity.id,
@@ -128,7 +128,7 @@ class EntityDraft:
         )
 
     def answer(self, collection: Collection) -> dict[str, Any]:
-        """Return what the edit is answered with, as plain data without secrets."""
+        """Return the edit's answer as plain data without secrets."""
         return {
             "facet": collection.name.value,
             "entity": self.edit.entity.id,
@@ -143,13 +143,13 @@ class EntityDraft:
 
 
 class Drafter(Protocol[E]):
-    """A facet's way from edits to drafts. ``E`` is what it makes of an edit before anything stored is looked at."""
+    """A facet's way from edits to drafts. ``E`` is its form of an edit before anything stored is read."""
 
     def encode(self, collection: Collection, edit: Edit) -> E:
         """Check an edit on its own: its entity and its values.
 
         Raises:
-            ConfplaneError: With a JSON pointer.
+            ConfplaneError: The edit is refused; the error has a JSON pointer.
         """
 
     async def draft(
@@ -161,29 +161,29 @@ class Drafter(Protocol[E]):
         *,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Decide what an edit makes of a node. Waits for nothing but worker threads.
+        """Draft an edit of a node. Waits for nothing but worker threads.
 
         Args:
             collection: The facet and its cluster.
             edit: The edit.
-            encoded: What :meth:`encode` made of it.
+            encoded: The result of :meth:`encode`.
             node: The entity's node as read; None when absent.
-            planned: Entity id -> resulting map of the edits before it in the same request, at least of those whose
-                entity its check reads.
+            planned: Entity id -> resulting map of the edits before this one in the request; at least of the entities
+                that its check reads.
 
         Raises:
             CorruptZnodeError: The node can't be read, can't be written back without loss, or would keep a broken value.
             PreconditionFailedError: The precondition does not hold.
             AlreadyExistsError: A create met other content.
-            ConfplaneError: The resulting map may not stand.
+            ConfplaneError: The resulting map is not valid.
         """
 
 
 def check_node(collection: Collection, edit: Edit, node: Node | None) -> None:
-    """Refuse a node that can't be changed, or that is not as the edit demands.
+    """Refuse a node that can't be changed, or that does not meet the edit's precondition.
 
     Raises:
-        CorruptZnodeError: It can't be read, or can't be written back without loss.
+        CorruptZnodeError: The node can't be read, or can't be written back without loss.
         PreconditionFailedError: The precondition does not hold.
     """
     if node is not None and node.defect is not None:
@@ -205,7 +205,7 @@ def _etag(collection: Collection, entity: Entity, node: Node | None) -> str | No
     try:
         return collection.tagged(entity, stored(node), node)[1]
     except ValueError:
-        # The content can't be shown, so nobody can hold an ETag of it; an unconditional write may still mend it.
+        # Content that can't be shown has no ETag that anybody could hold; an unconditional write may still mend it.
         return '"undecodable"'
 
 
@@ -223,7 +223,7 @@ def _recorded_ops(collection: Collection, edit: Edit) -> tuple[dict[str, Any], .
 
 
 def json_of(collection: Collection, entity: Entity, key: str, value: str | None) -> JsonValue:
-    """Return one stored value as JSON answers it; None where it is none of its key, so that JSON has no form for it."""
+    """Return one stored value as JSON answers it; None where it is not valid for its key and has no form in JSON."""
     if value is None:
         return None
     try:

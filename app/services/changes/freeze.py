@@ -1,6 +1,6 @@
-"""Freezing a cluster's configs, and thawing them: a quiet time before an upgrade, or a first contact for reading only.
+"""Freezing a cluster's configs, and thawing them: a quiet time before an upgrade, or a first contact without writes.
 
-Once a freeze is committed no write of configs commits, in any process that serves the cluster.
+After the commit of a freeze no write of configs commits, in any process that serves the cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FreezeResult:
     before: Freeze | None
     after: Freeze | None
     change_id: str | None
-    """None where nothing was to be done."""
+    """The id of the change; None where the cluster was in that state already."""
     revision: int | None
 
 
@@ -47,14 +47,14 @@ class FreezeService:
         self._runner = runner
 
     async def freeze(self, store: ClusterStore, reason: str, caller: Caller) -> FreezeResult:
-        """Freeze a cluster; nothing is done where it is frozen for the same reason.
+        """Freeze a cluster; nothing is written where the cluster is frozen for the same reason.
 
         Raises:
             InvalidRequestError: The reason can't be stored.
-            AlreadyExistsError: It is frozen for another reason; the text has it.
-            ConcurrentChangeError: Others kept freezing and thawing it until the deadline.
+            AlreadyExistsError: The cluster is frozen for another reason; the text has it.
+            ConcurrentChangeError: Others kept freezing and thawing the cluster until the deadline.
             UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
-            OutcomeUnknownError: The reply was lost; it may be frozen.
+            OutcomeUnknownError: The reply was lost; the cluster may be frozen.
         """
         reason = _checked(reason)
         wanted = Freeze(reason, caller.principal, int(time.time() * 1000))
@@ -72,13 +72,13 @@ class FreezeService:
         return await self._run(store, after, replace(caller, reason=reason))
 
     async def thaw(self, store: ClusterStore, reason: str, caller: Caller) -> FreezeResult:
-        """Let writes go on; nothing is done where the cluster is not frozen.
+        """Thaw a cluster; nothing is written where the cluster is not frozen.
 
         Raises:
             InvalidRequestError: The reason can't be stored.
-            ConcurrentChangeError: Others kept freezing and thawing it until the deadline.
+            ConcurrentChangeError: Others kept freezing and thawing the cluster until the deadline.
             UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
-            OutcomeUnknownError: The reply was lost; it may be thawed.
+            OutcomeUnknownError: The reply was lost; the cluster may be thawed.
         """
         return await self._run(store, lambda _: None, replace(caller, reason=_checked(reason)))
 
@@ -86,12 +86,12 @@ class FreezeService:
         self, store: ClusterStore, after: Callable[[Freeze | None], Freeze | None], caller: Caller
     ) -> FreezeResult:
         async def decide(*, again: bool) -> Draft[StateChange[Freeze | None]] | Unchanged[StateChange[Freeze | None]]:
-            del again  # it is always read from ZooKeeper
+            del again  # decided on ZooKeeper's state at every attempt
             state = await store.read_freeze(caller.deadline)
             change: StateChange[Freeze | None] = StateChange(state.freeze, after(state.freeze))
             if change.after == change.before:
                 return Unchanged(change)
-            # A thaw commits in a frozen cluster, and a freeze under any controller.
+            # A thaw must commit in a frozen cluster, and a freeze under any controller.
             return draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=False)
 
         ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
@@ -105,7 +105,7 @@ def _checked(reason: str) -> str:
         raise InvalidRequestError("The reason is empty; give one, which the trail keeps", pointer="/reason")
     if len(reason) > _REASON_LENGTH:
         raise InvalidRequestError(f"The reason is longer than {_REASON_LENGTH} characters", pointer="/reason")
-    # Also what stands for bytes of a command line that are no UTF-8.
+    # Not printable either: the surrogates that represent bytes of a command line that are not UTF-8.
     if not reason.isprintable():
         raise InvalidRequestError(
             "The reason holds a line break or another character that can't be printed", pointer="/reason"

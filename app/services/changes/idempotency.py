@@ -1,16 +1,16 @@
 """Requests with an Idempotency-Key: each is done once, however often it is sent, through whichever process.
 
 The key's row is written in the Postgres transaction of the request's first intent, so a request that wrote nothing
-leaves none. It names the **holder**: the one request whose turn it is. An intent under a key is written only while its
-request holds the key. Whoever sends the same again
+leaves none. The row names the **holder**: the one request whose turn it is. An intent under a key is written only while
+its request holds the key. A repeated request
 
 - gets the stored answer, where there is one;
-- waits while the holder's writer is alive and its time is not up;
-- otherwise takes the key over. From then on the former holder can't write another intent. The new one settles the
-  changes that were made under the key, and runs the request again; what is applied already is not done again but
-  answered as it was. So each entity's part of a request is applied once, whoever crashed when.
+- waits while the holder's writer is alive and the holder's deadline is to come;
+- otherwise takes the key over. From then on the former holder can't write another intent. The new holder settles the
+  changes made under the key, and runs the request again; applied changes are not run again, and get their first answer.
+  So each entity's part of a request is applied once, after any crash.
 
-An answer is stored once something was applied and nothing failed in a way that invites to try again.
+An answer is stored once something was applied and nothing failed with an error that invites another try.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEEP_S = 24 * 3600.0
-"""How long a key is kept, at least."""
+"""Seconds for which a key is kept, at least."""
 PURGE_S = 600.0
-"""Between two purges."""
+"""Seconds between two purges."""
 POINTER: Final = "Idempotency-Key"
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _WRITER_CHECK_S: Final = 1.0
-"""How often ZooKeeper is asked whether the holder's writer is still there."""
+"""Seconds between two checks in ZooKeeper that the holder's writer is alive."""
 _CONCURRENCY: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """Which request it is. All that is kept of key and body are digests."""
+    """The identity of a request. Key and body are kept as digests alone."""
 
     key: str
     body: str
 
     @classmethod
     def of(cls, key: str, *, cluster: str, principal: str, method: str, path: str, body: Any) -> RequestKey:
-        """Make one; ``body`` is the parsed body, None where there is none.
+        """Make a key; ``body`` is the parsed body, None where there is none.
 
-        The body's digest is keyed by the Idempotency-Key, which is not kept, so that nobody who reads the tables can
-        try guesses on a password in a body.
+        The body's digest is keyed by the Idempotency-Key, which is not kept, so that readers of the tables can't try
+        guesses on a password in a body.
         """
         whole = json.dumps([cluster, principal, method, path, key]).encode()
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
@@ -99,28 +99,28 @@ class Run:
             (result["facet"], result["entity"]): (change, result) for change in applied for result in change.results
         }
         self.claimed = row is not None
-        """The key may be there, and this one's."""
+        """True where the key's row may exist, with this run as its holder."""
         self.lost = False
-        """The key turned out to be another's."""
+        """True where another request turned out to hold the key."""
         self.wrote = False
-        """A change was applied by this run itself."""
+        """True where this run itself applied a change."""
         self.inviting = False
-        """Something failed in a way that invites to try again."""
+        """True where something failed with an error that invites another try."""
         self.unknown = False
-        """Of a change it is not known whether it was applied."""
+        """True where a change's outcome is unknown."""
 
     @property
     def applied(self) -> bool:
-        """Whether anything of the request is applied."""
+        """True where any change of the request is applied."""
         return self.wrote or bool(self._applied)
 
     @property
     def replays(self) -> bool:
-        """Whether all that is answered was done before."""
+        """True where everything in the answer was done by earlier runs."""
         return bool(self._applied) and not self.wrote
 
     def claim(self, answers: Sequence[dict[str, Any]], deadline: float) -> Claim:
-        """Return the claim for the intent of a change, given what it is answered with."""
+        """Return the claim for the intent of a change with these answers."""
         self.claimed = True
         return Claim(
             key=self.key.key,
@@ -133,12 +133,12 @@ class Run:
         )
 
     def result(self, collection: Collection, edit: Edit) -> EditResult | None:
-        """Return what became of an edit in an earlier run, where it was applied."""
+        """Return the result of an edit that an earlier run applied; None for other edits."""
         found = self._applied.get((collection.name.value, edit.entity.id))
         return None if found is None else _restored(collection, edit, *found)
 
     def note(self, results: Sequence[EditResult]) -> None:
-        """Take note of what became of edits in this run."""
+        """Take note of the results of edits in this run."""
         for result in results:
             error = result.error
             if error is None:
@@ -164,11 +164,11 @@ class IdempotencyService:
             yield Sample("idempotent_requests", number, (how,))
 
     def start(self) -> None:
-        """Begin purging old keys, in the background."""
+        """Start to purge old keys in the background."""
         self._background.start()
 
     async def stop(self) -> None:
-        """Stop."""
+        """Stop the purge."""
         await self._background.stop()
 
     async def begin(
@@ -177,17 +177,17 @@ class IdempotencyService:
         """Return the answer of an earlier request, or the run that makes one.
 
         Args:
-            key: Which request it is.
-            store: Its cluster.
-            deadline: Until when to wait for another, on the clock of ``time.monotonic()``.
-            ended: A run of the same request that was this caller's and is over.
+            key: The request.
+            store: The request's cluster.
+            deadline: The deadline of waiting for another request, on the clock of ``time.monotonic()``.
+            ended: A run of the same request by this caller that is over.
 
         Raises:
             IdempotencyKeyReusedError: The key was used with another body.
-            IdempotencyKeyBusyError: Another was under way until the deadline.
-            OutcomeUnknownError: An earlier one's change can't be settled in time.
+            IdempotencyKeyBusyError: Another request with the key was under way until the deadline.
+            OutcomeUnknownError: A change of an earlier request can't be settled in time.
             UnavailableError: Postgres or ZooKeeper is away. This request did nothing; ``outcome`` is unknown all the
-                same, because an earlier one may have been applied.
+                same, because an earlier request may have been applied.
         """
         with _earlier_ones_unknown():
             return await self._begin(key, store, deadline, ended)
@@ -219,17 +219,17 @@ class IdempotencyService:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise _busy()
-            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1)))  # noqa: S311 - to spread those who wait
+            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1)))  # noqa: S311 - spreads the waiting requests
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         self._begun["first"] += 1
         return Run(key, None, uuid7())
 
     async def finish(self, run: Run, answer: Answer | None) -> bool:
-        """End a run, and say whether its answer counts; if not, begin again.
+        """End a run; return True where its answer counts, False where the request must begin again.
 
         Args:
             run: The run, all of whose changes have ended.
-            answer: The answer, where it is none of an error.
+            answer: The answer; None for an error.
 
         Raises:
             UnavailableError: Postgres is away, and this run wrote nothing; ``outcome`` is unknown, as in :meth:`begin`.
@@ -237,7 +237,7 @@ class IdempotencyService:
         if run.lost:
             return False
         if not run.claimed:
-            # It wrote nothing. Another may have, and then what was decided here rests on that one's work.
+            # This run wrote nothing. Another run may have written, and then this run's decisions rest on its changes.
             with _earlier_ones_unknown():
                 return await self._keys.find(run.key.key) is None
         try:
@@ -248,11 +248,11 @@ class IdempotencyService:
             else:
                 held = await self._keys.release(run.id, run.holder)
             if not held:
-                # Taken over by another, whose answer is the one that counts; or never written.
+                # Taken over by another run, whose answer counts; or never written.
                 row = await self._keys.find(run.key.key)
                 return row is None or row.holder == run.holder
         except UnavailableError as error:
-            # The next to send it takes over when this one's time is up, and finds what was applied.
+            # The next repetition takes over after this run's deadline, and finds the applied changes.
             logger.warning("%s; the answer to a request with an Idempotency-Key was not stored", error.detail)
         return True
 
@@ -269,7 +269,7 @@ class IdempotencyService:
             raise
 
     async def _settled(self, key_id: UUID, store: ClusterStore, deadline: float) -> list[KeyedChange]:
-        """Return the changes made under a key that are applied, each as its last attempt, once all have an outcome."""
+        """Return the applied changes made under a key, each as its last attempt, once all have an outcome."""
         asked_at = time.monotonic()
         attempts = await self._keys.changes(key_id)
         last = {made.change_id: made for made in attempts}
@@ -299,7 +299,7 @@ class IdempotencyService:
 
     async def _purge_forever(self) -> None:
         while True:
-            # All processes purge, and not all at once.
+            # All processes purge, at different times.
             await asyncio.sleep(PURGE_S * random.uniform(0.5, 1))  # noqa: S311 - as above
             with contextlib.suppress(UnavailableError):
                 await self._keys.purge(KEEP_S)
@@ -307,7 +307,7 @@ class IdempotencyService:
 
 @contextlib.contextmanager
 def _earlier_ones_unknown() -> Iterator[None]:
-    """Answer that the outcome is unknown where a store is away: an earlier request with the key may be applied."""
+    """Answer an unknown outcome where a store is away: an earlier request with the key may be applied."""
     try:
         yield
     except UnavailableError as error:
@@ -323,7 +323,7 @@ def _busy() -> IdempotencyKeyBusyError:
     return IdempotencyKeyBusyError(
         "The first request with this Idempotency-Key is still under way; send it again for its answer",
         pointer=POINTER,
-        outcome=WriteOutcome.UNKNOWN,  # it is the first request's to say
+        outcome=WriteOutcome.UNKNOWN,  # the outcome is the first request's
         retry_after_s=1,
     )
 
@@ -332,15 +332,15 @@ async def _is_there(store: ClusterStore, writer: str, deadline: float) -> bool:
     try:
         return await store.has_writer(writer, deadline)
     except UnavailableError:
-        return True  # for all that is known
+        return True  # taken to be alive while nothing else is known
 
 
 def _restored(collection: Collection, edit: Edit, change: KeyedChange, recorded: Mapping[str, Any]) -> EditResult:
-    """Return what became of an edit, as its run would have told."""
+    """Return the result of an edit as its own run would have answered."""
     outcome = change.outcome
     if outcome is None or outcome.revision is None or outcome.time_ms is None:
         raise ValueError("The change was not committed")
-    # What is not kept (secrets, and keys of others) is not shown either, so that an empty text can stand for it.
+    # Values that are not kept (secrets, and keys of other facets) are never shown, so an empty text can represent them.
     after = {key: value or "" for key, value in recorded["after"].items()}
     revision = outcome.revision if recorded["changed"] else recorded["revision"]
     node = collection.get(edit.entity.id)

@@ -1,4 +1,4 @@
-"""The order of one request's edits: levels of the same configs one after another, everything else at once."""
+"""The order of one request's edits: levels of the same configs one after another, all other edits at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chains(facet: Facet, entities: Iterable[tuple[int, Entity]]) -> list[list[St
     The check of an edit then sees every edit before it whose entity it reads, and none behind it.
 
     Args:
-        facet: Which entities are checked against each other.
+        facet: The facet, which ranks the entities that are checked against each other.
         entities: The entities with their positions in the request, in the order of the request.
     """
     alone: list[list[Stage]] = []

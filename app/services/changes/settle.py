@@ -1,7 +1,7 @@
-"""Settling: how a change ended whose outcome nobody has written, decided by its marker (docs/architecture.md).
+"""Settling: the outcome of a change without one, decided by the change's marker (docs/architecture.md).
 
 Anyone may settle any change at any time: the process that lost a reply, the leader's reconciler, or both at once. The
-marker decides and is created once, so all of them find the same, and the first outcome in Postgres stands.
+marker decides and is created once, so all of them reach the same outcome, and the first outcome in Postgres stands.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from app.services.ports.transactions import Write
 
 _FRESH_S: Final = 15.0
-"""How long ago a change may have been seen without an outcome when its abort marker is asked for. A minute after the
-outcome a commit's marker is dropped, and an abort marker must not take its place: not even one that stays in the
-client's queue for as long as its session lasts (40 s at most, unless the servers are set otherwise)."""
+"""Seconds since a change was last seen without an outcome, at most, when its abort marker is asked for. A commit's
+marker is dropped a minute after the outcome, and an abort marker must not take its place: not even one that stays in
+the client's queue for as long as its session lasts (40 s at most, unless the servers are set otherwise)."""
 _PAUSE_S: Final = 0.05
 
 ABORTED: Final = "Settled as aborted: no reply came, and its transaction can't be applied any more"
@@ -36,18 +36,18 @@ ABORTED: Final = "Settled as aborted: no reply came, and its transaction can't b
 async def settle(
     audit: AuditLog, store: ClusterStore, change_id: UUID, attempt: int, *, open_at: float, deadline: float
 ) -> Outcome:
-    """Settle one change, once, and return the outcome. Its row is durable, or kept and sent again.
+    """Settle one change, once, and return the outcome. Its row is durable, or is kept and sent again.
 
     Args:
         audit: The trail.
         store: The cluster's store.
         change_id: The change.
-        attempt: Its last attempt, for the outcome where it was aborted.
-        open_at: When it certainly had no outcome, on the clock of ``time.monotonic()``.
-        deadline: Until when, on the same clock.
+        attempt: The change's last attempt, for an outcome of aborted.
+        open_at: A time at which the change certainly had no outcome, on the clock of ``time.monotonic()``.
+        deadline: The deadline, on the same clock.
 
     Raises:
-        UnavailableError: A store did not answer. Nothing is known, and it may be tried again.
+        UnavailableError: A store did not answer. The outcome is still unknown; the call may be repeated.
         CorruptZnodeError: The marker can't be read; a person must look at it.
     """
     while True:
@@ -75,12 +75,12 @@ async def settle_own(
         audit: The trail.
         store: The cluster's store.
         change_id: The change.
-        attempt: Its last attempt.
-        began: When the change began, on the clock of ``time.monotonic()``: before that it had no outcome.
-        deadline: Until when, on the same clock.
+        attempt: The change's last attempt.
+        began: The change's begin, on the clock of ``time.monotonic()``: before that it had no outcome.
+        deadline: The deadline, on the same clock.
 
     Raises:
-        OutcomeUnknownError: It could not be settled in time. The reconciler will.
+        OutcomeUnknownError: The change could not be settled in time. The reconciler will settle it.
     """
     while True:
         try:
@@ -93,7 +93,7 @@ async def settle_own(
             pass
         else:
             if outcome.revision is not None:
-                # So that a read that follows the answer shows it. Without, it is applied all the same.
+                # A read that follows the answer should show the change, but the change is applied without this too.
                 with contextlib.suppress(UnavailableError):
                     await store.wait_for(outcome.revision, deadline)
             return outcome
@@ -105,11 +105,11 @@ async def settle_own(
 
 
 def committed(outcome: Outcome, writes: Sequence[Write]) -> Committed:
-    """Return what the lost reply would have told.
+    """Return the result that the lost reply would have had.
 
     Args:
-        outcome: Of a change that was settled as committed.
-        writes: What its transaction wrote.
+        outcome: The outcome of a change that was settled as committed.
+        writes: The writes of its transaction.
     """
     if outcome.revision is None or outcome.time_ms is None:
         raise ValueError("The change was not committed")

@@ -1,4 +1,4 @@
-"""Changes of this service's own znodes that hold a state of the whole cluster: its freeze, its layout.
+"""Changes of this service's own znodes with a state of the whole cluster: its freeze, its layout.
 
 The trail has them under the entity ``cluster``.
 """
@@ -15,14 +15,14 @@ from app.services.ports.trail import IntentEntity
 from app.services.ports.transactions import StateWrite
 
 ENTITY: Final = "cluster"
-"""The id and the facet under which the trail has such changes."""
+"""The id and the facet of such changes in the trail."""
 
 S = TypeVar("S", Freeze | None, Layout | None)
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange(Generic[S]):
-    """A state as it was read, and as it has to be."""
+    """A state as read, and as it will be written."""
 
     before: S
     after: S
@@ -40,11 +40,11 @@ def draft(
     """Return the draft of a state's change.
 
     Args:
-        path: Of the znode.
-        key: What the trail calls it.
-        change: From what to what.
-        version: Of the znode, as read.
-        czxid: Of the znode, as read.
+        path: The path of the znode.
+        key: The key of the state in the trail.
+        change: The state before and after.
+        version: The version of the znode, as read.
+        czxid: The czxid of the znode, as read.
         guarded: See :class:`~app.services.ports.transactions.Transaction`.
     """
     shown = _shown(change.after)
@@ -70,5 +70,5 @@ def draft(
 
 
 def _shown(state: Freeze | Layout | None) -> str | None:
-    """Return a state as the trail has it; None for that of an empty node."""
+    """Return a state in the trail's form; None for an empty node."""
     return state.reason if isinstance(state, Freeze) else None if state is None else str(state)

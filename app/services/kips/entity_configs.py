@@ -1,7 +1,7 @@
-"""KIP-21: one pair of methods for entities of every type, each with the configs and quotas that it has.
+"""KIP-21: one pair of methods for the configs and quotas of entities of every type.
 
-Topics and brokers have configs; users have quotas and client configs, client-ids and ips quotas alone. Values are text
-throughout, and an error is one of two kinds: InvalidEntity, or InvalidConfig for whatever is wrong with a key or value.
+Topics and brokers have configs; users have quotas and client configs; client-ids and ips have quotas alone. Values are
+text throughout. Errors are of two kinds: InvalidEntity, and InvalidConfig for any fault of a key or value.
 
 Source: KIP-21.
 """
@@ -53,16 +53,16 @@ _TYPES: Final = {
 }
 """Names of entity types: those of the RPCs and those of the znodes, each in singular and plural."""
 NO_LEVEL: Final = "DEFAULT_CONFIG"
-"""The source of what no level sets: Kafka's default, no limit of a quota, or a client's own config."""
+"""The source of a value that no level sets: Kafka's default, no limit of a quota, or a client's own config."""
 
 
 class InvalidEntityError(InvalidRequestError):
-    """KIP-21's InvalidEntity, which Kafka never gave a number: no such type, or no entity of this name can be."""
+    """KIP-21's InvalidEntity, which Kafka never gave a number: no such type, or a name that no entity can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityChange:
-    """What a request asks of one entity."""
+    """A request's changes of one entity."""
 
     entity_type: str
     entity_name: str | None
@@ -73,23 +73,23 @@ class EntityChange:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The effective value of a key once it is deleted."""
+    """The effective value of a key after its deletion."""
 
     key: str
     value: str | None
-    """As text; None for a secret, and where no level has a value."""
+    """The value as text; None for a secret, and where no level has a value."""
     source: str
-    """Of topics and brokers a config source under Kafka's name, of quotas and client configs an entity id."""
+    """The level of the value: for topics and brokers a config source by Kafka's name, otherwise an entity id."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityResult:
-    """What became of one entity."""
+    """The result for one entity."""
 
     error: ConfplaneError | None = None
     result: EditResult | None = None
     fallbacks: tuple[Fallback, ...] = ()
-    """Of the deleted keys, in the order of the request."""
+    """The fallbacks of the deleted keys, in the order of the request."""
     warnings: tuple[str, ...] = ()
 
 
@@ -97,7 +97,7 @@ def entity_of(entity_type: str, entity_name: str | None, *, pointer: str) -> Ent
     """Return the entity of a request's names; None is the default of its type.
 
     Raises:
-        InvalidEntityError: There can be none.
+        InvalidEntityError: No entity can have these names.
     """
     kind = _TYPES.get(entity_type)
     if kind is None:
@@ -113,12 +113,12 @@ def entity_of(entity_type: str, entity_name: str | None, *, pointer: str) -> Ent
 
 
 def describe(cluster: Cluster, entity_type: str, entity_name: str | None, *, pointer: str) -> dict[str, str | None]:
-    """Return what is set on an entity, by key, as text; None is a secret. From the mirror.
+    """Return the configs and quotas set on an entity, by key, as text; None is a secret. From the mirror.
 
     Raises:
-        InvalidEntityError: There can be no such entity.
+        InvalidEntityError: No entity can have these names.
         UnknownTopicError: The cluster's metadata have no such topic.
-        CorruptZnodeError: A znode of it can't be read.
+        CorruptZnodeError: A znode of the entity can't be read.
         UnavailableError: The mirror was never loaded.
     """
     entity = _checked(cluster, entity_type, entity_name, pointer)
@@ -147,14 +147,14 @@ async def alter(
     *,
     validate_only: bool = False,
 ) -> list[EntityResult]:
-    """Change entities, each for itself, and return one result each, in order.
+    """Change entities, each in a change of its own, and return one result each, in order.
 
     Args:
         service: Runs the changes.
-        cluster: Whose entities.
-        changes: What is asked of each.
-        caller: Who asks.
-        validate_only: Go the same way up to the write, and answer what it would have done.
+        cluster: The cluster of the entities.
+        changes: The changes, one for each entity.
+        caller: The caller.
+        validate_only: Go the same way up to the write, and return the results that the write would have.
 
     An entity named twice fails in every place it is named.
     """
@@ -197,9 +197,9 @@ def _result(
 
 
 async def _edits(cluster: Cluster, changes: Sequence[EntityChange]) -> list[tuple[FacetName, Edit] | ConfplaneError]:
-    """Make an edit of each change, or the error that it is."""
+    """Make an edit of each change, or the error that refuses the change."""
     made: list[tuple[FacetName, Edit] | ConfplaneError] = []
-    # Counted before all else, so that one that is named twice is refused in both places whatever else is wrong in one.
+    # Counted first: an entity named twice is refused in both places, whatever else is wrong in one of them.
     named: Counter[str] = Counter()
     pace = Pace()
     for change in changes:
@@ -250,7 +250,7 @@ def _checked(cluster: Cluster, entity_type: str, entity_name: str | None, pointe
 
 
 def _collections(cluster: Cluster, entity: Entity) -> list[Collection]:
-    """Return the collections that have keys of an entity of this type."""
+    """Return the collections with keys for entities of this type."""
     if entity.types[0] in {EntityType.TOPIC, EntityType.BROKER}:
         names = [FacetName.CONFIGS]
     elif entity.types[0] is EntityType.USER:
@@ -298,7 +298,7 @@ def _facet_of_user(collections: Sequence[Collection], entity: Entity, key: str, 
 
 
 def _check_known(collection: Collection, entity: Entity, key: str, pointer: str) -> None:
-    """Refuse the deletion of a key that there is not and that is not stored either."""
+    """Refuse the deletion of a key that is neither known nor stored."""
     if collection.name is not FacetName.CONFIGS:
         known = collection.facet.owns(entity, key) or key in SCRAM_KEYS or key == SUPPORTED_CONFIGS
     elif entity.types == (EntityType.TOPIC,):
@@ -335,7 +335,7 @@ def _number(key: str, text: str, pointer: str) -> int | float:
 
 
 def _as_kip_21(error: ConfplaneError) -> ConfplaneError:
-    """Return the error as KIP-21 has it: what is wrong with a key or a value is InvalidConfig, whoever found it."""
+    """Return the error as KIP-21 has it: InvalidConfig for any fault of a key or a value, whichever part found it."""
     if type(error) is not InvalidRequestError:
         return error
     return InvalidConfigError(error.detail, pointer=error.pointer, outcome=error.outcome)
@@ -348,7 +348,7 @@ def _fallbacks(
     keys: Sequence[str],
     planned: Mapping[str, Mapping[str, str]],
 ) -> tuple[tuple[Fallback, ...], list[str]]:
-    """Return what deleted keys fall back on once all of a request is done, and warnings of what is not known."""
+    """Return the fallbacks of deleted keys after the whole request, and warnings about unknown ones."""
     if not keys:
         return (), []
     if collection.name is not FacetName.CONFIGS:

@@ -1,6 +1,6 @@
 """KIP-5: the configs that all brokers share, which Kafka keeps as their dynamic default; and the old znode's import.
 
-A change is merged with what is stored and judged as a whole, as every change of broker configs is.
+A change is merged with the stored config and checked as a whole, like every change of broker configs.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GlobalConfig:
-    """What all brokers share."""
+    """The configs that all brokers share."""
 
     config: dict[str, str | None]
-    """By key; None is a secret, or a custom config, of which nobody knows what it holds."""
+    """The values by key; None is a secret, or a custom config, whose meaning is unknown."""
     revision: int | None
-    """Of the last change; None where there never was one."""
+    """The revision of the last change; None where there was none."""
     warnings: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """What an import of the old znode would do."""
+    """The result of a trial run of the import of the old znode."""
 
     entries: list[LegacyEntry]
     warnings: tuple[str, ...]
-    """Of the change that the import would make."""
+    """The warnings of the change that the import would make."""
     obstacle: ConfplaneError | None
-    """Why the import can't be done as a whole, whatever the single entries are."""
+    """The reason why the import as a whole can't be done; faults of single entries are in ``entries``."""
     edit: Edit | None
     """The change; None where there is nothing to change."""
 
@@ -58,7 +58,7 @@ def read(cluster: Cluster) -> GlobalConfig:
     """Return the global config, from the mirror.
 
     Raises:
-        CorruptZnodeError: Its znode can't be read.
+        CorruptZnodeError: The znode of the global config can't be read.
         UnavailableError: The mirror was never loaded.
     """
     collection = cluster.collections[FacetName.CONFIGS]
@@ -75,11 +75,11 @@ def read(cluster: Cluster) -> GlobalConfig:
 async def change(
     alter: AlterService, cluster: Cluster, ops: Sequence[Op], caller: Caller, *, validate_only: bool = False
 ) -> EditResult:
-    """Change the global config: SET and DELETE, merged with what is stored.
+    """Change the global config: SET and DELETE, merged with the stored config.
 
     Raises:
-        ConfplaneError: It is refused, or could not be done. A config that stays with each broker is refused before
-            anything else; its removal is not.
+        ConfplaneError: The change is refused, or could not be made. A config that stays with each broker is refused
+            before anything else; its removal is not.
     """
     check_shared((op.key, op.pointer) for op in ops if op.type is not OpType.DELETE)
     collection = cluster.collections[FacetName.CONFIGS]
@@ -92,18 +92,18 @@ async def change(
 async def plan_import(
     alter: AlterService, cluster: Cluster, path: str, caller: Caller, *, overwrite: bool = False
 ) -> ImportPlan:
-    """Read the old znode, and say what an import would do; writes nothing.
+    """Read the old znode, and return what an import would do; writes nothing.
 
     Args:
         alter: Runs the change up to the write.
-        cluster: Whose.
-        path: Of the old znode, below the chroot.
-        caller: Who asks.
-        overwrite: Whether other values of the cluster default are replaced.
+        cluster: The cluster.
+        path: The path of the old znode, below the chroot.
+        caller: The caller.
+        overwrite: Replace other values of the cluster default.
 
     Raises:
-        NotFoundError: There is no such znode.
-        CorruptZnodeError: It, or the cluster default, can't be read.
+        NotFoundError: The znode does not exist.
+        CorruptZnodeError: The znode, or the cluster default, can't be read.
         UnavailableError: ZooKeeper did not answer in time.
     """
     collection = cluster.collections[FacetName.CONFIGS]
@@ -126,7 +126,7 @@ async def plan_import(
         error = result.error
         if error is None:
             return ImportPlan(entries, result.warnings, None, edit)
-        # An entry that does not fit the others goes; the rest is tried again.
+        # An entry that does not fit the rest is dropped; the rest is tried again.
         offender = next((op.key for op in edit.ops if op.pointer == error.pointer), None)
         if offender is None:
             return ImportPlan(entries, (), error, edit)
@@ -137,10 +137,10 @@ async def plan_import(
 
 
 async def run_import(alter: AlterService, cluster: Cluster, plan: ImportPlan, caller: Caller) -> EditResult | None:
-    """Do what was planned, as one change; None where there is nothing to change. The old znode stays.
+    """Carry out the plan, as one change; None where there is nothing to change. The old znode stays.
 
     Raises:
-        PreconditionFailedError: The cluster default was changed since it was planned; nothing was written.
+        PreconditionFailedError: The cluster default was changed after the planning; nothing was written.
         ConfplaneError: The change is refused, or could not be made.
     """
     if plan.obstacle is not None:
@@ -154,7 +154,7 @@ async def run_import(alter: AlterService, cluster: Cluster, plan: ImportPlan, ca
 
 
 def _edit(collection: Collection, node: Node | None, entries: Sequence[LegacyEntry]) -> Edit | None:
-    """Return the change that imports entries into the cluster default as it was read, and into no other."""
+    """Return the change that imports entries into the cluster default; its precondition is the default as read."""
     ops = tuple(
         Op(entry.key, OpType.SET, entry.value, f"/config/{entry.key.replace('~', '~0').replace('/', '~1')}")
         for entry in entries

@@ -1,1 +1,1 @@
-"""Upkeep: settling and sweeping in the background, and the changes that operators start by a command."""
+"""Upkeep: settling and sweeping in the background, and changes that operators start by a command."""

@@ -1,8 +1,8 @@
-"""Compaction: config nodes that hold nothing, and were not touched for a while, are removed.
+"""Compaction: removal of empty config nodes that were not touched for a while.
 
-An alter never deletes a node, so that a version never starts again while anybody may remember it. This does, later, as
-Kafka 3.5 and newer do at once: nodes of users, clients and ips, and the parents of a user's client that are left with
-nothing. Topics' and brokers' nodes stay, as they do in Kafka.
+An alter never deletes a node, so that a version never starts again while anybody may remember it. Compaction removes
+later the nodes that Kafka 3.5 and newer remove at once: nodes of users, clients and ips, and the parents of a user's
+client that are left with nothing. Topics' and brokers' nodes stay, as in Kafka.
 
 Each entity is a change of its own (docs/architecture.md, "One write"): intent, transaction, outcome.
 
@@ -35,37 +35,37 @@ _FACETS: Final = {"/config": "client-quotas", "/confplane/client-configs": "clie
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
 _PAUSE_S: Final = 5.0
-"""Between two looks at whether the brokers have taken notice of enough changes."""
+"""Seconds between two checks of whether the brokers have taken notice of enough changes."""
 
 
 class CompactedStore(ClusterStore, Protocol):
-    """A cluster's store with what compaction needs besides."""
+    """A cluster's store with the reads that compaction needs."""
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
-        """Return trees and ids of entities that hold nothing, by the mirror: a user's clients before the user."""
+        """Return trees and ids of the entities that are empty by the mirror: a user's clients before the user."""
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
-        """Look at an entity in ZooKeeper; None where it is not empty, was touched, or has children.
+        """Check in ZooKeeper that an entity is empty; None where it is not, was touched, or has children.
 
         Args:
-            tree: Which tree.
-            entity_id: Which entity.
-            age_s: How long it must not have been touched, by ZooKeeper's clock.
-            deadline: Until when.
+            tree: The tree of the entity.
+            entity_id: The entity.
+            age_s: Seconds since the entity was last touched, at least, by ZooKeeper's clock.
+            deadline: The deadline, on the clock of ``time.monotonic()``.
 
         Returns:
-            What goes with it: its node, that of its user where that is left with nothing, and the folder between.
+            The nodes to remove: the entity's, that of its user where that is left with nothing, and the folder between.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """What became of one entity."""
+    """The result for one entity."""
 
     entity_ids: tuple[str, ...]
-    """Whose nodes went, or would go."""
+    """The entities whose nodes were removed, or would be."""
     change_id: str | None = None
-    """None where nothing was removed."""
+    """The id of the change; None where nothing was removed."""
     error: ConfplaneError | None = None
 
 
@@ -77,23 +77,23 @@ class CompactService:
         self._store = store
 
     def candidates(self) -> list[tuple[Tree, str]]:
-        """Return what may be removed, as far as the mirror tells."""
+        """Return the entities that may be removed, by the mirror."""
         return self._store.seemingly_empty()
 
     async def run(
         self, candidates: Sequence[tuple[Tree, str]], caller: Caller, *, older_than_s: float, apply: bool
     ) -> AsyncIterator[CompactResult | None]:
-        """Go through candidates one by one, and yield what became of each; None is one that stays as it is.
+        """Process candidates one by one, and yield the result of each; None for a candidate that stays.
 
         Args:
-            candidates: Of :meth:`candidates`.
-            caller: Who asks; each entity has a deadline of its own.
-            older_than_s: How long a node must not have been touched.
-            apply: Remove; else only look.
+            candidates: Candidates from :meth:`candidates`.
+            caller: The caller; each entity has a deadline of its own.
+            older_than_s: Seconds since a node was last touched, at least.
+            apply: Remove the nodes; otherwise only check them.
 
         Raises:
-            ConfplaneError: Nothing more can be done now: a store is away, the cluster is frozen. What was yielded is
-                done.
+            ConfplaneError: No further work is possible now: a store is away, the cluster is frozen. Results that were
+                yielded stand.
         """
         for tree, entity_id in candidates:
             if apply:
@@ -107,7 +107,7 @@ class CompactService:
             deadline = time.monotonic() + _CHANGE_S
 
             async def decide(*, again: bool, deadline: float = deadline) -> Draft[_Removals] | Unchanged[_Removals]:
-                del again  # it is always read from ZooKeeper
+                del again  # decided on ZooKeeper's state at every attempt
                 found = await self._store.emptiness(tree, entity_id, older_than_s, deadline)
                 return Unchanged(()) if found is None else _draft(tree, found)
 

@@ -1,8 +1,9 @@
 """Moving a cluster's client configs from one layout to the other (docs/architecture.md, "Layout of client configs").
 
-The layout's znode says where they go and where some may be still. From then on no process writes client configs, and
-all find each entity's where they are. Then each entity is moved: one change, one transaction on both of its znodes.
-Last the znode says that all are there. So a run that was cut short at any step is just run again, in either direction.
+The layout's znode names the destination, and the tree that may still have some of the configs. From then on no process
+writes client configs, and all processes read both trees. Each entity is then moved: one change, one transaction on both
+of its znodes. At the end the znode says that the move is complete. A run that was cut short at any step can be run
+again, in either direction.
 
 Alter policies are not asked, since no config gets another value.
 """
@@ -50,50 +51,50 @@ KEY: Final = "client_configs_layout"
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
 _PAUSE_S: Final = 5.0
-"""Between two looks at whether the brokers have taken notice of enough changes."""
+"""Seconds between two checks of whether the brokers have taken notice of enough changes."""
 _CONTENDED: Final = "Others kept changing the layout until the deadline; nothing was applied"
 _CONCURRENCY: Final = 32
 _NAMED: Final = 5
 _OF_ONE: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError)
-"""Errors that say nothing about the next entity."""
+"""Errors that concern one entity alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a move finds, as of a moment."""
+    """The state of both trees before a move, as of one moment."""
 
     version: int
-    """Of the layout's znode."""
+    """The version of the layout's znode."""
     current: Layout
     settled: bool
-    """Whether the cluster's layout is stored, and not only the settings'."""
+    """True where the cluster's layout is stored; False where it comes from the settings."""
     target: Tree
     entity_ids: tuple[str, ...]
-    """Whose client configs are where they are to go from."""
+    """The entities with client configs in the tree to move from."""
     unread: tuple[str, ...] = ()
-    """Whose client configs the tree has that nobody reads; while they are moved, there is none."""
+    """The entities with client configs in the tree that nobody reads; none during a move."""
     unreadable: tuple[str, ...] = ()
-    """Paths of znodes that stand in the way."""
+    """Paths of znodes that can't be read or written, and so block a move."""
 
     @property
     def done(self) -> bool:
-        """Whether all are where they are to be, and that is stored."""
+        """True where all client configs are in the target, and the target is stored as the layout."""
         return self.settled and self.current == Layout(self.target)
 
     @property
     def source(self) -> Tree:
-        """The tree that they go from."""
+        """The tree to move from."""
         return self.target.other
 
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """What became of one entity."""
+    """The result for one entity."""
 
     entity_id: str
     keys: tuple[str, ...] = ()
     change_id: str | None = None
-    """None where nothing was written."""
+    """The id of the change; None where nothing was written."""
     error: ConfplaneError | None = None
 
 
@@ -111,7 +112,7 @@ class LayoutService:
         self._store = configs.store
 
     async def survey(self, target: Tree, deadline: float) -> Survey:
-        """Find out what is where, as of the moment of the call.
+        """Return the state of both trees, as of the moment of the call.
 
         Raises:
             UnavailableError: ZooKeeper is away.
@@ -150,7 +151,7 @@ class LayoutService:
         return self._keys(node) and self._configs.own(entity, node.config) != self._configs.own(entity, other)
 
     def check(self, survey: Survey) -> None:
-        """Refuse a move that could not end, or in which client configs would be mistaken for others.
+        """Refuse a move that could not end, or that would mix two sets of client configs.
 
         Raises:
             CorruptZnodeError: A znode can't be read or written.
@@ -172,24 +173,24 @@ class LayoutService:
             )
 
     async def begin(self, survey: Survey, caller: Caller) -> int:
-        """Have the cluster's client configs go to the target, unless they do already; return the znode's version.
+        """Begin the move to the target, unless it has begun already; return the znode's version.
 
-        Once this has returned no process writes client configs, and each finds those that are moved.
+        After the return no process writes client configs, and each process finds the moved ones.
 
         Raises:
-            ConfplaneError: As ``ChangeRunner.run``; another changed the layout meanwhile.
+            ConfplaneError: As ``ChangeRunner.run``; or another command changed the layout meanwhile.
         """
         return await self._set(survey, Layout(survey.target, survey.source), caller)
 
     async def end(self, survey: Survey, caller: Caller) -> int:
-        """Have it stored that all client configs are where they were to go; return the znode's version."""
+        """Store the target as the layout, with the move complete; return the znode's version."""
         return await self._set(survey, Layout(survey.target), caller)
 
     async def _set(self, survey: Survey, wanted: Layout, caller: Caller) -> int:
         store = self._store
 
         async def decide(*, again: bool) -> Draft[_LayoutChange] | Unchanged[_LayoutChange]:
-            del again  # it is always read from ZooKeeper
+            del again  # decided on ZooKeeper's state at every attempt
             state = await store.read_layout(caller.deadline)
             if state.version != survey.version:
                 raise ConcurrentChangeError(
@@ -207,17 +208,17 @@ class LayoutService:
     async def move(
         self, survey: Survey, version: int, caller: Caller, *, discard: bool = False
     ) -> AsyncIterator[MoveResult]:
-        """Move entities, or discard what nobody reads of them, and yield what became of each.
+        """Move entities, or discard their unread client configs, and yield the result of each.
 
         Args:
-            survey: What to move; one whose client configs are not there any more is left as it is.
-            version: Of the layout's znode, which must not change meanwhile.
-            caller: Who asks; each entity has a deadline of its own.
-            discard: Remove what the tree has that nobody reads, instead.
+            survey: The survey; an entity without client configs by now is left as it is.
+            version: The version of the layout's znode, which must not change meanwhile.
+            caller: The caller; each entity has a deadline of its own.
+            discard: Remove the client configs of the unread tree, instead of a move.
 
         Raises:
-            ConfplaneError: Nothing more can be done now: a store is away, the cluster is frozen, another command
-                changed the layout. What was yielded is done.
+            ConfplaneError: No further work is possible now: a store is away, the cluster is frozen, another command
+                changed the layout. Results that were yielded stand.
         """
         ids = iter(survey.unread if discard else survey.entity_ids)
         source = survey.current.tree.other if discard else survey.source
@@ -248,7 +249,7 @@ class LayoutService:
 
 
 class _Move:
-    """One entity's move, or the end of what nobody reads of it: what is decided at each attempt."""
+    """One entity's move, or the removal of its unread client configs; decided at each attempt."""
 
     def __init__(
         self,
@@ -273,7 +274,7 @@ class _Move:
         entity, source, target = self._entity, self._source, self._source.other
         if again:
             await self._check_layout()
-        # In this order, so that what moves meanwhile is not missed in the mirror.
+        # The target first, so that an entity moved meanwhile is not missed in the mirror.
         nodes = {tree: await self._store.read(tree, entity, self._deadline) for tree in (target, source)}
         for tree, node in nodes.items():
             if node is not None and node.defect is not None:
@@ -284,7 +285,7 @@ class _Move:
             return Unchanged(())
         after = {source: {key: value for key, value in before[source].items() if key not in moved}}
         if not self._discard and not self._configs.own(entity, before[target]):
-            # What is there already is what is read; whoever wrote to the source since, nobody has seen it.
+            # Configs in the target are those in force; nobody has read later writes to the source.
             after[target] = before[target] | moved
         sides = [_Side(tree, nodes[tree], before[tree], after[tree]) for tree in after if after[tree] != before[tree]]
         return Draft(
@@ -295,7 +296,7 @@ class _Move:
         )
 
     async def _check_layout(self) -> None:
-        """Tell a znode that others changed from a layout that they changed."""
+        """Raise an error where the layout changed; a conflict may come from another znode of the transaction."""
         if (await self._store.read_layout(self._deadline)).version != self._layout.version:
             raise UnavailableError("Another command changed the layout meanwhile; what was moved is moved")
 
@@ -317,7 +318,7 @@ class _Move:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What becomes of an entity's znode in one of the trees."""
+    """One tree's znode of an entity, before and after the change."""
 
     tree: Tree
     node: Node | None

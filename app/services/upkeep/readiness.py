@@ -1,8 +1,8 @@
 """Readiness: the state of a process's stores, and notices for operators.
 
 Ready means: every cluster's mirror was loaded, and Postgres has answered with the right schema, once since the start.
-Later losses make the service *degraded*, not unready: reads go on from the mirror, and taking the process out of its
-load balancer would end them too. A process that was told to stop is not ready, though it still serves for a while.
+Later losses make the service *degraded*, not unready: reads still come from the mirror, and a balancer that takes the
+process out would end them too. A process that is stopping is not ready, though it still serves for a while.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 3.0
 _KEPT_S = 0.25
-"""How long a report is given to others who ask: anybody may, and each look costs a statement of Postgres."""
+"""Seconds for which a report is reused: the probe is open to anybody, and each check costs a statement of Postgres."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Report:
     stopping: bool
     clusters: dict[str, StoreStatus]
     postgres: str | None
-    """What is wrong with Postgres; None when nothing is."""
+    """The fault of Postgres; None when there is none."""
     warnings: tuple[Notice, ...]
 
 
 class Watchful(Protocol):
-    """Work in the background that knows what an operator should know."""
+    """Background work with notices for operators."""
 
     def warnings(self) -> list[Notice]:
         """Return the notices for operators."""
@@ -60,12 +60,12 @@ class Readiness:
         self._look: asyncio.Task[Report] | None = None
         self._kept_until = 0.0
         self.stopping = False
-        """The process was told to stop: whoever asks should go to another one from now on."""
+        """True once the process is stopping: clients should use another process from now on."""
 
     async def report(self) -> Report:
-        """Return how all stores are; takes at most three seconds.
+        """Return the state of all stores; takes at most three seconds.
 
-        Everybody who asks while the stores are looked at, and for a moment after, is given the same report.
+        Concurrent callers, and those of the next moment, get the same report.
         """
         look = self._look
         if look is None or (look.done() and time.monotonic() >= self._kept_until):
@@ -92,7 +92,7 @@ class Readiness:
         return Report(self._was_ready, not sound, self.stopping, statuses, postgres, tuple(warnings))
 
     def metrics(self) -> Iterator[Sample]:
-        """Return the metrics, of the last report."""
+        """Return the metrics of the last report."""
         yield Sample("ready", self._was_ready and not self.stopping)
         yield Sample("stopping", self.stopping)
         yield Sample("warnings", self._warnings)

@@ -1,6 +1,6 @@
 """Writing renamed configs under their new names, entity by entity, each as one audited change.
 
-Whatever is done stays done: an entity that has the new name is passed over, so a run that was cut short is just run
+Finished entities stay finished: an entity that has the new name is passed over, so a run that was cut short can be run
 again. The old names are never touched.
 """
 
@@ -48,18 +48,19 @@ _OF_ONE = (
     PolicyViolationError,
     UnknownTopicError,
 )
-"""Errors that say nothing about the next entity."""
+"""Errors that concern one entity alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenameResult:
-    """What became of one entity."""
+    """The result for one entity."""
 
     entity_id: str
     renamed: tuple[Renamed, ...]
-    """What was written under a new name, or would be; of an error, what could not be as far as it is known."""
+    """The configs written under a new name, or to be written; of an error, the configs that were not, as far as
+    known."""
     change_id: str | None = None
-    """None where nothing was written."""
+    """The id of the change; None where nothing was written."""
     error: ConfplaneError | None = None
 
 
@@ -68,7 +69,7 @@ class RenameService:
 
     Args:
         alter: Runs the changes.
-        cluster: Whose.
+        cluster: The cluster.
         table: Renames; None is the catalog's.
     """
 
@@ -81,7 +82,7 @@ class RenameService:
 
     @property
     def known(self) -> int:
-        """How many renames there are."""
+        """The number of known renames."""
         return sum(len(names) for names in self._table.values())
 
     def lacking(self) -> list[str]:
@@ -95,16 +96,16 @@ class RenameService:
         ]
 
     async def run(self, entity_ids: Iterable[str], caller: Caller, *, apply: bool) -> AsyncIterator[RenameResult]:
-        """Go through entities one by one, and yield what became of each.
+        """Process entities one by one, and yield the result of each.
 
         Args:
-            entity_ids: Of :meth:`lacking`; one that lacks nothing any more is left as it is.
-            caller: Who asks; each entity has a deadline of its own.
-            apply: Write; else go the whole way up to the write.
+            entity_ids: Ids from :meth:`lacking`; an entity that lacks nothing by now is left as it is.
+            caller: The caller; each entity has a deadline of its own.
+            apply: Write; otherwise do everything up to the write.
 
         Raises:
-            ConfplaneError: Nothing more can be done now: a store is away, the cluster is frozen. What was yielded is
-                done.
+            ConfplaneError: No further work is possible now: a store is away, the cluster is frozen. Results that were
+                yielded stand.
         """
         for entity_id in entity_ids:
             edit = Edit(Entity.from_id(entity_id), ())
@@ -130,12 +131,12 @@ class RenameService:
         node: Node | None,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Decide what a node lacks, by way of the drafter of all edits of its collection."""
+        """Draft the new names that a node lacks, with the drafter of all edits of its collection."""
         drafter = self._alter.drafter(collection)
         renamed = self._missing(edit.entity, node)
         shown = replace(edit, ops=_ops(item for item in renamed if not item.secret))
         draft = await drafter.draft(collection, shown, drafter.encode(collection, shown), node, planned=planned)
-        # What is encoded under one name can be decoded under another: nothing of a secret depends on its key.
+        # A value encoded under one name can be decoded under the other: a secret's encoding does not depend on its key.
         after = draft.after | {item.new: item.value for item in renamed if item.secret}
         whole = EntityDraft.of(collection, replace(edit, ops=_ops(renamed)), node, after, list(draft.warnings))
         return replace(whole, detail=renamed)

@@ -1,8 +1,8 @@
-"""Replacing the secret that brokers' passwords are encoded under, one broker at a time (KIP-226).
+"""Rotation of the secret that brokers' passwords are encoded under, one broker at a time (KIP-226).
 
 Each broker is a change like any other (docs/architecture.md, "One write"), so it is audited, announced, and refused
-while the cluster is frozen. What is already under the current secret is left as it is: after an end in the middle the
-next run does the rest. Alter policies are not asked, since no config gets another value.
+while the cluster is frozen. Values under the current secret are left as they are: a run that was cut short is finished
+by the next. Alter policies are not asked, since no config gets another value.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ _OP = "REENCODE"
 
 @dataclass(frozen=True, slots=True)
 class RotatedBroker:
-    """What became of one broker. Keys are sorted; there are no values."""
+    """The result for one broker. Keys are sorted; there are no values."""
 
     broker_id: int
     reencoded: tuple[str, ...] = ()
-    """Keys that are under the current secret by this change."""
+    """Keys that this change encoded under the current secret."""
     current: tuple[str, ...] = ()
-    """Keys that were before."""
+    """Keys that were under the current secret before."""
     undecodable: tuple[str, ...] = ()
-    """Keys that no secret opens, left as they are: they must be set anew."""
+    """Keys whose values no secret opens, left as they are: they must be set anew."""
     old_known: bool = True
-    """Whether the broker has an old secret."""
+    """True where the broker has an old secret."""
     change_id: str | None = None
-    """None where nothing was written."""
+    """The id of the change; None where nothing was written."""
     error: ConfplaneError | None = None
-    """Why nothing was done."""
+    """The reason why nothing was done."""
 
 
 class RotateService:
     """Rotates the brokers of one cluster.
 
     Args:
-        alter: Writes.
-        configs: The cluster's ``configs``.
-        rotator: Knows its secrets.
+        alter: Runs the changes.
+        configs: The cluster's collection ``configs``.
+        rotator: Encodes values anew, with the cluster's secrets.
     """
 
     def __init__(self, alter: AlterService, configs: Collection, rotator: Rotator) -> None:
@@ -64,15 +64,15 @@ class RotateService:
         self._rotator = rotator
 
     def brokers(self) -> list[int]:
-        """Return the ids of the brokers that have configs of their own in ZooKeeper, sorted."""
+        """Return the ids of the brokers with configs of their own in ZooKeeper, sorted."""
         nodes = self._configs.store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix=_PREFIX)
         return sorted(int(node.id.removeprefix(_PREFIX)) for node in nodes)
 
     async def rotate(self, broker_id: int, caller: Caller) -> RotatedBroker:
-        """Bring one broker's passwords under its current secret, where they are not yet.
+        """Encode one broker's passwords anew under its current secret, where they are not yet.
 
-        Errors of a write are in the result. A reply that was lost is one of them: the change may be applied, and
-        running it again tells.
+        Errors of a write are in the result. A lost reply is such an error: the change may be applied, and another run
+        finds out.
         """
 
         async def decide(

@@ -69,6 +69,8 @@ class Service:
         }
         self._module = module
         self._shipped = shipped
+        self.root = ROOT
+        """The checkout that it is run from."""
         self._process: zygote.Process | None = None
 
     @property
@@ -85,7 +87,13 @@ class Service:
         """Start, and wait until it is ready."""
         with self.log.open("ab") as log:
             self._process = zygote.start(
-                self._module, ["serve"], environment=self._environment, stdout=log, stderr=log, shipped=self._shipped
+                self._module,
+                ["serve"],
+                environment=self._environment,
+                stdout=log,
+                stderr=log,
+                shipped=self._shipped,
+                root=self.root,
             )
         if wait_ready:
             self.wait_ready()

@@ -72,19 +72,19 @@ def start(
     stdout: IO[bytes],
     stderr: IO[bytes],
     shipped: bool = False,
+    root: Path = ROOT,
 ) -> Process:
-    """Run ``python -m module arguments`` in the root of the checkout; ``shipped`` starts a Python of its own for it."""
-    zygote = None if shipped or _differs(environment) else _current
-    if zygote is None:
+    """Run ``python -m module arguments`` in the root of a checkout; ``shipped`` starts a Python of its own for it."""
+    if shipped or _zygotes is None or _differs(environment):
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
-            cwd=ROOT,
+            cwd=root,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
         )
-    return zygote.start([module, *arguments], environment, stdout, stderr)
+    return _zygotes.setdefault(root, Zygote(root)).start([module, *arguments], environment, stdout, stderr)
 
 
 def _differs(environment: Mapping[str, str]) -> bool:
@@ -139,9 +139,10 @@ class Forked:
 
 
 class Zygote:
-    """This process's zygote, started when it is first needed."""
+    """This process's zygote for a checkout, started when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -166,7 +167,7 @@ class Zygote:
                 with theirs:
                     self._process = subprocess.Popen(
                         [sys.executable, "-m", "tests.support.zygote", str(theirs.fileno())],
-                        cwd=ROOT,
+                        cwd=self._root,
                         stdin=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
                     )
@@ -180,22 +181,24 @@ class Zygote:
             self._process.wait()
 
 
-_current: Zygote | None = None
+_zygotes: dict[Path, Zygote] | None = None
+"""By checkout."""
 
 
 @contextlib.contextmanager
 def used() -> Iterator[None]:
     """Fork for what is started within the block, where the system lets children end with their parent."""
-    global _current  # noqa: PLW0603 - one for the process that runs the tests
+    global _zygotes  # noqa: PLW0603 - one dict for the process that runs the tests
     if sys.platform != "linux":
         yield
         return
-    _current = Zygote()
+    _zygotes = {}
     try:
         yield
     finally:
-        _current.stop()
-        _current = None
+        for zygote in _zygotes.values():
+            zygote.stop()
+        _zygotes = None
 
 
 class _Job:
@@ -278,7 +281,8 @@ def _report(file: int, number: int) -> None:
 def _serve(channel: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs, and for those who run the tests
     for name in _IMPORTED:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # another release may lack it
+            importlib.import_module(name)
     if threading.active_count() > 1:
         raise RuntimeError(f"A fork would lose threads: {threading.enumerate()}")
     gc.collect()

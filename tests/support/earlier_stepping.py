@@ -1,0 +1,31 @@
+"""``tests.support.stepping`` of the earlier release (tests/support/releases.py), which has more calls that end a transaction.
+
+It runs from that release's files, and takes from them all that it imports.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from app.cli.commands import main
+from app.store import ZooKeeperStore
+from tests.support import stepping
+
+_TRANSACTIONS: Final = ("set_freeze", "set_layout", "remove")
+
+
+class Steps(stepping.Steps):
+    """Its steps, where ``transaction`` is one of every kind of change."""
+
+    def put_on(self) -> None:
+        """Wrap the calls."""
+        super().put_on()
+        for name in _TRANSACTIONS:
+            self._wrap(ZooKeeperStore, name, after="transaction")
+
+
+if __name__ == "__main__":
+    program: Any = stepping
+    program.Steps = Steps
+    stepping.put_on()
+    main()

@@ -1,0 +1,152 @@
+"""Two releases of the service: the one in this checkout, and an earlier one from the repository's history."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.support import earlier_stepping, stepping, zygote
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.support.servers import Database
+
+ROOT: Final = Path(__file__).parents[2]
+EARLIER: Final = "b1e0aa07e80a052e8be28202fa8c0aba091dc6b0"
+"""The commit of the earlier release. A newer one takes its place when no process of it can be running any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release as files, from which its programs run with this checkout's interpreter and libraries."""
+
+    name: str
+    root: Path
+    program: str
+    """Its command line with steps at which it can be killed."""
+    quick: Mapping[str, float] = field(repr=False)
+    """Its constants for short waits, by the names that they have in it."""
+
+
+PRESENT: Final = Release(
+    "present",
+    ROOT,
+    stepping.__name__,
+    {
+        "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
+        "app.services.recorder.record.INTERVAL_S": 0.2,
+        "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
+        "app.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
+    },
+)
+
+
+def earlier(directory: Path) -> Release:
+    """Lay out the files of the earlier release; skip the test where the checkout came without its history."""
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("git, which has the files of the earlier release, is not on PATH")
+    known = subprocess.run([git, "cat-file", "-e", EARLIER], cwd=ROOT, capture_output=True, check=False)
+    if known.returncode != 0:
+        pytest.skip(f"this checkout came without its history: git does not know the earlier release {EARLIER[:7]}")
+    wanted = ["app", "migrations", "tests/support"]
+    packed = subprocess.run([git, "archive", EARLIER, *wanted], cwd=ROOT, capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        files.extractall(directory, filter="data")
+    for ours in (zygote.__file__, earlier_stepping.__file__):
+        shutil.copy(ours, directory / "tests" / "support")
+    return Release(
+        "earlier",
+        directory,
+        earlier_stepping.__name__,
+        {
+            "app.services.reconcile.INTERVAL_S": 0.2,
+            "app.services.record.INTERVAL_S": 0.2,
+            "app.services.record.OVERLOOKED_INTERVAL_S": 0.5,
+            "app.store.overlooked.OVERLOOKED_AGE_S": 0.5,
+        },
+    )
+
+
+class Site:
+    """The stores of one test, on which programs of any release run.
+
+    Args:
+        directory: Where their logs and tokens are.
+        chroot: ZooKeeper's connect string.
+        database: The trail's.
+        cluster: Settings of the cluster, which is named ``default``.
+    """
+
+    def __init__(self, directory: Path, chroot: str, database: Database, **cluster: Any) -> None:
+        self._directory = directory
+        self._chroot = chroot
+        self._cluster = cluster
+        self.database = database
+        self._services = 0
+
+    def service(self, release: Release) -> Stepped:
+        """Return a service that is not started."""
+        self._services += 1
+        return Stepped(
+            self._directory / f"{self._services}-{release.name}",
+            release,
+            connect=self._chroot,
+            dsn=self.database.service_dsn,
+            cluster=self._cluster,
+        )
+
+    def run(self, release: Release, *arguments: str, dies_at: str | None = None) -> None:
+        """Run a command to its end: a good one, unless it is to be killed at a step."""
+        service = self.service(release)
+        if dies_at is not None:
+            service.dies_at(dies_at)
+        with service.log.open("wb") as said:
+            command = zygote.start(
+                release.program,
+                [*arguments, "--cluster", "default"],
+                environment=service._environment | {"LOGNAME": "olga"},
+                stdout=said,
+                stderr=said,
+                root=release.root,
+            )
+            code = command.wait(120)
+        assert code == (0 if dies_at is None else -signal.SIGKILL), service.tail()
+
+
+class Stepped(Service):
+    """A service of a release, with short waits, that can be killed at a step."""
+
+    def __init__(self, directory: Path, release: Release, **options: Any) -> None:
+        self._step = directory / "step"
+        super().__init__(
+            directory,
+            **options,
+            settings={
+                stepping.CONSTANTS_VARIABLE: json.dumps(dict(release.quick)),
+                stepping.STEP_FILE_VARIABLE: str(self._step),
+                "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000",
+            },
+            module=release.program,
+        )
+        self.root = release.root
+
+    def dies_at(self, step: str) -> None:
+        """Have it kill itself when it comes to the step (tests/support/stepping.py) the next time."""
+        self._step.write_text(f"{step}:SIGKILL")
+
+    def died(self) -> bool:
+        """Wait for its end, and say whether it came from its own hand."""
+        assert self._process is not None
+        return self._process.wait(60) == -signal.SIGKILL

@@ -285,7 +285,7 @@ class _Move:
             return Unchanged(())
         after = {source: {key: value for key, value in before[source].items() if key not in moved}}
         if not self._discard and not self._configs.own(entity, before[target]):
-            # Configs in the target are those in force; nobody has read later writes to the source.
+            # Configs in the target are the effective ones; nobody has read later writes to the source.
             after[target] = before[target] | moved
         sides = [_Side(tree, nodes[tree], before[tree], after[tree]) for tree in after if after[tree] != before[tree]]
         return Draft(

@@ -1,7 +1,7 @@
-"""Names of broker configs: forms with a listener's prefix, names that stand for one another, secrets.
+"""Names of broker configs: forms with a listener's prefix, synonyms, secrets.
 
-A listener can have a value of its own under ``listener.name.<listener>.<key>``; for some keys the SASL mechanism stands
-between: ``listener.name.<listener>.<mechanism>.<key>``. Brokers write both in lower case when they look one up.
+A listener can have a value of its own under ``listener.name.<listener>.<key>``; some keys also need the SASL mechanism:
+``listener.name.<listener>.<mechanism>.<key>``. Brokers write both in lower case in their look-ups.
 
 Source: core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``brokerConfigSynonyms``, ``isPasswordConfig``).
 """
@@ -32,13 +32,13 @@ class ListenerKey(NamedTuple):
 
     listener: str
     mechanism: str | None
-    """What stands before a key that is given by SASL mechanism; None when nothing does, or for other keys."""
+    """The prefix of a key that is given by SASL mechanism; None without a prefix, and for other keys."""
     base: str
     """The key without any prefix."""
 
 
 def listener_key(name: str) -> ListenerKey | None:
-    """Take a name with a listener's prefix apart; None for one without."""
+    """Split a name with a listener's prefix into its parts; None for a name without the prefix."""
     match = _LISTENER.fullmatch(name)
     if match is None:
         return None
@@ -58,18 +58,18 @@ def definition_of(name: str) -> ConfigDef | None:
 
 
 def is_sensitive(name: str) -> bool:
-    """Say whether values are hidden: secrets, and custom configs, of which nobody knows what they hold."""
+    """Say whether values are hidden: secrets, and custom configs, whose meaning is unknown."""
     definition = definition_of(name)
     return definition is None or definition.type is ConfigType.PASSWORD or is_password(name)
 
 
 def is_password(name: str) -> bool:
-    """Say whether brokers store the value encoded: by the end of its name, of custom configs as well."""
+    """Say whether brokers store the value encoded, by the end of its name; custom configs included."""
     return name.endswith(_PASSWORDS)
 
 
 def is_read_only(name: str) -> bool:
-    """Say what a describe answers as ``readOnly``: true for all but the dynamic configs under their very names.
+    """Return a describe's ``readOnly``: false only for dynamic configs under their own names.
 
     Forms with a prefix, custom configs and the rates without a static form can be set all the same.
     """
@@ -78,11 +78,11 @@ def is_read_only(name: str) -> bool:
 
 
 def synonyms_of(name: str, *, listener_bases: bool = True) -> tuple[str, ...]:
-    """Return the names that stand for the same thing, the one that counts first; the name alone where there are none.
+    """Return the synonyms of a config, highest precedence first; the name alone where there are none.
 
     Args:
-        name: Of a broker config.
-        listener_bases: Whether the base of a form with a prefix is one of them.
+        name: The name of a broker config.
+        listener_bases: Include the base of a form with a prefix.
     """
     definition = broker_configs().get(name)
     if definition is not None:

@@ -1,8 +1,8 @@
 """Effective configs of a broker: dynamic values for it, dynamic defaults for all, its file, Kafka's defaults.
 
-A value of a higher level takes the place of the same config below it, under any of its names: a dynamic
-``log.retention.ms`` hides a ``log.retention.hours`` in the file. A broker's file is often unknown here; a value that
-the file could decide is then assumed to be Kafka's default, and marked.
+A value of a higher level replaces the same config below it, under any of its names: a dynamic ``log.retention.ms``
+hides a ``log.retention.hours`` in the file. A broker's file is often unknown here; a value that the file could decide
+is then assumed to be Kafka's default, and marked.
 
 Source: core/src/main/scala/kafka/server/{DynamicBrokerConfig,ConfigHelper}.scala, KIP-226.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _REFERENCE: Final = "${"
 PROVIDERS: Final = "config.providers"
-"""Names plug-ins that resolve references in the values beside it."""
+"""The config that names plug-ins, which resolve references in the values beside it."""
 
 
 class ConfigSource(StrEnum):
-    """Where a value comes from, under Kafka's names; :attr:`number` is that of the RPC."""
+    """The source of a value, under Kafka's names; :attr:`number` is that of the RPC."""
 
     DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
     DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
@@ -48,22 +48,22 @@ class Level(StrEnum):
     """The two dynamic levels of broker configs."""
 
     BROKER = "broker"
-    """One broker: ``/config/brokers/<id>``."""
+    """One broker's level: ``/config/brokers/<id>``."""
     DEFAULT = "default"
-    """All brokers: ``/config/brokers/<default>``."""
+    """The level of all brokers: ``/config/brokers/<default>``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """What is set for one broker, level by level. Secrets are in clear; those that can't be decoded are not there."""
+    """The configs set for one broker, level by level. Secrets are in clear; undecodable ones are absent."""
 
     static: Mapping[str, str] | None = None
-    """Its server.properties; None: not known."""
+    """The broker's server.properties; None: not known."""
     default: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     broker: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     def merged(self) -> dict[str, str]:
-        """Return what is set on the whole, each config at its highest level."""
+        """Return the configs set at any level, each with the value of its highest level."""
         found = dict(self.static or {})
         for overlay in (self.default, self.broker):
             for name, value in overlay.items():
@@ -81,7 +81,7 @@ class Levels:
         }
 
     def is_assumed(self, name: str) -> bool:
-        """Say whether the file, which is unknown, could hold what decides a config."""
+        """Say whether the file is unknown and could decide a config."""
         if self.static is not None:
             return False
         return not any(
@@ -90,7 +90,7 @@ class Levels:
 
 
 class SynonymValue(NamedTuple):
-    """A value of a config, or of one that it falls back on, effective or hidden. None is a secret."""
+    """A value of a config, or of a config that it falls back on, effective or hidden. None is a secret."""
 
     name: str
     value: str | None
@@ -99,29 +99,29 @@ class SynonymValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """One effective config, with everything that a describe answers of it."""
+    """One effective config, with all parts of a describe's answer."""
 
     name: str
     value: str | None
-    """In the canonical form of its type where Kafka parses it for this answer; None for a secret, and where there is
-    none."""
+    """The value in the canonical form of its type where Kafka parses it for this answer; None for a secret, and where
+    there is none."""
     source: ConfigSource
     synonyms: tuple[SynonymValue, ...]
-    """In order of precedence; the first one's source is the config's."""
+    """The synonyms in order of precedence; the source of the first is the config's."""
     read_only: bool
     sensitive: bool
     type: ConfigType | None
-    """None for a custom config."""
+    """The config's type; None for a custom config."""
     assumed: bool = False
-    """The broker's file is unknown and could say otherwise."""
+    """True where the broker's file is unknown and could change the value."""
 
 
 def effective_broker(name: str, levels: Levels) -> EffectiveConfig:
-    """Return the effective value of one broker config, whether or not it is set anywhere.
+    """Return the effective value of one broker config, set at any level or at none.
 
     Args:
-        name: Any broker config, with or without a listener's prefix, or a custom one.
-        levels: Of the broker; dropped entries are not in them (:func:`read_level`).
+        name: Any broker config, with or without a listener's prefix, or a custom config.
+        levels: The levels of the broker, without dropped entries (:func:`read_level`).
     """
     return _effective(name, levels, levels.merged())
 
@@ -133,7 +133,7 @@ def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> Effectiv
     synonyms = synonyms_for(name, levels)
     stored = merged.get(name)
     if stored is not None:
-        # Only what the broker itself has parsed is in the form of its type, which prefixed forms are not.
+        # Values parsed by the broker itself are in the form of their type; prefixed forms are not parsed.
         value: str | None = printed(None if exact is None or exact.dynamic_only or exact.internal else exact, stored)
     else:
         value = None if exact is None else exact.default
@@ -150,7 +150,7 @@ def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> Effectiv
 
 
 def describe_broker(levels: Levels) -> list[EffectiveConfig]:
-    """Return all configs of one broker, by name: every one that Kafka documents, and all that are set anywhere."""
+    """Return all configs of one broker, by name: every config that Kafka documents, and all that are set anywhere."""
     names = {name for name, found in broker_configs().items() if not found.internal and not found.dynamic_only}
     for values in levels.by_source().values():
         names.update(values)
@@ -159,7 +159,7 @@ def describe_broker(levels: Levels) -> list[EffectiveConfig]:
 
 
 def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
-    """Return what is set as the default of all brokers, by name; nothing else counts there."""
+    """Return the configs set as the default of all brokers, by name; no other level counts here."""
     found = []
     for name in sorted(default):
         definition = definition_of(name)
@@ -173,7 +173,7 @@ def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
         found.append(
             EffectiveConfig(
                 name=name,
-                value=None if sensitive else default[name],  # as it was given: no broker has parsed it
+                value=None if sensitive else default[name],  # as given: no broker has parsed it
                 source=ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
                 synonyms=synonyms,
                 read_only=is_read_only(name),
@@ -190,7 +190,7 @@ def synonyms_for(name: str, levels: Levels) -> tuple[SynonymValue, ...]:
     group = synonyms_of(name)
     sources: list[tuple[ConfigSource, Mapping[str, str]]] = list(levels.by_source().items())
     definitions = [broker_configs()[synonym] for synonym in group if synonym in broker_configs()]
-    # The rates that only exist as dynamic ones are no part of what Kafka takes its defaults from.
+    # The rates that exist only as dynamic configs have no part in Kafka's defaults.
     defaults = {found.name: found.default for found in definitions if not found.dynamic_only}
     sources.append(
         (ConfigSource.DEFAULT_CONFIG, {synonym: value for synonym, value in defaults.items() if value is not None})
@@ -207,13 +207,13 @@ def synonyms_for(name: str, levels: Levels) -> tuple[SynonymValue, ...]:
 
 
 def _from(name: str) -> tuple[str, ...]:
-    """Return a config's names from its own on: those before it never lead its synonyms."""
+    """Return the names of a config's group from its own on: earlier names never lead its synonyms."""
     group = synonyms_of(name)
     return group[group.index(name) :]
 
 
 def printed(definition: ConfigDef | None, stored: str) -> str:
-    """Return a stored value in canonical form, as it is where it is custom or does not parse."""
+    """Return a stored value in canonical form; unchanged where it is custom or does not parse."""
     if definition is None:
         return stored
     try:
@@ -223,10 +223,10 @@ def printed(definition: ConfigDef | None, stored: str) -> str:
 
 
 def read_level(config: Mapping[str, str], level: Level) -> tuple[dict[str, str], list[str]]:
-    """Read a stored level as brokers do: entries that they leave out are left out here.
+    """Read a stored level as brokers do, without the entries that they ignore.
 
     Returns:
-        The entries that count, and a warning for each that does not, without its value.
+        The entries that count, and a warning for each ignored one, without its value.
     """
     kept: dict[str, str] = {}
     warnings: list[str] = []
@@ -240,13 +240,13 @@ def read_level(config: Mapping[str, str], level: Level) -> tuple[dict[str, str],
 
 
 def left_out(name: str, value: str, level: Level, *, resolvable: bool = False) -> str | None:
-    """Say why brokers leave out an entry when they read a level; None if they don't.
+    """Return the reason why brokers ignore an entry of a level; None if they use it.
 
     Args:
-        name: Of the entry.
-        value: Never repeated.
-        level: Where it is stored.
-        resolvable: Whether the level names config providers, so that ``${...}`` stands for a value of its own.
+        name: The name of the entry.
+        value: The value of the entry, never repeated in the reason.
+        level: The level that has the entry.
+        resolvable: Whether the level names config providers: ``${...}`` is then a reference to a value elsewhere.
     """
     exact = broker_configs().get(name)
     if exact is not None and not exact.dynamic:
@@ -265,7 +265,7 @@ def left_out(name: str, value: str, level: Level, *, resolvable: bool = False) -
 
 
 def is_per_broker(name: str) -> bool:
-    """Say whether a config can't be a default of all brokers: per-broker ones, and most forms with a prefix."""
+    """Say whether a config can't be a default of all brokers: a per-broker config, or a form with a prefix, mostly."""
     exact = broker_configs().get(name)
     if exact is not None:
         return exact.scope is Scope.PER_BROKER

@@ -1,6 +1,6 @@
-"""Broker configs as a whole: what they come to on one broker must fit together, and be within reach of what it runs on.
+"""Broker configs as a whole: the merged values of one broker must fit together, and be reachable from its current ones.
 
-A rule that turns on a value of the broker's file, where that is not known, is answered with a warning, never an error.
+A rule about a value of the broker's unknown file gives a warning, never an error.
 
 Source: core/src/main/scala/kafka/server/{DynamicBrokerConfig,KafkaConfig}.scala,
 core/src/main/scala/kafka/log/LogCleaner.scala.
@@ -45,7 +45,7 @@ _MECHANISMS: Final = "sasl.enabled.mechanisms"
 _PER_IP: Final = "max.connections.per.ip"
 _OVERRIDES: Final = "max.connections.per.ip.overrides"
 _HOST: Final = re.compile(r"[0-9a-zA-Z\-%._:]*")
-# The times that logs live by, each in order of precedence with the factor to milliseconds.
+# The retention and roll times of logs, each in order of precedence with the factor to milliseconds.
 _RETENTION: Final = (("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000))
 _ROLL: Final = (("log.roll.ms", 1), ("log.roll.hours", 3_600_000))
 _JITTER: Final = (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000))
@@ -62,7 +62,7 @@ class _View:
         self.merged = levels.merged()
 
     def text(self, name: str) -> str | None:
-        """Return a value as it is set, else a listener's base, else the default."""
+        """Return a value as set, else the value of a listener's base, else the default."""
         if name in self.merged:
             return self.merged[name]
         if (parts := listener_key(name)) is not None:
@@ -88,7 +88,7 @@ class _View:
         return found if isinstance(found, int) else None
 
     def known(self, *names: str) -> bool:
-        """Say whether no unknown file could decide any of these."""
+        """Say whether all of these are known: no unknown file could decide any of them."""
         return not any(
             self.levels.is_assumed(name)
             and ((parts := listener_key(name)) is None or self.levels.is_assumed(parts.base))
@@ -116,7 +116,7 @@ class _Check:
         }
 
     def refuse(self, text: str, *names: str) -> None:
-        """Refuse with the pointer of the first of these that was given; only warn where one of them is not known."""
+        """Refuse with the pointer of the first of these names that was given; only warn where any is not known."""
         if not self.after.known(*names):
             self.warnings.append(f"{text}, if the broker's own file leaves Kafka's defaults; it is not known here")
             return
@@ -125,18 +125,19 @@ class _Check:
 
 
 def check_merged(before: Levels, after: Levels, *, pointers: Mapping[str, str] = _NO_POINTERS) -> list[str]:
-    """Check what a change makes of one broker's configs on the whole.
+    """Check the merged configs of one broker after a change.
 
     Args:
-        before: The effective values now, without entries that brokers leave out.
-        after: What would be.
+        before: The effective values now, without entries that brokers ignore.
+        after: The effective values after the change.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
         Warnings, each a sentence.
 
     Raises:
-        InvalidRequestError: They contradict each other, or are out of reach of a broker that runs on those of before.
+        InvalidRequestError: The values contradict each other, or a broker that runs on the values of before can't reach
+            them.
     """
     check = _Check(before, after, pointers)
     if check.changed:
@@ -151,7 +152,7 @@ def check_merged(before: Levels, after: Levels, *, pointers: Mapping[str, str] =
 
 
 def _threads(check: _Check) -> None:
-    """A pool can be resized to between half and double of what it is."""
+    """Check that a pool is resized to between half and double of its size."""
     names = set(_THREADS)
     for name in check.before.merged.keys() | check.after.merged.keys():
         parts = listener_key(name)
@@ -205,7 +206,7 @@ def _cleaner(check: _Check) -> None:
 
 
 def _local_retention(check: _Check) -> None:
-    """What stays on the broker's disk is no more than what is kept at all."""
+    """Check that the broker's disk keeps no more than the topic keeps in all."""
     times = [name for name, _ in _RETENTION]
     totals = (
         ("log.local.retention.ms", times, check.after.time(_RETENTION)),
@@ -270,9 +271,10 @@ def _listeners(check: _Check) -> None:
 
 
 def _fixed(check: _Check, listener: str) -> list[str]:
-    """Return what is set for a listener that a broker takes from its file alone, and that is not so there.
+    """Return the file-only configs of a listener whose values differ from the broker's file.
 
-    Brokers compare with their file even what was set long before. Where it is not known, only what changes counts.
+    Brokers also compare values that were set long before with their file. Where the file is not known, only changes
+    count.
     """
     file = check.after.levels.static
     there = check.before.merged if file is None else file
@@ -291,7 +293,7 @@ def _listeners_of(view: _View) -> Listeners:
 
 @cache
 def _reconfigured() -> frozenset[str]:
-    """Return the keys whose change makes a broker look at its listeners again."""
+    """Return the keys whose change makes a broker reconfigure its listeners."""
     return frozenset(
         name
         for name, found in broker_configs().items()
@@ -308,7 +310,7 @@ def _is_fixed(name: str, listener: str) -> bool:
 
 
 def _mechanisms(check: _Check) -> None:
-    """The mechanism that brokers use among themselves must be one that their listener offers."""
+    """Check that the mechanism between brokers is one that their listener offers."""
     if not any(name == _MECHANISM or name.endswith(_MECHANISMS) for name in check.changed):
         return
     if check.after.levels.static is None:

@@ -1,8 +1,8 @@
-"""Which broker configs a cluster accepts: one level for itself, and what comes of it on each broker.
+"""Broker configs that a cluster accepts: checks of one level alone, and of its result on each broker.
 
-:func:`validate` is what a write needs. Errors have the code of Kafka's RPC, 42 for almost everything about brokers, and
-never a value of a secret. What only a running broker could tell (whether a keystore loads, whether a class exists) is
-accepted; what depends on a file that is not known is accepted with a warning.
+:func:`validate` is the check of a write. Errors have the code of Kafka's RPC, 42 for almost everything about brokers,
+and never a value of a secret. A value that only a running broker could judge (a keystore to load, a class to find) is
+accepted; a value that depends on an unknown file is accepted with a warning.
 
 Source: core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``validate`` and the reconfigurables).
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _POSITIVE: Final = frozenset({"max.connections", "max.connection.creation.rate"})
-"""Accepted as zero by their definitions, and refused by the listeners that use them."""
+"""Configs that accept zero by their definitions, while the listeners that use them refuse it."""
 _REPORTERS: Final = "metric.reporters"
 
 
@@ -39,21 +39,20 @@ def validate(
 ) -> list[str]:
     """Check the whole map that a change would leave at one level.
 
-    Entries that were stored before and that brokers leave out when they read them are not this change's: they are left
-    where they are, count for nothing, and are warned of.
+    Stored entries that brokers ignore are not this change's fault: they stay, count for nothing, and are warned of.
 
     Args:
         after: Everything that would be stored at ``level``, secrets in clear.
-        level: Which one it is.
-        levels: What is set now; its map of ``level`` is the one that ``after`` replaces. For a change of the default,
-            those of one broker: call it for each, and for ``Levels(default=...)`` where no broker is known.
+        level: The level of the change.
+        levels: The current levels; ``after`` replaces the map of ``level``. For a change of the default, the levels of
+            one broker: call the function for each, and for ``Levels(default=...)`` where no broker is known.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
         Warnings, each a sentence.
 
     Raises:
-        InvalidRequestError: Kafka would refuse it (42), or no listener could use it.
+        InvalidRequestError: Kafka would refuse the map (42), or no listener could use it.
         InvalidConfigError: A custom secret as a default of all brokers (40).
     """
     before = levels.broker if level is Level.BROKER else levels.default
@@ -79,19 +78,19 @@ def check_level(
     stored: Mapping[str, str] = _NO_POINTERS,
     pointers: Mapping[str, str] = _NO_POINTERS,
 ) -> list[str]:
-    """Check one level for itself: names, scopes, types, ranges.
+    """Check one level alone: names, scopes, types, ranges.
 
     Args:
         config: Everything at the level, secrets in clear.
-        level: Which one it is.
-        stored: What is there now; entries that are the same there are not refused.
+        level: The level.
+        stored: The current map of the level; equal entries are not refused.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
         Warnings, each a sentence.
 
     Raises:
-        InvalidRequestError: A key can't be set there, or its value is none.
+        InvalidRequestError: A key can't be set at this level, or its value is not valid.
         InvalidConfigError: A custom secret as a default of all brokers.
     """
     resolvable = PROVIDERS in config
@@ -176,7 +175,7 @@ def _check_jaas(name: str, value: str, pointer: str | None) -> None:
 
 
 def _remarks(name: str) -> list[str]:
-    """Say what is accepted and yet without the effect that it seems to have."""
+    """Return remarks on a config that is accepted and yet lacks the effect that it seems to have."""
     definition = definition_of(name)
     parts = listener_key(name)
     if definition is None:

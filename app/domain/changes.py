@@ -1,4 +1,4 @@
-"""Changes: a stored map before and after, and how ops change that of a client facet."""
+"""Changes: a stored map before and after, and the effect of ops on the map of a client facet."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Node(NamedTuple):
     mtime_ms: int
     """ZooKeeper's time of the last write, milliseconds since the epoch."""
     defect: str | None = None
-    """Why the content can't be read or can't be written back, as the rest of "The znode <path> ..."; None when sound.
-    ``items`` is empty when it can't be read at all."""
+    """The reason why the content can't be read or can't be written back, as the rest of "The znode <path> ..."; None
+    when sound. ``items`` is empty when the content can't be read at all."""
     extra: bytes | None = None
     """A JSON object of foreign members next to ``config``, written back with every change; None when there are none."""
 
@@ -44,7 +44,7 @@ class Node(NamedTuple):
 
 
 def stored(node: Node | None) -> dict[str, str]:
-    """Return a node's map; of none where there is no node."""
+    """Return a node's map; empty where there is no node."""
     return {} if node is None else node.config
 
 
@@ -59,10 +59,10 @@ class Difference:
 
 
 def encode_ops(facet: ClientFacet, entity: Entity, ops: Sequence[Op], *, exact: bool) -> dict[str, str | None]:
-    """Validate ops on their own, before anything stored is looked at.
+    """Validate ops on their own, before anything stored is read.
 
     Returns:
-        Key -> the string to store, or None to remove it; a key named twice ends at its last op, as in Kafka.
+        Key -> the string to store, or None for a removal; a key named twice ends at its last op, as in Kafka.
 
     Raises:
         InvalidRequestError: The first op that fails.
@@ -87,7 +87,7 @@ def apply_ops(
 ) -> tuple[dict[str, str], list[str]]:
     """Apply encoded ops to a stored map, and return the resulting whole map with warnings.
 
-    A removal leaves a key that is not this facet's where it is, with a warning: keys of others survive every write.
+    A key of another facet is not removed but warned of: foreign keys survive every write.
     """
     after = dict(config)
     warnings: list[str] = []

@@ -1,7 +1,7 @@
-"""Dynamic client configs (KIP-649): which entities and keys there are, and how values are checked.
+"""Dynamic client configs (KIP-649): their entities, their keys, and the checks of their values.
 
 Three keys are dynamic by the KIP: ``acks`` of producers, ``session.timeout.ms`` and ``heartbeat.interval.ms`` of
-consumers. A cluster's settings can add others of the clients' configs. Values are strings and are stored exactly as
+consumers. A cluster's settings can add further configs of the clients. Values are strings and are stored exactly as
 given; the clients parse them.
 
 Source: KIP-649; the ranges of session timeouts are the broker's ``group.min.session.timeout.ms`` and
@@ -31,12 +31,12 @@ BUILT_IN_KEYS: Final = frozenset({ACKS, SESSION_TIMEOUT, HEARTBEAT_INTERVAL})
 """The keys that are dynamic everywhere."""
 
 SUPPORTED_CONFIGS: Final = "supported.configs"
-"""What clients register; never set by an alter."""
+"""The key under which clients register their configs; never set by an alter."""
 
 IDENTIFYING_KEYS: Final = frozenset(
     {"bootstrap.servers", "client.id", "group.id", "group.instance.id", "transactional.id"}
 )
-"""Keys that say which client it is and where it connects: an entry can't be found before they are known."""
+"""Keys that identify a client and its servers: an entry can't be found before they are known."""
 
 _KINDS: Final = frozenset({(EntityType.USER,), (EntityType.USER, EntityType.CLIENT_ID)})
 _EXAMPLES: Final = {ACKS: '"all"', SESSION_TIMEOUT: '"30000"', HEARTBEAT_INTERVAL: '"3000"'}
@@ -117,10 +117,10 @@ class ClientConfigs:
                 f"The value of {key} must be a JSON string in quotes, such as {example}", pointer=pointer
             )
         if key == ACKS and value.strip() != value:
-            # A client would trim it; other readers of the store need not.
+            # A client would trim the value; other readers of the store might not.
             raise InvalidRequestError("acks must be one of all, -1, 0, 1, without blanks around it", pointer=pointer)
         try:
-            # Where producer and consumer both have the key, the value must suit both: either may resolve it.
+            # Where producer and consumer both have the key, the value must be valid for both: either may resolve it.
             parsed = [parse(definition, value) for definition in find(key)]
         except ConfigValueError as error:
             raise InvalidRequestError(str(error), pointer=pointer) from None
@@ -133,7 +133,7 @@ class ClientConfigs:
                     pointer=pointer,
                 )
         if key == HEARTBEAT_INTERVAL and isinstance(number, int) and number < 1:
-            # Kafka's definition has no bound, and a consumer that is given none heartbeats in a busy loop.
+            # Kafka's definition has no bound, and without a bound a consumer would heartbeat in a busy loop.
             raise InvalidRequestError(f"{key} must be at least 1", pointer=pointer)
         return value
 
@@ -148,7 +148,7 @@ class ClientConfigs:
             raise _supported_configs(pointer)
 
     def is_secret(self, entity: Entity, key: str) -> bool:
-        """No client config that can be dynamic is."""
+        """False: no client config that can be dynamic is a secret."""
         del entity, key
         return False
 
@@ -173,11 +173,12 @@ class ClientConfigs:
     ) -> list[str]:
         """Check the heartbeat interval against the session timeout in the entity's own resolved pair.
 
-        A contradiction that lies in inherited values alone is not this entity's, and is only warned of; so is a stored
-        value that does not parse, which others must have written.
+        A contradiction within inherited values is not this entity's fault, and is only warned of; so is a stored value
+        that does not parse and was written by others.
 
         Raises:
-            InvalidRequestError: Both are dynamic, at least one is the entity's own, and a consumer would refuse them.
+            InvalidRequestError: Both keys are dynamic, at least one is the entity's own, and a consumer would refuse
+                the pair.
         """
         warnings = self.remarks(entity)
         for key in sorted(after.keys() & self.keys):

@@ -1,4 +1,4 @@
-"""Config resources: how the RPCs about topics and brokers name entities.
+"""Config resources: the names of entities in the RPCs about topics and brokers.
 
 Source: clients/src/main/java/org/apache/kafka/common/config/ConfigResource.java.
 """
@@ -29,7 +29,7 @@ def resource_type(given: int | str, *, pointer: str | None = None) -> ResourceTy
     """Read a resource type: Kafka's number or its name.
 
     Raises:
-        InvalidRequestError: Neither.
+        InvalidRequestError: Neither a number nor a name of a type.
     """
     try:
         return ResourceType[given] if isinstance(given, str) else ResourceType(given)
@@ -41,11 +41,11 @@ def resource_type(given: int | str, *, pointer: str | None = None) -> ResourceTy
 
 
 def resource_entity(kind: ResourceType, name: str, *, pointer: str | None = None) -> Entity:
-    """Return the entity that a resource is; whether it can have configs is the facet's to check.
+    """Return the entity of a resource; the facet checks whether the entity can have configs.
 
     Args:
-        kind: Its type.
-        name: Its name; empty for the default of all brokers.
+        kind: The resource's type.
+        name: The resource's name; empty for the default of all brokers.
         pointer: JSON pointer of the type, for errors.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What Kafka's definitions ask of a value besides its type.
+"""Rules of Kafka's definitions for values, besides their types.
 
 ``str()`` of a rule gives Kafka's notation, as its documentation prints it.
 
@@ -34,11 +34,11 @@ class Range:
         return " or ".join([f"[{','.join(parts)}]", *map(str, self.also)])
 
     def fault(self, value: ConfigValue) -> str | None:
-        """Say what a value must be, as the end of a sentence about it; None if it is."""
+        """Return the broken rule as the end of a sentence ("must be ..."); None for a valid value."""
         if not isinstance(value, int | float) or value in self.also:
             return None
         also = "".join(f", or {number}" for number in self.also)
-        # Written so that NaN fails it.
+        # Written so that NaN fails.
         if self.minimum is not None and not value >= self.minimum:
             return f"must be at least {self.minimum}{also}"
         if self.maximum is not None and not value <= self.maximum:
@@ -48,7 +48,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some strings, or a list of such."""
+    """One of some strings, or a list of them."""
 
     values: tuple[str, ...]
     ignore_case: bool = False
@@ -57,7 +57,7 @@ class OneOf:
         return f"{'(case insensitive) ' if self.ignore_case else ''}[{', '.join(self.values)}]"
 
     def fault(self, value: ConfigValue) -> str | None:
-        """Say what a value must be, as the end of a sentence about it; None if it is."""
+        """Return the broken rule as the end of a sentence ("must be ..."); None for a valid value."""
         elements = value if isinstance(value, list) else [str(value)]
         if all((element.upper() if self.ignore_case else element) in self.values for element in elements):
             return None
@@ -67,13 +67,13 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class NonEmpty:
-    """Any string or list but the empty one."""
+    """Any string or list except the empty one."""
 
     def __str__(self) -> str:
         return "non-empty string"
 
     def fault(self, value: ConfigValue) -> str | None:
-        """Say what a value must be, as the end of a sentence about it; None if it is."""
+        """Return the broken rule as the end of a sentence ("must be ..."); None for a valid value."""
         return "must not be empty" if value in ("", []) else None
 
 
@@ -87,14 +87,14 @@ class KafkaVersion:
         return f"[{', '.join(self.values)}]"
 
     def fault(self, value: ConfigValue) -> str | None:
-        """Say what a value must be, as the end of a sentence about it; None if it is."""
+        """Return the broken rule as the end of a sentence ("must be ..."); None for a valid value."""
         return None if self._known(str(value)) else f"must be a version of Kafka, such as {self.values[-1]}"
 
     def _known(self, text: str) -> bool:
         # The leading parts count: two of them, or three of a release before 1.0.
         parts = text.split(".")
         leading = 3 if text.startswith("0.") else 2
-        # Java drops empty parts at the end before it counts them.
+        # Java drops empty parts at the end before counting.
         while len(parts) > 1 and not parts[-1]:
             parts.pop()
         return (text if len(parts) <= leading else ".".join(parts[:leading])) in self.values
@@ -106,14 +106,14 @@ class ThrottledReplicas:
 
     Kafka's validator also takes blanks around elements, empty elements, ``*,`` and numbers of any size. The brokers'
     reader (core/src/main/scala/kafka/server/ConfigHandler.scala, parseThrottledPartitions) takes none of them: a broker
-    that meets one when it starts does not start.
+    that meets such a value when it starts does not start.
     """
 
     def __str__(self) -> str:
         return "* or [partition]:[broker],[partition]:[broker],..."
 
     def fault(self, value: ConfigValue) -> str | None:
-        """Say what a value must be, as the end of a sentence about it; None if it is. Takes the text, not its list."""
+        """Return the broken rule as the end of a sentence; None for a valid value. Takes the text, not its list."""
         text = str(value)
         listed = text.rstrip(",")
         if text == "*" or all(map(self._is_replica, listed.split(",") if listed else [])):

@@ -1,7 +1,7 @@
 """The facet ``configs``: topics, brokers, and the default of all brokers.
 
-What may be set there is the rule of topics (:mod:`app.domain.topics`) and brokers (:mod:`app.domain.brokers`), which
-look at several levels at once; here is what belongs to the facet, and what of it may be shown.
+The rules of topics (:mod:`app.domain.topics`) and brokers (:mod:`app.domain.brokers`), which check several levels at
+once, decide the values. This module decides the keys of the facet, and which of their values may be shown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Configs:
     has_secrets = True
 
     def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
-        """Refuse all but a named topic, a broker by its id, and the default broker.
+        """Refuse all entities except a named topic, a broker by its id, and the default broker.
 
         Raises:
             InvalidRequestError: Another type, the default topic, or a broker id that is no number.
@@ -55,18 +55,18 @@ class Configs:
     def rank(self, entity: Entity) -> Rank:
         """Return the rank: topics, the brokers, and the default of all brokers are levels of one scope.
 
-        A topic is checked against what brokers give it, a broker against the default, the default against each broker.
+        A topic is checked against the brokers' values, a broker against the default, the default against each broker.
         """
         [(kind, name)] = entity.components
         return Rank("", f"default {kind}" if name is None else kind)
 
     def owns(self, entity: Entity, key: str) -> bool:
-        """Say whether a stored key is a topic's or broker's: all of those that its node has."""
+        """Return True: a node of a topic or broker has only keys of this facet."""
         del key
         return entity.types in _KINDS
 
     def is_secret(self, entity: Entity, key: str) -> bool:
-        """Say whether a value is never shown: passwords, and what nobody knows the type of, as Kafka's describe has it.
+        """Say whether a value is never shown: a password, or a value of unknown type, as in Kafka's describe.
 
         Source: core/src/main/scala/kafka/server/ConfigHelper.scala.
         """
@@ -76,11 +76,11 @@ class Configs:
         return definition is None or definition.type is ConfigType.PASSWORD
 
     def decode(self, entity: Entity, key: str, stored: str) -> str | None:
-        """Return the stored string as it is, None for a secret."""
+        """Return the stored string unchanged, None for a secret."""
         return None if self.is_secret(entity, key) else stored
 
     def remarks(self, entity: Entity) -> list[str]:
-        """Nothing to remark."""
+        """Return no remarks."""
         del entity
         return []
 
@@ -89,7 +89,7 @@ def check_broker_id(name: str, *, pointer: str | None = None) -> int:
     """Return a broker's id.
 
     Raises:
-        InvalidRequestError: Not a decimal number of a broker, in its one spelling.
+        InvalidRequestError: Not a broker's decimal number, in its one spelling.
     """
     if name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and int(name) <= _MAX_BROKER_ID:
         return int(name)

@@ -1,8 +1,8 @@
 """Kafka's definitions of configs: type, default, valid values, scope; and the check of a string against them.
 
 The data are those of Kafka's own classes: ``python -m tests.catalog.generate`` writes them, and a test compares.
-Internal configs are there and marked. The sentences that describe configs are ours; every config has a link to
-Kafka's own documentation as well.
+Internal configs are included and marked. The descriptions of configs are ours; every config also has a link to Kafka's
+own documentation.
 
 Source: clients/src/main/java/org/apache/kafka/common/config/ConfigDef.java (``parseType`` and the validators).
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from app.domain.config_rules import ConfigValue, Rule
 
 KAFKA_VERSION: Final = "3.9"
-"""The version of Kafka whose definitions are used unless another is named."""
+"""The version of Kafka whose definitions are used unless another version is named."""
 
 
 class ConfigType(StrEnum):
@@ -46,7 +46,7 @@ class ConfigType(StrEnum):
 
 
 class Kind(StrEnum):
-    """Whose configs a catalog defines."""
+    """The components whose configs a catalog defines."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -55,10 +55,10 @@ class Kind(StrEnum):
 
 
 class Scope(StrEnum):
-    """Where a config can be changed while the cluster runs (KIP-226's update modes)."""
+    """The reach of a config's changes while the cluster runs (KIP-226's update modes)."""
 
     READ_ONLY = "read-only"
-    """Only in a file that is read at start. Client configs are so too, but for those that a cluster makes dynamic."""
+    """Only in a file that is read at start. So are client configs, except those that a cluster makes dynamic."""
     PER_BROKER = "per-broker"
     """For one broker, never for all at once."""
     CLUSTER_WIDE = "cluster-wide"
@@ -68,7 +68,7 @@ class Scope(StrEnum):
 
 
 class Prefix(StrEnum):
-    """How a broker config is given for one listener."""
+    """The form of a broker config for one listener."""
 
     LISTENER = "listener.name.<listener>."
     MECHANISM = "listener.name.<listener>.<mechanism>."
@@ -79,7 +79,7 @@ class ServerSynonym(NamedTuple):
 
     name: str
     factor: int
-    """What its value is multiplied by to be one of the topic config: 3600000 from hours to milliseconds."""
+    """The factor from the broker config's value to the topic config's: 3600000 from hours to milliseconds."""
 
 
 class ConfigValueError(ValueError):
@@ -93,18 +93,18 @@ class ConfigDef:
     name: str
     type: ConfigType
     default: str | None
-    """As Kafka writes it; None is null, or none at all when ``required``."""
+    """The default in Kafka's spelling; None is null, or no default at all when ``required``."""
     required: bool
     importance: str
     valid: Rule | None
     internal: bool
     scope: Scope = Scope.READ_ONLY
     synonyms: tuple[ServerSynonym, ...] = ()
-    """Topics: the broker configs that it falls back on, the one that counts first."""
+    """Topics: the broker configs that the config falls back on, highest precedence first."""
     group: tuple[str, ...] = ()
-    """Brokers: the names that stand for the same thing, this one among them, the one that counts first."""
+    """Brokers: the synonyms of the config, itself included, highest precedence first."""
     prefix: Prefix | None = None
-    """Brokers: whether a listener can have a value of its own."""
+    """Brokers: the form of the config for one listener; None where there is none."""
     prefix_only: bool = False
     """Brokers: dynamic only in the form with a listener's prefix."""
     cluster_level_prefix: bool = False
@@ -114,12 +114,12 @@ class ConfigDef:
 
     @property
     def sensitive(self) -> bool:
-        """Whether values are secrets."""
+        """True where values are secrets."""
         return self.type is ConfigType.PASSWORD
 
     @property
     def dynamic(self) -> bool:
-        """Whether it can be changed while the cluster runs."""
+        """True where the config can be changed while the cluster runs."""
         return self.scope is not Scope.READ_ONLY
 
 
@@ -138,7 +138,7 @@ def topic_configs() -> Mapping[str, ConfigDef]:
 
 
 def broker_configs() -> Mapping[str, ConfigDef]:
-    """Return every broker config, by name, with those that are dynamic only."""
+    """Return every broker config, by name, including those without a static form."""
     return _load(Kind.BROKER, KAFKA_VERSION)
 
 
@@ -158,17 +158,17 @@ def find(name: str) -> tuple[ConfigDef, ...]:
 
 
 def description(kind: Kind, name: str) -> str | None:
-    """Return our sentence on a config: every topic and broker config and every dynamic client config has one."""
+    """Return our description of a config: every topic and broker config and every dynamic client config has one."""
     return _descriptions()[kind].get(name)
 
 
 def quota_description(name: str) -> str:
-    """Return our sentence on a quota key."""
+    """Return our description of a quota key."""
     return _descriptions()["quota"][name]
 
 
 def documentation_link(kind: Kind, name: str, version: str = KAFKA_VERSION) -> str:
-    """Return where Kafka documents a config."""
+    """Return the link to Kafka's documentation of a config."""
     return f"https://kafka.apache.org/{version.replace('.', '')}/documentation.html#{kind}configs_{name}"
 
 
@@ -231,17 +231,18 @@ def _valid(rule: dict[str, Any] | None) -> Rule | None:
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS: Final = 40
-"""Longer ones are out of every range, and ``int`` refuses very long ones with an error of its own."""
+"""Digits of the longest number parsed. Longer numbers are out of every range, and ``int`` raises its own error for
+them."""
 _LIMITS: Final = {ConfigType.SHORT: 2**15, ConfigType.INT: 2**31, ConfigType.LONG: 2**63}
 _LIST_SEPARATOR: Final = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
 
 
 def parse(definition: ConfigDef, value: str) -> ConfigValue:
-    """Validate a string as Kafka's ConfigDef does, and return what a client would work with.
+    """Validate a string as Kafka's ConfigDef does, and return the parsed value.
 
-    Blanks around a value do not count, but for the rates that only exist as dynamic ones: Kafka takes them there, and
-    the broker that reads them then does not start (core/src/main/scala/kafka/server/ConfigHandler.scala). Whether a
-    CLASS exists is not known here; only its form is checked.
+    Blanks around a value do not count, except for the rates that exist only as dynamic configs: Kafka accepts blanks
+    there, and the broker that reads them then does not start (core/src/main/scala/kafka/server/ConfigHandler.scala). Of
+    a CLASS only the form is checked; its existence is not known here.
 
     Raises:
         ConfigValueError: Not of the type, or against the rule.

@@ -1,4 +1,4 @@
-"""Kafka's config entities, their names, and the three ways they are written down.
+"""Kafka's config entities, their names, and their three spellings.
 
 One entity has three spellings, each unique:
 
@@ -6,7 +6,7 @@ One entity has three spellings, each unique:
 * the **path** below ``/config`` in ZooKeeper and in notifications: ``users/alice/clients/billing``;
 * the **components** of the RPCs: ``[("user", "alice"), ("client-id", "billing")]`` (``None`` is the default entity).
 
-Names of users, client-ids and ips are percent-encoded in paths as Kafka's ``Sanitizer`` does; in ids the same bytes are
+Names of users, client-ids and ips are percent-encoded in paths as Kafka's ``Sanitizer`` does. In ids the same bytes are
 escaped with ``~`` in place of ``%``, so that an id survives raw substitution into a URL. The real name ``<default>`` is
 ``%3Cdefault%3E`` in a path and can't be mistaken for the default entity.
 
@@ -67,11 +67,11 @@ LONGEST_NAME: Final = 4096
 """Bytes that the name of a new entity may take in its path, percent-encoded. Kafka has no such limit, but brokers list
 all names of a kind in one answer of ``jute.maxbuffer`` bytes; principals of SASL and X.509 need far less."""
 CACHED_LENGTH: Final = 512
-"""What is made of ids longer than this is not remembered, so that a flood of long ones can't fill the memory."""
+"""Characters of the longest id whose parsed form is cached, so that a flood of long ids can't fill the memory."""
 
 
 def sanitize(name: str) -> str:
-    """Percent-encode a name as Kafka does: all but ``A-Z a-z 0-9 . _ -``, per UTF-8 byte, upper-case hex."""
+    """Percent-encode a name as Kafka does: all except ``A-Z a-z 0-9 . _ -``, per UTF-8 byte, upper-case hex."""
     return name if _PLAIN_NAME.fullmatch(name) else quote(name, safe="").replace("~", "%7E")
 
 
@@ -90,8 +90,8 @@ def check_name(kind: str, name: str, *, pointer: str | None = None) -> None:
     """Refuse names that no znode can carry.
 
     Raises:
-        InvalidRequestError: The name is empty, ``.`` or ``..``, holds NUL or a lone surrogate, or is not one that a
-            topic or broker can have.
+        InvalidRequestError: The name is empty, ``.`` or ``..``, holds NUL or a lone surrogate, or is not valid for a
+            topic or broker.
     """
     if not name:
         raise InvalidRequestError(f"Empty {kind} not supported", pointer=pointer)
@@ -103,7 +103,7 @@ def check_name(kind: str, name: str, *, pointer: str | None = None) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise InvalidRequestError(f"The {kind} name holds a lone surrogate", pointer=pointer) from None
-    # Topics and brokers stand in paths as they are, so a slash in one would name another node.
+    # Topics and brokers stand in paths unencoded, so a slash in one would name another node.
     legal = _RAW_NAMES.get(kind)
     if legal is not None and not legal.fullmatch(name):
         raise InvalidRequestError(f"{shown(name)} is not a legal {kind} name", pointer=pointer)
@@ -118,7 +118,7 @@ class Entity:
     """The entity types of the components, in order."""
 
     def __post_init__(self) -> None:
-        # At once, because each key that is looked at asks for them; a cached_property takes a lock.
+        # Set here, because each check of a key asks for them; a cached_property takes a lock.
         object.__setattr__(self, "types", tuple([kind for kind, _ in self.components]))
 
     @classmethod
@@ -140,11 +140,11 @@ class Entity:
     def from_components(cls, components: Iterable[tuple[str, str | None]], *, pointer: str | None = None) -> Entity:
         """Build an entity from RPC components, with the checks and texts of Kafka's AlterClientQuotas.
 
-        A repeated type keeps its last name, as in Kafka. Which combinations a facet accepts is the facet's to say.
+        A repeated type keeps its last name, as in Kafka. The facet decides which combinations it accepts.
 
         Args:
             components: Types and names.
-            pointer: JSON pointer of the list of them; errors have that of an ``entityType`` or ``entityName`` in it.
+            pointer: JSON pointer of the list; errors have that of an ``entityType`` or ``entityName`` in the list.
 
         Raises:
             InvalidRequestError: No component, an unknown type, or a name that can't be stored.
@@ -184,7 +184,7 @@ class Entity:
         """Parse a path below ``/config``, as found in notifications and in the tree.
 
         Raises:
-            ValueError: The path is not one of an entity, or an element can't be decoded.
+            ValueError: The path is not that of an entity, or an element can't be decoded.
         """
         parts = path.split("/")
         if "" in parts:
@@ -230,10 +230,10 @@ class Entity:
         )
 
     def check_new(self, *, pointer: str | None = None) -> None:
-        """Refuse names that are too long for an entity that is not there yet.
+        """Refuse names that are too long for a new entity.
 
         Raises:
-            InvalidRequestError: One takes more than :data:`LONGEST_NAME` bytes.
+            InvalidRequestError: A name takes more than :data:`LONGEST_NAME` bytes.
         """
         for kind, name in self.components:
             if name is not None and (size := len(_element(kind, name))) > LONGEST_NAME:
@@ -244,7 +244,7 @@ class Entity:
                 )
 
     def get(self, kind: EntityType) -> str | None:
-        """Return the name for a type; ``None`` for the default entity and for a type that is not there."""
+        """Return the name for a type; ``None`` for the default entity and for an absent type."""
         return dict(self.components).get(kind)
 
     def as_dict(self) -> dict[str, str | None]:
@@ -307,8 +307,8 @@ def _bad_id(raw: str, reason: str, *, canonical: str | None = None) -> InvalidEn
 
 
 def _guess(raw: str) -> str | None:
-    """Find the canonical id of an entity that someone spelled in another way, where there is no doubt."""
-    # Where separators are literal, whatever is percent-encoded belongs to a name: `user=a%2Cb` is the user `a,b`.
+    """Return the canonical id for another spelling of it, where there is no doubt about the entity."""
+    # Where separators are literal, every percent-encoded byte belongs to a name: `user=a%2Cb` is the user `a,b`.
     literal = "=" in raw or "," in raw
     try:
         parts = [part.partition("=") for part in (raw if literal else _unquote(raw)).split(",")]
@@ -327,7 +327,7 @@ def _guess(raw: str) -> str | None:
 
 
 def _guess_name(name: str) -> str:
-    """Take a name as escaped when all of it looks so, in either case of hex digits, and as plain when nothing does."""
+    """Take a name as escaped when all of it looks escaped, in either case of hex digits, and as plain otherwise."""
     if _ESCAPED_LOOSELY.fullmatch(name):
         return desanitize(name.replace("~", "%"))
     if _ESCAPE.search(name):

@@ -75,7 +75,7 @@ class KafkaCode(IntEnum):
 
 
 class WriteOutcome(StrEnum):
-    """What is known of a write that was tried and did not succeed."""
+    """The known outcome of a write that was tried and did not succeed."""
 
     NOT_APPLIED = "not_applied"
     UNKNOWN = "unknown"
@@ -86,10 +86,10 @@ class ConfplaneError(Exception):
 
     Attributes:
         code: Kafka's error code.
-        retriable: Whether the same request may succeed later.
+        retriable: True where the same request may succeed later.
         detail: A sentence for a person; never holds a secret.
         pointer: JSON pointer (RFC 6901) to the offending part of the request body, or None.
-        outcome: For writes, whether it is certain that nothing was applied.
+        outcome: For writes, the knowledge of their outcome: certainly not applied, or unknown.
         retry_after_s: Seconds after which a retry makes sense, or None.
     """
 
@@ -130,7 +130,7 @@ class BodyTooLargeError(InvalidRequestError):
 
 
 class HeadTooLargeError(InvalidRequestError):
-    """The headers of a request, or what stands around its body's bytes, are larger than this service takes."""
+    """The headers of a request, or the framing around its body's bytes, are larger than this service takes."""
 
 
 class TargetTooLongError(InvalidRequestError):
@@ -172,7 +172,7 @@ class PolicyViolationError(ConfplaneError):
 
 
 class UnknownTopicError(ConfplaneError):
-    """The cluster's metadata have no such topic; ``topics`` names them where a write of several entities met some."""
+    """The cluster's metadata have no such topic; in a write of several entities ``topics`` has all such names."""
 
     code = KafkaCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -219,7 +219,7 @@ class NotFoundError(ConfplaneError):
 
 
 class ResultGoneError(NotFoundError):
-    """The result that a page token names is not kept any more."""
+    """The result that a page token names is no longer kept."""
 
 
 class StaleControllerError(ConfplaneError):
@@ -233,13 +233,13 @@ class FrozenError(ConfplaneError):
 
 
 class LayoutMovingError(ConfplaneError):
-    """Client configs are being moved to the other layout, and can't be written until that has ended."""
+    """Client configs are being moved to the other layout, and can't be written until the end of the move."""
 
     retriable = True
 
 
 class CorruptZnodeError(ConfplaneError):
-    """A stored znode can't be read, or can't be written back without losing what it holds.
+    """A stored znode can't be read, or can't be written back without loss.
 
     Attributes:
         path: The full path of the znode.
@@ -256,7 +256,7 @@ class CorruptZnodeError(ConfplaneError):
 class UndecodablePasswordError(ConfplaneError):
     """A stored password can't be decoded: another secret, damage, or no encoded password at all.
 
-    Neither the error nor what it refers to holds the value, its password or a secret. Brokers ignore such values.
+    No value, password or secret is in the error or in the errors it refers to. Brokers ignore such values.
     """
 
 
@@ -267,7 +267,7 @@ class AlreadyExistsError(ConfplaneError):
 
 
 class PreconditionFailedError(ConfplaneError):
-    """The etag given does not match; ``etag`` is the current one, or None when nothing is there."""
+    """The etag given does not match; ``etag`` is the current one, or None when nothing is declared."""
 
     code = KafkaCode.INVALID_UPDATE_VERSION
 
@@ -277,14 +277,14 @@ class PreconditionFailedError(ConfplaneError):
 
 
 class ConcurrentChangeError(ConfplaneError):
-    """The entity kept being changed by others until the deadline; nothing was applied."""
+    """Others kept changing the entity until the deadline; nothing was applied."""
 
     code = KafkaCode.INVALID_UPDATE_VERSION
     retriable = True
 
 
 class IdempotencyKeyBusyError(ConcurrentChangeError):
-    """The first request with this Idempotency-Key is still under way; this one did nothing, and the first one may."""
+    """The first request with this Idempotency-Key is still under way; this request did nothing, the first may."""
 
 
 class ThrottledError(ConfplaneError):
@@ -295,9 +295,9 @@ class ThrottledError(ConfplaneError):
 
 
 class ListFullError(ConfplaneError):
-    """Another entity would make a list of names longer than brokers can read; others have to go first.
+    """Another entity would make a list of names longer than brokers can read; other entities must be removed first.
 
-    The code is the one of Kafka's own limits of what a cluster may hold, such as that of partitions in one request.
+    The code is that of Kafka's own limits on the content of a cluster, such as that of partitions in one request.
     """
 
     code = KafkaCode.POLICY_VIOLATION

@@ -1,4 +1,4 @@
-"""What a facet is: the keys of an entity's znode that one collection shows and changes.
+"""Facets: a facet is the keys of an entity's znode that one collection shows and changes.
 
 ``client-quotas`` and ``client-configs`` share the znodes below ``/config/users``; each shows its own keys only, and a
 write through one leaves all other keys (SCRAM credentials, the other facet's, unknown ones) as they are. Topics and
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.domain.entities import Entity, EntityType
 
 JsonValue = str | int | float | bool | None
-"""A scalar as it came out of a JSON body. ``int`` and ``float`` are kept apart, so that LONGs stay exact."""
+"""A scalar from a JSON body. ``int`` and ``float`` are kept apart, so that LONGs stay exact."""
 
 
 class FacetName(StrEnum):
@@ -25,23 +25,23 @@ class FacetName(StrEnum):
     CLIENT_QUOTAS = "client-quotas"
     CLIENT_CONFIGS = "client-configs"
     CONFIGS = "configs"
-    """Of topics and brokers."""
+    """The collection of topics and brokers."""
 
 
 class Tree(StrEnum):
-    """Where an entity's znode lives. The paths below the two roots are the same."""
+    """The root of an entity's znode. The paths below the two roots are the same."""
 
     CONFIG = "/config"
     CLIENT_CONFIGS = "/confplane/client-configs"
 
     @property
     def layout(self) -> str:
-        """What the layout is called in which this tree has the client configs (docs/kafka-compatibility.md)."""
+        """The name of the layout with the client configs in this tree (docs/kafka-compatibility.md)."""
         return "shared" if self is Tree.CONFIG else "separate"
 
     @property
     def other(self) -> Tree:
-        """The other tree that may have them."""
+        """The other tree that may have client configs."""
         return Tree.CLIENT_CONFIGS if self is Tree.CONFIG else Tree.CONFIG
 
 
@@ -62,7 +62,7 @@ class Rank(NamedTuple):
 
 
 class Facet(Protocol):
-    """One collection's rules of what belongs to it. Stateless; settings that some rules depend on are given once."""
+    """One collection's rules for its keys. Stateless; settings that some rules depend on are given once."""
 
     name: FacetName
     member: str
@@ -70,13 +70,13 @@ class Facet(Protocol):
     entity_types: frozenset[EntityType]
     """Types that a describe may name; others are UNSUPPORTED_VERSION there."""
     has_secrets: bool
-    """Whether any key can be a secret."""
+    """True where any key can be a secret."""
 
     def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
         """Refuse an entity that this facet can't have.
 
         Raises:
-            InvalidRequestError: With Kafka's text where Kafka has one.
+            InvalidRequestError: The entity is not one of the facet; the text is Kafka's where Kafka has one.
             InvalidTopicError: A name that no topic can have.
         """
 
@@ -87,7 +87,7 @@ class Facet(Protocol):
         """Say whether a stored key of this entity belongs to this facet."""
 
     def is_secret(self, entity: Entity, key: str) -> bool:
-        """Say whether a key's value is never shown, told or logged."""
+        """Say whether a key's value is never shown or logged."""
 
     def decode(self, entity: Entity, key: str, stored: str) -> JsonValue:
         """Return a stored value as JSON answers it: a number for quotas, a string for configs, None for a secret.
@@ -97,19 +97,19 @@ class Facet(Protocol):
         """
 
     def remarks(self, entity: Entity) -> list[str]:
-        """Return what a reader of this entity should know, each a sentence."""
+        """Return remarks for readers of this entity, each a sentence."""
 
 
 class ClientFacet(Facet, Protocol):
-    """A facet of client entities: each value is judged by itself, then an entity's own map as a whole."""
+    """A facet of client entities: each value is checked on its own, then an entity's own map as a whole."""
 
     def encode(self, entity: Entity, key: str, value: JsonValue, *, exact: bool, pointer: str | None = None) -> str:
         """Validate one value and return the string that is stored.
 
         Args:
-            entity: Whose key it is.
+            entity: The entity of the key.
             key: The config key.
-            value: As it came from JSON; the wrong kind is refused with the right form shown.
+            value: The value from the JSON body; a value of the wrong kind is refused with the right form shown.
             exact: True for PUT and POST, where LONG and INT must be integral; False for ``:alter``, which has Kafka's
                 tolerance of 1e-6.
             pointer: JSON pointer for errors.
@@ -122,7 +122,7 @@ class ClientFacet(Facet, Protocol):
         """Refuse the removal of a key that this facet must not touch (a SCRAM credential, ``supported.configs``).
 
         Raises:
-            InvalidRequestError: With where to look instead.
+            InvalidRequestError: The removal is refused; the text says where to look instead.
         """
 
     def check_whole(
@@ -136,7 +136,7 @@ class ClientFacet(Facet, Protocol):
         """Validate the whole resulting map of one entity.
 
         Args:
-            entity: Whose map it is.
+            entity: The entity of the map.
             after: This facet's keys as they would be stored.
             inherited: This facet's keys of the level below (``<user>`` for a ``<user, client-id>``), else empty.
             pointers: Key -> JSON pointer, for errors.

@@ -1,4 +1,4 @@
-"""Entity filters of the describes: which entities a list of components selects (KIP-546, KIP-649).
+"""Entity filters of the describes: the selection of entities by a list of components (KIP-546, KIP-649).
 
 Source: core/src/main/scala/kafka/server/ZkAdminManager.scala (describeClientQuotas),
 clients/src/main/java/org/apache/kafka/common/requests/DescribeClientQuotasRequest.java.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MatchType(IntEnum):
-    """How a component matches a name, under Kafka's numbers."""
+    """The kinds of match between a component and a name, under Kafka's numbers."""
 
     EXACT = 0
     """A name equal to the given one."""
@@ -34,7 +34,7 @@ class MatchType(IntEnum):
         """Read Kafka's number or its name in any case; ``any`` is another name of ``specified``.
 
         Raises:
-            InvalidRequestError: Neither.
+            InvalidRequestError: Neither a number nor a name of a match type.
         """
         if isinstance(value, str) and (found := _MATCH_NAMES.get(value.lower())) is not None:
             return found
@@ -62,9 +62,9 @@ class FilterComponent:
 
 @dataclass(frozen=True)
 class EntityFilter:
-    """A checked filter. ``components`` holds one (match type, name) per entity type that is filtered by.
+    """A checked filter. ``components`` holds one (match type, name) per filtered entity type.
 
-    The hints tell a search where it need not look; :meth:`matches` alone decides what belongs to the result.
+    The hints narrow a search; :meth:`matches` alone decides the result.
     """
 
     components: dict[EntityType, tuple[MatchType, str | None]]
@@ -79,7 +79,7 @@ class EntityFilter:
 
         Args:
             components: As given.
-            strict: Whether entities with a type that is not filtered by are left out.
+            strict: Leave out entities with a type that is not filtered by.
             allowed: The entity types of the facet.
 
         Raises:
@@ -121,7 +121,7 @@ class EntityFilter:
 
     @cached_property
     def impossible(self) -> bool:
-        """No entity at all can match: strict without components, or an exact name that no znode can carry."""
+        """True where no entity can match: strict without components, or an exact name that no znode can carry."""
         if not self.components:
             return self.strict
         for kind, (match_type, match) in self.components.items():
@@ -134,27 +134,27 @@ class EntityFilter:
 
     @property
     def everything(self) -> bool:
-        """Every entity of the facet matches."""
+        """True where every entity of the facet matches."""
         return not self.components and not self.strict
 
     @cached_property
     def exact_entity(self) -> Entity | None:
-        """The one entity that the result can hold, where the filter leaves no other; else None."""
+        """The one entity that the result can hold, where the filter excludes all others; else None."""
         if self.impossible or not self.components:
             return None
         if any(match_type is MatchType.SPECIFIED for match_type, _ in self.components.values()):
             return None
         kinds = frozenset(self.components)
-        # An ip stands alone, and nothing has more types than user and client-id, so strict or not is the same there.
+        # An ip stands alone, and no entity has more types than user and client-id: strict makes no difference there.
         if not (self.strict or len(kinds) > 1 or EntityType.IP in kinds):
             return None
         return Entity(tuple((kind, self.components[kind][1]) for kind in EntityType if kind in kinds))
 
     @cached_property
     def user_prefix(self) -> str | None:
-        """Where the user is known: what the ids of that user's client-ids start with (``user=alice,`` or ``user,``).
+        """The prefix of the ids of a user's client-ids (``user=alice,`` or ``user,``), where the filter has the user.
 
-        Besides those only the id without the comma, the user alone, can match. None where it does not help.
+        The only further match is the id without the comma, the user alone. None where the filter names no user.
         """
         user = self.components.get(EntityType.USER)
         if user is None or user[0] is MatchType.SPECIFIED or self.impossible:
@@ -163,7 +163,7 @@ class EntityFilter:
 
     @cached_property
     def client_id(self) -> tuple[str | None] | None:
-        """Where the client-id is known: its name (None: the default) in a one-tuple. None where it does not help."""
+        """The name (None: the default) of the client-id in a one-tuple, where the filter names one; else None."""
         client = self.components.get(EntityType.CLIENT_ID)
         if client is None or client[0] is MatchType.SPECIFIED or self.impossible:
             return None

@@ -1,7 +1,7 @@
-"""The one config that all brokers share, as KIP-5 has it: what may be in it, and how its old znode is read.
+"""KIP-5's one config that all brokers share: the keys it may have, and the format of its old znode.
 
-Kafka keeps such values as the dynamic default of all brokers (KIP-226). KIP-5 names configs that stay with each broker
-whatever happens, and a znode of its own, ``/brokers/config``, that no release of Kafka ever read.
+Kafka keeps such values as the dynamic default of all brokers (KIP-226). KIP-5 names configs that always stay with each
+broker, and a znode of its own, ``/brokers/config``, that no release of Kafka ever read.
 
 Source: KIP-5.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 LEGACY_PATH: Final = "/brokers/config"
-"""Where KIP-5 keeps the global config."""
+"""The path of KIP-5's global config."""
 
 LOCAL_ONLY: Final = frozenset(
     {
@@ -35,26 +35,26 @@ LOCAL_ONLY: Final = frozenset(
         "advertised.port",
         "listeners",
         "advertised.listeners",
-        # As the KIP spells them.
+        # Spelled as in the KIP.
         "brokerId",
         "host",
         "advertisedHost",
         "advertisedPort",
     }
 )
-"""Configs that tell one broker from the others, so that they can't be shared."""
+"""Configs that distinguish brokers from each other, so that they can't be shared."""
 
 _STAYS: Final = "it tells one broker from the others"
 
 
 def check_shared(keys: Iterable[tuple[str, str | None]]) -> None:
-    """Refuse keys that can't be shared by brokers, before anything else is looked at.
+    """Refuse keys that can't be shared by brokers, before any other check.
 
     Args:
-        keys: Each with the JSON pointer that errors name.
+        keys: Each key with the JSON pointer for its error.
 
     Raises:
-        InvalidRequestError: Naming all such keys, with the pointer of the first.
+        InvalidRequestError: The text names all such keys; the pointer is that of the first.
     """
     local = [(key, pointer) for key, pointer in keys if key in LOCAL_ONLY]
     if local:
@@ -66,42 +66,42 @@ def check_shared(keys: Iterable[tuple[str, str | None]]) -> None:
 
 
 class Fate(StrEnum):
-    """What an import does with one entry of the old znode."""
+    """The import's decision on one entry of the old znode."""
 
     IMPORT = "import"
-    """It goes to the cluster default."""
+    """The entry is imported into the cluster default."""
     SAME = "already set"
     """The cluster default has this value already."""
     KEPT = "kept"
-    """The cluster default has another value, which stays unless overwriting is asked for."""
+    """The cluster default has another value, which stays unless the import overwrites."""
     STAYS = "server.properties"
-    """Brokers take it from their own files alone."""
+    """Brokers take the config from their own files alone."""
     UNKNOWN = "unknown"
     """Kafka has no such broker config."""
     REFUSED = "refused"
-    """It could be a default of all brokers, but not with this value."""
+    """The config could be a default of all brokers, but not with this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyEntry:
-    """One entry of the old znode, and what becomes of it."""
+    """One entry of the old znode, and the decision on it."""
 
     key: str
     value: str | None
-    """As it would be stored; None where it must not be shown, or is no text at all."""
+    """The value as it would be stored; None where it must not be shown, or is not text."""
     fate: Fate
     reason: str | None = None
-    """Why, where the fate alone does not say it."""
+    """The reason, where the fate alone does not give it."""
 
 
 def parse_legacy(data: bytes) -> dict[str, str | None]:
     """Read the old znode: ``{"version":"1","config":{...}}``, where the version may be a number or missing.
 
     Returns:
-        The config; numbers and booleans as the text that they stand for, None for what is neither that nor a string.
+        The config; numbers and booleans as text, None for values that are neither these nor strings.
 
     Raises:
-        ValueError: It can't be read; the message is the rest of a sentence about the znode, without a value.
+        ValueError: The data can't be read; the message is the rest of a sentence about the znode, without a value.
     """
     try:
         content = json.loads(data, parse_int=str, parse_float=str, parse_constant=_no_constant)
@@ -134,12 +134,12 @@ def _text(value: Any) -> str | None:
 
 
 def judge(legacy: Mapping[str, str | None], stored: Mapping[str, str], *, overwrite: bool = False) -> list[LegacyEntry]:
-    """Say what an import makes of each entry, by key; what contradicts another entry is found later, on the whole.
+    """Decide on each entry by its key; contradictions between entries are found later, on the whole.
 
     Args:
-        legacy: Of :func:`parse_legacy`.
+        legacy: The result of :func:`parse_legacy`.
         stored: The cluster default as it is.
-        overwrite: Whether other values of the cluster default are replaced.
+        overwrite: Replace other values of the cluster default.
     """
     return [_judge(key, legacy[key], stored, overwrite=overwrite) for key in sorted(legacy)]
 
@@ -151,7 +151,7 @@ def _judge(key: str, value: str | None, stored: Mapping[str, str], *, overwrite:
         return LegacyEntry(key, None if hidden else value, Fate.STAYS, reason)
     definition = definition_of(key)
     if definition is None:
-        # Nobody knows what it is, so it may be a secret.
+        # The meaning of the config is unknown, so its value may be a secret.
         return LegacyEntry(key, None, Fate.UNKNOWN, "Kafka has no broker config of this name")
     reason = _fault(key, value, stored)
     current = stored.get(key)

@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs: what SET, DELETE, APPEND and SUBTRACT make of a stored map.
+"""IncrementalAlterConfigs: SET, DELETE, APPEND and SUBTRACT on a stored map.
 
-The ops are applied here; whether the result may stand is the rule of topics (:mod:`app.domain.topics`) and brokers
-(:mod:`app.domain.brokers`). Elements of lists are those between bare commas: blanks belong to them.
+The ops are applied here; the rules of topics (:mod:`app.domain.topics`) and brokers (:mod:`app.domain.brokers`) check
+the result. Elements of lists are the texts between bare commas: blanks belong to them.
 
 Source: core/src/main/scala/kafka/server/ConfigAdminManager.scala (``prepareIncrementalConfigs``).
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def check_ops(ops: Sequence[Op]) -> None:
-    """Refuse ops that can't stand together or lack their value; whatever else is wrong, Kafka tells this first.
+    """Refuse ops that contradict each other or lack their value; Kafka reports these errors before all others.
 
     Raises:
-        InvalidRequestError: A key is named twice, whatever the ops, or an op other than DELETE has no value, or one
-            that is no string.
+        InvalidRequestError: A key is named twice, with any ops, or an op other than DELETE has no value, or a value
+            that is not a string.
     """
     seen: set[str] = set()
     for op in ops:
@@ -47,7 +47,7 @@ def check_ops(ops: Sequence[Op]) -> None:
 
 
 def check_list_ops(ops: Sequence[Op], definitions: Mapping[str, ConfigDef]) -> None:
-    """Refuse APPEND and SUBTRACT where there is no list. Kafka tells this before that a topic is not there.
+    """Refuse APPEND and SUBTRACT on a config that is not a list. Kafka reports this before an absent topic.
 
     Raises:
         InvalidConfigError: The key is unknown or not a list.
@@ -60,15 +60,15 @@ def check_list_ops(ops: Sequence[Op], definitions: Mapping[str, ConfigDef]) -> N
 def apply_incremental(
     stored: Mapping[str, str], ops: Sequence[Op], definitions: Mapping[str, ConfigDef]
 ) -> dict[str, str]:
-    """Return the whole map that ops make of a stored one; values of SET are not looked at.
+    """Return the whole map after ops on a stored one; values of SET are not checked.
 
     APPEND and SUBTRACT start from the stored value, and where there is none from the definition's default, never from
-    the effective value. What a SUBTRACT empties stays, as an empty value.
+    the effective value. A list that a SUBTRACT empties stays, as an empty value.
 
     Args:
-        stored: The map as it is, secrets in clear.
-        ops: Of one entity.
-        definitions: Of its kind: :func:`app.domain.definitions.topic_configs` or ``broker_configs``.
+        stored: The map as stored, secrets in clear.
+        ops: The ops of one entity.
+        definitions: The definitions of its kind: :func:`app.domain.definitions.topic_configs` or ``broker_configs``.
 
     Raises:
         InvalidRequestError: As :func:`check_ops`.
@@ -124,7 +124,7 @@ def _append(old: list[str], given: list[str]) -> list[str]:
 
 
 def _subtract(old: list[str], given: list[str]) -> list[str]:
-    """Take away each given element once."""
+    """Remove each given element once."""
     to_go = Counter(given)
     kept = []
     for element in old:

@@ -4,8 +4,8 @@
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="...";
 
-The value holds passwords. No error repeats any part of it, not even the name of an option: what stands in the wrong
-place may be a secret.
+The value holds passwords. No error repeats any part of it, not even the name of an option: text in the wrong place may
+be a secret.
 
 Source: clients/src/main/java/org/apache/kafka/common/security/{JaasConfig,JaasContext}.java, the documentation of
 java.io.StreamTokenizer.
@@ -23,14 +23,14 @@ _PUNCTUATION: Final = frozenset(chr(code) for code in range(0x21, 0xA0) if not c
 
 
 class JaasError(ValueError):
-    """A value that brokers could not use. The message tells the rule and the position, and nothing of the value."""
+    """A value that brokers could not use. The message has the rule and the position, and nothing of the value."""
 
 
 def check_jaas(value: str) -> None:
     """Refuse a value that is not exactly one login module.
 
     Raises:
-        JaasError: Says which rule is broken, counting entries and options from 1.
+        JaasError: A rule is broken; the message names it, counting entries and options from 1.
     """
     tokens = _Tokens(value)
     entries = 0
@@ -68,7 +68,7 @@ def _entry(tokens: _Tokens, number: int) -> None:
 
 
 class _Token:
-    """A word, quoted or not, or a mark; a number, which JAAS has no use for, is neither."""
+    """A word, quoted or not, or a mark. A number, which has no use in JAAS, is neither."""
 
     __slots__ = ("mark", "word")
 
@@ -141,7 +141,7 @@ class _Tokens:
         return self._text[self._at] if self._at < len(self._text) else ""
 
     def _skip(self) -> None:
-        """Pass over blanks and comments; a single slash begins one as well."""
+        """Skip blanks and comments; a single slash begins a comment as well."""
         while not self.at_end():
             if self._text[self._at] <= " ":
                 self._at += 1

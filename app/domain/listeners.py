@@ -1,4 +1,4 @@
-"""Brokers' listeners: where they listen, what they advertise, which protocol a listener's name stands for.
+"""Brokers' listeners: their addresses, their advertised addresses, and the protocols of their names.
 
 Source: core/src/main/scala/kafka/server/KafkaConfig.scala (``validateValues``),
 core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``DynamicListenerConfig``),
@@ -41,7 +41,7 @@ class Endpoint(NamedTuple):
     """One address of a listener."""
 
     listener: str
-    """Its name, in upper case."""
+    """The listener's name, in upper case."""
     host: str
     port: int
 
@@ -50,7 +50,7 @@ def parse_endpoints(key: str, text: str) -> list[Endpoint]:
     """Read a list of ``NAME://host:port``.
 
     Raises:
-        ListenersError: An element is of another form, or a name or port is there twice.
+        ListenersError: An element is of another form, or a name or port appears twice.
     """
     found: list[Endpoint] = []
     for element in filter(None, _COMMA.split(text.strip())):
@@ -112,11 +112,11 @@ def read_listeners(values: Mapping[str, str], *, file_known: bool) -> Listeners:
     """Read and check the listeners of one broker.
 
     Args:
-        values: The broker's configs with Kafka's defaults where nothing is set.
-        file_known: Whether ``values`` has what its server.properties says.
+        values: The broker's configs, with Kafka's defaults where nothing is set.
+        file_known: Whether ``values`` includes the broker's server.properties.
 
     Raises:
-        ListenersError: A value can't be read, or they contradict each other.
+        ListenersError: A value can't be read, or values contradict each other.
     """
     endpoints = parse_endpoints(LISTENERS, values.get(LISTENERS, ""))
     advertised = parse_endpoints(ADVERTISED, values[ADVERTISED]) if values.get(ADVERTISED) else endpoints

@@ -16,7 +16,7 @@ from typing import Final
 from app.domain.texts import shown
 
 _BLANK: Final = "".join(map(chr, range(0x21)))
-"""What ``String.trim`` removes."""
+"""The characters that ``String.trim`` removes."""
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
 _WORDS: Final = {sign + word: float(sign + word.lower()) for sign in ("", "+", "-") for word in ("NaN", "Infinity")}
@@ -28,8 +28,8 @@ _PLAIN_BELOW: Final = 1e7
 def java_double(value: float) -> str:
     """Return a finite number in the layout of Java's ``Double.toString``.
 
-    Shortest digits that read back as the same double, at least one of them behind the point; plain from 1e-3 to below
-    1e7, ``d.dddE[-]n`` otherwise: ``200.0``, ``1.0E7``, ``1.0E-4``.
+    The digits are the shortest that read back as the same double, with at least one behind the point; plain from 1e-3
+    to below 1e7, ``d.dddE[-]n`` otherwise: ``200.0``, ``1.0E7``, ``1.0E-4``.
 
     Raises:
         ValueError: Not finite.
@@ -69,7 +69,7 @@ def parse_java_double(text: str) -> float:
 
 
 def java_trim(text: str) -> str:
-    """Remove what Java's ``String.trim`` removes: leading and trailing characters up to U+0020, and no others."""
+    """Trim as Java's ``String.trim`` does: leading and trailing characters up to U+0020, and no others."""
     return text.strip(_BLANK)
 
 

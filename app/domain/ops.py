@@ -24,7 +24,7 @@ class OpType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation on one key. ``value`` is not looked at by DELETE; ``pointer`` names the op in errors."""
+    """One operation on one key. DELETE ignores ``value``; ``pointer`` names the op in errors."""
 
     key: str
     type: OpType
@@ -32,14 +32,14 @@ class Op:
     pointer: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the op as the trail keeps it, once the values of secrets are taken out.
+        """Return the op in the trail's form. The values of secrets must be removed before.
 
         Rows of earlier releases hold two other forms: ``{"key", "value"}`` of a SET, ``{"key", "remove": true}`` of a
         DELETE.
         """
         value = self.value
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            value = float(value)  # of a DOUBLE, which it is stored as; JSON's writers end at 64 bits
+            value = float(value)  # a DOUBLE is stored as such; JSON's writers end at 64 bits
         return {"key": self.key, "op": self.type.name, "value": value}
 
 
@@ -47,7 +47,7 @@ def op_type(given: int | str, *, pointer: str | None = None) -> OpType:
     """Read an operation: Kafka's number or its name.
 
     Raises:
-        InvalidRequestError: Neither.
+        InvalidRequestError: Neither a number nor a name of an operation.
     """
     try:
         return OpType[given] if isinstance(given, str) else OpType(given)

@@ -1,7 +1,7 @@
-"""Declarative rules on alters: which changes a rule is about, and what it demands of them.
+"""Declarative rules on alters: the changes that a rule applies to, and its demands on them.
 
-A rule looks at one entity's change. The first rule that is violated, in the order of the file, refuses the change; a
-change that violates none is allowed. Nothing here compares or repeats a value: sensitive ones are not even given.
+A rule checks one entity's change. The first violated rule, in the order of the file, refuses the change; a change that
+violates none is allowed. Nothing here compares or repeats a sensitive value: policies are not even given any.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS: Final[Mapping[str, tuple[EntityType, ...]]] = MappingProxyType(
         )
     }
 )
-"""The kinds of entity as entity ids spell their types: ``user``, ``user,client-id``."""
+"""The kinds of entity in the spelling of entity ids: ``user``, ``user,client-id``."""
 
 FACET_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -41,10 +41,10 @@ FACET_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "configs": frozenset({"topic", "broker"}),
     }
 )
-"""Which kinds of entity each facet has."""
+"""The kinds of entity of each facet."""
 
 LONGEST_MATCHED: Final = 10_000
-"""Characters of the longest value that a regular expression is tried on; longer ones are refused unseen."""
+"""Characters of the longest value that a regular expression is tried on; longer values are refused without a try."""
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _SPECIAL: Final = frozenset("*?[")
@@ -52,14 +52,14 @@ _SPECIAL: Final = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequest:
-    """One entity's change as policies see it: valid, planned against what is stored, and not yet written.
+    """One entity's change as policies see it: valid, planned on the stored state, and not yet written.
 
-    Values are as they are stored. Sensitive ones are None wherever they stand. Nothing in it may be changed.
+    Values are as stored. Sensitive values are None in every member. Nothing in the request may be changed.
     """
 
     cluster: str
     principal: str
-    """In Kafka's form, ``User:name``."""
+    """The principal in Kafka's form, ``User:name``."""
     facet: str
     """``client-quotas``, ``client-configs`` or ``configs``."""
     entity: Entity
@@ -68,16 +68,16 @@ class PolicyRequest:
     removed: frozenset[str]
     """The keys that would be removed."""
     before: Mapping[str, str | None]
-    """The facet's keys as they are."""
+    """The facet's keys before the change."""
     after: Mapping[str, str | None]
-    """The facet's keys as they would be."""
+    """The facet's keys after the change."""
     validate_only: bool
     pointers: Mapping[str, str]
-    """Key -> JSON pointer of the part of the request body that names it; not every key has one."""
+    """Key -> JSON pointer of the part of the request body that names the key; not every key has one."""
 
 
 class Globs:
-    """Patterns of names as a shell has them (``*``, ``?``, ``[...]``), told apart by case and matched as a whole."""
+    """Patterns of names in the style of a shell (``*``, ``?``, ``[...]``), case-sensitive, matched as a whole."""
 
     __slots__ = ("_exact", "_patterns", "texts")
 
@@ -107,23 +107,23 @@ class Names:
         self._globs = Globs(text for text in given if text != DEFAULT_NODE)
 
     def match(self, name: str | None) -> bool:
-        """Say whether a component of this name, or the default entity for None, is meant."""
+        """Say whether the patterns match a component of this name, or the default entity for None."""
         return self._default if name is None else self._globs.match(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which changes a rule is about. What is left out does not matter."""
+    """The changes that a rule applies to. A criterion that is left out matches everything."""
 
     facets: frozenset[str] = frozenset(FACET_KINDS)
     kinds: frozenset[tuple[EntityType, ...]] = frozenset(KINDS.values())
     names: Mapping[EntityType, Names] = field(default_factory=dict)
-    """Entities without one of these components are not meant."""
+    """Patterns by type. Entities without one of these components do not match."""
     principals: Globs | None = None
     except_principals: Globs = field(default_factory=lambda: Globs(()))
 
     def applies(self, request: PolicyRequest) -> bool:
-        """Say whether the rule is about a change."""
+        """Say whether the rule applies to a change."""
         entity = request.entity
         if request.facet not in self.facets or entity.types not in self.kinds:
             return False
@@ -138,26 +138,26 @@ class Match:
 
 
 class Demand(Protocol):
-    """What a rule demands of a value."""
+    """A rule's demand on a value."""
 
     @property
     def text(self) -> str:
-        """What follows "the value must": ``be at most 5``."""
+        """The text after "the value must": ``be at most 5``."""
 
     def met(self, value: str) -> bool:
-        """Say whether a stored value is as demanded."""
+        """Say whether a stored value meets the demand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A number within bounds, one of them at least, both inclusive; None is no bound. What is no number is outside."""
+    """A number within bounds, one of them at least, both inclusive; None is no bound. Other texts are outside."""
 
     minimum: float | None = None
     maximum: float | None = None
 
     @property
     def text(self) -> str:
-        """What follows "the value must"."""
+        """The text after "the value must"."""
         bounds = []
         if self.minimum is not None:
             bounds.append(f"at least {plain_number(self.minimum)}")
@@ -170,7 +170,7 @@ class Between:
         number = _number(value)
         if number is None:
             return False
-        # Nothing compares with NaN.
+        # NaN is neither above nor below any bound.
         above = self.minimum is None or number >= self.minimum
         return above and (self.maximum is None or number <= self.maximum)
 
@@ -183,11 +183,11 @@ class OneOf:
 
     @property
     def text(self) -> str:
-        """What follows "the value must"."""
+        """The text after "the value must"."""
         return f"be one of {clipped(', '.join(_spelled(value) for value in self.values), 300)}"
 
     def met(self, value: str) -> bool:
-        """Say whether a stored value is one of them."""
+        """Say whether a stored value is one of the allowed values."""
         return any(_equal(value, allowed) for allowed in self.values)
 
 
@@ -199,7 +199,7 @@ class Regex:
 
     @property
     def text(self) -> str:
-        """What follows "the value must"."""
+        """The text after "the value must"."""
         return f"match the regular expression {clipped(self.pattern.pattern, 300)}"
 
     def met(self, value: str) -> bool:
@@ -214,20 +214,20 @@ class Rule:
     name: str
     match: Match = field(default_factory=Match)
     description: str | None = None
-    """Goes into the refusal, so it may say what to do next."""
+    """A part of the refusal, which may name the next step."""
     protected: bool = False
     allow_keys: Globs | None = None
     deny_keys: Globs | None = None
     values: tuple[tuple[Globs, Demand], ...] = ()
-    """Demands on the new values of keys; of those that match one key, all count."""
+    """Demands on the new values of keys; all demands that match a key count."""
     deny_removal: Globs | None = None
 
     def check(self, request: PolicyRequest) -> None:
         """Refuse a change that violates this rule.
 
         Raises:
-            PolicyViolationError: It does. The text names the rule, the pointer is that of the first offending key in
-                alphabetical order, where the request names that key.
+            PolicyViolationError: The change violates the rule. The text names the rule, the pointer is that of the
+                first offending key in alphabetical order, where the request names that key.
         """
         if not self.match.applies(request):
             return
@@ -273,14 +273,14 @@ class RulePolicy:
         """Refuse a change by the first rule that it violates.
 
         Raises:
-            PolicyViolationError: Names that rule.
+            PolicyViolationError: A rule is violated; the text names it.
         """
         for rule in self.rules:
             rule.check(request)
 
 
 def _number(text: str) -> float | None:
-    """Read a stored number as Kafka does; whole ones stay exact."""
+    """Read a stored number as Kafka does; whole numbers stay exact."""
     trimmed = java_trim(text)
     if _INTEGER.fullmatch(trimmed):
         return int(trimmed)

@@ -1,7 +1,7 @@
-"""Client quotas: which keys an entity may have, how values are checked, stored and read back.
+"""Client quotas: the keys of each entity, and the checks, the storing and the reading of values.
 
-Rules are those of KIP-546 and KIP-612 as Kafka 3.9 has them, and stricter on purpose where Kafka stores what can't have
-been meant (NaN, negative rates, host names as ips): docs/kafka-compatibility.md lists the differences.
+Rules are those of KIP-546 and KIP-612 as Kafka 3.9 has them, and stricter on purpose where Kafka stores values that
+can't have been meant (NaN, negative rates, host names as ips): docs/kafka-compatibility.md lists the differences.
 
 Source: core/src/main/scala/kafka/server/ZkAdminManager.scala,
 server-common/src/main/java/org/apache/kafka/server/config/QuotaConfigs.java.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from app.domain.facets import JsonValue
 
 TOLERANCE: Final = 1e-6
-"""How far a LONG or INT quota may lie from a whole number in an alter: Kafka's, whose wire carries doubles."""
+"""The greatest distance of a LONG or INT quota from a whole number in an alter: Kafka's, whose wire carries doubles."""
 
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
@@ -62,12 +62,12 @@ class QuotaKey:
     unit: str
     minimum: int
     maximum: int | None
-    """None: as far as a finite double goes."""
+    """The greatest value; None: any finite double."""
     kinds: frozenset[tuple[EntityType, ...]]
 
     @property
     def integral(self) -> bool:
-        """Whether values are whole numbers, stored without a point."""
+        """True where values are whole numbers, stored without a point."""
         return self.type is not QuotaType.DOUBLE
 
 
@@ -124,10 +124,10 @@ class ClientQuotas:
         return definition is not None and entity.types in definition.kinds
 
     def encode(self, entity: Entity, key: str, value: JsonValue, *, exact: bool, pointer: str | None = None) -> str:
-        """Validate a quota and return what is stored: digits for LONG and INT, Java's layout for DOUBLE.
+        """Validate a quota and return the stored string: digits for LONG and INT, Java's layout for DOUBLE.
 
-        A JSON integer is taken exactly. A LONG or INT written with a point must be whole: without any doubt when
-        ``exact``, else within :data:`TOLERANCE`.
+        A JSON integer is taken exactly. A LONG or INT written with a point must be whole: exactly so when ``exact``,
+        else within :data:`TOLERANCE`.
 
         Raises:
             InvalidRequestError: Not a key of this entity, not a number, not finite, negative, out of range, not whole.
@@ -178,7 +178,7 @@ class ClientQuotas:
             )
 
     def is_secret(self, entity: Entity, key: str) -> bool:
-        """No quota is."""
+        """False: no quota is a secret."""
         del entity, key
         return False
 
@@ -195,22 +195,22 @@ class ClientQuotas:
         value = parse_java_double(stored)
         if not math.isfinite(value):
             raise ValueError(f"{shown(stored)} is not a finite number")
-        # By way of the shortest digits, so that 1e23 is not shown as 99999999999999991611392.
+        # The shortest digits are read, so that 1e23 is not shown as 99999999999999991611392.
         return int(plain_number(value)) if value.is_integer() else value
 
     def rank(self, entity: Entity) -> None:
-        """No quota is checked against another entity's."""
+        """None: no quota is checked against another entity's."""
         del entity
 
     def remarks(self, entity: Entity) -> list[str]:
-        """Nothing to remark."""
+        """Return no remarks."""
         del entity
         return []
 
     def check_whole(
         self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointers: Mapping[str, str]
     ) -> list[str]:
-        """Warn of stored values that are not this request's doing and that brokers can't read.
+        """Warn of stored values that this request did not write and that brokers can't read.
 
         Quotas never contradict each other, so nothing is refused.
         """

@@ -1,4 +1,4 @@
-"""Configs that Kafka gave another name, and what a stored map lacks of the new names.
+"""Configs that Kafka renamed, and the new names that a stored map lacks.
 
 KIP-226: the new name is written with the old one's value, and the old one stays until a person deletes it, so that
 brokers of both versions find theirs. The table is ``catalog/renames.json``, by kind from old name to new; Kafka 3.9 has
@@ -31,9 +31,9 @@ class Renamed:
     old: str
     new: str
     value: str
-    """As stored."""
+    """The value as stored."""
     secret: bool
-    """Whether brokers store the value encoded."""
+    """True where brokers store the value encoded."""
 
 
 @cache
@@ -44,14 +44,14 @@ def renames() -> Mapping[Kind, Mapping[str, str]]:
 
 
 def missing(entity: Entity, config: Mapping[str, str], table: Mapping[Kind, Mapping[str, str]]) -> list[Renamed]:
-    """Return what a topic or broker sets under an old name and not under the new one, by the old name.
+    """Return a topic's or broker's configs under old names without their new names, by the old name.
 
     Forms with a listener's prefix are renamed with their base.
 
     Args:
-        entity: Whose.
+        entity: The topic or broker.
         config: Its stored map.
-        table: Of :func:`renames`.
+        table: The table of :func:`renames`.
     """
     is_topic = entity.types == (EntityType.TOPIC,)
     names = table.get(Kind.TOPIC if is_topic else Kind.BROKER, {})

@@ -1,8 +1,8 @@
-"""Which entries decide what a client gets, in order of precedence, key by key.
+"""The entries that decide a client's effective values, in order of precedence, key by key.
 
 Quotas of a client come from up to eight entries (KIP-55), client configs from up to two (KIP-649), the limit of an ip
-from two (KIP-612). The levels are listed whether or not anything is set there, each with the reason why it counts; a
-missing entry, or one without the key, leaves the key to the next level.
+from two (KIP-612). All levels are listed, with or without values, each with the reason why it counts; a missing entry,
+or one without the key, leaves the key to the next level.
 
 Source: core/src/main/scala/kafka/server/ClientQuotaManager.scala.
 """
@@ -26,12 +26,12 @@ class QuotaLevel:
     """One candidate entry for quotas."""
 
     level: int
-    """1 to 8 as KIP-55 counts them; 1 and 2 for ips."""
+    """The number of the level: 1 to 8 as KIP-55 counts them; 1 and 2 for ips."""
     entity_id: str
     reason: str
-    """A sentence: why this entry counts for the entity, and behind which."""
+    """The reason why this entry counts for the entity, and behind which others; a sentence."""
     shared_by: str
-    """Who draws on one and the same budget, on each broker."""
+    """The clients that share one budget on each broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class ClientConfigLevel:
     """One candidate entry for client configs."""
 
     level: int
-    """1 is ``<user, client-id>``, 2 is ``<user>``."""
+    """The number of the level: 1 is ``<user, client-id>``, 2 is ``<user>``."""
     entity_id: str
     reason: str
-    """A sentence: why this entry counts for the entity."""
+    """The reason why this entry counts for the entity; a sentence."""
 
 
 L = TypeVar("L", QuotaLevel, ClientConfigLevel)
@@ -55,12 +55,12 @@ class Synonym(NamedTuple, Generic[L]):
 
     level: L
     value: str
-    """As stored."""
+    """The value as stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved(Generic[L]):
-    """What a key comes to."""
+    """The resolution of a key."""
 
     key: str
     synonyms: tuple[Synonym[L], ...]
@@ -73,7 +73,7 @@ class Resolved(Generic[L]):
 
     @property
     def source(self) -> L:
-        """The level it comes from."""
+        """The level of the effective value."""
         return self.synonyms[0].level
 
 
@@ -85,8 +85,8 @@ _PER_CLIENT: Final = "all connections with this client-id, whatever their user"
 def quota_levels(entity: Entity) -> tuple[QuotaLevel, ...]:
     """List the entries that can decide the quotas of an entity, highest precedence first.
 
-    A user, client-id or ip that is absent or the default stands for a name that has no entry of its own: levels that
-    would need its name are left out, the default ones stay.
+    An absent or default user, client-id or ip means any name without an entry of its own: levels that would need the
+    name are left out, the default levels stay.
 
     Returns:
         The levels that apply, numbered as KIP-55 numbers all eight; empty for topics and brokers.
@@ -165,14 +165,14 @@ def _ip_levels(address: str | None) -> tuple[QuotaLevel, ...]:
 def resolve_quotas(
     levels: Sequence[QuotaLevel], configs_by_id: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Resolved[QuotaLevel]]:
-    """Resolve quotas key by key; keys that are no quotas of such entities, like SCRAM credentials, are left out.
+    """Resolve quotas key by key; keys that are not quotas of such entities, like SCRAM credentials, are left out.
 
     Args:
-        levels: Of :func:`quota_levels`.
-        configs_by_id: Entity id -> stored map; an id that is missing has no entry.
+        levels: The levels of :func:`quota_levels`.
+        configs_by_id: Entity id -> stored map; a missing id has no entry.
 
     Returns:
-        Key -> what it comes to, ordered by key. A key set nowhere is unlimited and not there.
+        Key -> its resolution, ordered by key. A key set nowhere is unlimited and absent.
     """
     if not levels:
         return {}
@@ -217,7 +217,7 @@ def _client_config_levels(entity: Entity) -> tuple[ClientConfigLevel, ...]:
 
 
 def _remembered(levels: _lru_cache_wrapper[tuple[L, ...]], entity: Entity) -> tuple[L, ...]:
-    """Return the levels of an entity from memory; clients poll those of the same few thousand entities."""
+    """Return the levels of an entity from a cache: clients poll those of the same few thousand entities."""
     return levels(entity) if len(entity.id) <= CACHED_LENGTH else levels.__wrapped__(entity)
 
 
@@ -227,11 +227,11 @@ def resolve_client_configs(
     """Resolve client configs key by key.
 
     Args:
-        levels: Of :func:`client_config_levels`.
+        levels: The levels of :func:`client_config_levels`.
         configs_by_id: Entity id -> the stored keys of the facet ``client-configs`` alone.
 
     Returns:
-        Key -> what it comes to, ordered by key.
+        Key -> its resolution, ordered by key.
     """
     return _resolve(levels, configs_by_id)
 

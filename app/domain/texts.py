@@ -1,15 +1,15 @@
-"""Parts of messages: values of others, bounded so that a message never repeats a whole body, and JSON pointers."""
+"""Parts of messages: quoted values, bounded so that a message never repeats a whole body, and JSON pointers."""
 
 from __future__ import annotations
 
 
 def shown(text: str, limit: int = 60) -> str:
-    """Quote a value, cut where it is long."""
+    """Quote a value, shortened where it is long."""
     return repr(text if len(text) <= limit else f"{text[:limit]}...")
 
 
 def clipped(text: str, limit: int = 100) -> str:
-    """Return a name as it is, cut where it is long."""
+    """Return a name, shortened where it is long."""
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 

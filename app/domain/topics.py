@@ -1,6 +1,6 @@
 """Topic configs: those that a cluster accepts, and the effective ones of a topic.
 
-A topic that does not set a config has what the brokers have under another name, in another unit at times: without
+A topic without a config of its own inherits the brokers', under another name and sometimes in another unit: without
 ``retention.ms``, ``log.retention.ms`` counts, else ``log.retention.minutes``, else ``log.retention.hours``.
 
 Source: storage/src/main/java/org/apache/kafka/storage/internals/log/LogConfig.java,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.domain.definitions import ConfigDef
 
 MAX_NAME: Final = 249
-"""Characters in a topic's name."""
+"""The greatest number of characters in a topic's name."""
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -46,7 +46,7 @@ _BEFORE_3: Final = re.compile(r"[0-2]\.")
 
 
 def check_topic_name(name: str, *, pointer: str | None = None) -> None:
-    """Refuse what no topic can be named, as a describe does; for an alter it is just a topic that is not there.
+    """Refuse invalid names of topics, as a describe does; an alter treats such a topic as absent.
 
     Raises:
         InvalidTopicError: Empty, ``.`` or ``..``, too long, or with other characters than ``a-z A-Z 0-9 . _ -``.
@@ -63,7 +63,7 @@ def check_topic_name(name: str, *, pointer: str | None = None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Default:
-    """What a topic has that does not set a config."""
+    """The value of a topic that does not set a config."""
 
     value: str | None
     assumed: bool
@@ -80,15 +80,15 @@ def check_topic(
 
     Args:
         after: Everything that would be stored.
-        stored: What is there now. Entries of it that no topic can have are left where they are, with a warning.
-        levels: Of any broker, for what the topic does not set; None: nothing is known of the brokers.
+        stored: The current map. Its invalid entries stay where they are, with a warning.
+        levels: The levels of any broker, for configs that the topic does not set; None: no broker is known.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
         Warnings, each a sentence.
 
     Raises:
-        InvalidConfigError: An unknown key, a value that is none, or values that contradict each other (40).
+        InvalidConfigError: An unknown key, an invalid value, or values that contradict each other (40).
     """
     warnings: list[str] = []
     values: dict[str, str] = {}
@@ -115,20 +115,20 @@ def _check_value(name: str, value: str) -> None:
 
 
 class _Defaults:
-    """What brokers give a topic, as far as their levels are known."""
+    """The values that a topic inherits from brokers, as far as their levels are known."""
 
     def __init__(self, levels: Levels) -> None:
         self._levels = levels
         self._merged = levels.merged()
 
     def of(self, definition: ConfigDef) -> _Default:
-        """Return what a topic has that does not set this config."""
+        """Return the value of a topic that does not set this config."""
         found = self._converted(definition)
         value = found.value
         if definition.name == "retention.ms" and value is not None and value.startswith("-"):
             value = str(_NO_LIMIT)
         elif definition.name in {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}:
-            # The older config counts as long as the newer one is at its default.
+            # The older config counts while the newer has its default.
             if value == _LONG_MAX:
                 older = self._converted(topic_configs()[_DIFFERENCE])
                 return _Default(older.value, found.assumed or older.assumed)
@@ -137,7 +137,7 @@ class _Defaults:
         return _Default(value, found.assumed)
 
     def broker_flag(self, name: str) -> bool | None:
-        """Return a broker config that is true or false; None where the brokers' files decide and are not known."""
+        """Return a broker config that is true or false; None where the brokers' unknown files decide."""
         if self._levels.is_assumed(name):
             return None
         return (self._broker(name) or "").strip().lower() == "true"
@@ -166,7 +166,7 @@ class _Defaults:
 
 
 class _Whole:
-    """The rules that look at several configs of one topic."""
+    """The rules about several configs of one topic."""
 
     def __init__(self, values: Mapping[str, str], defaults: _Defaults, pointers: Mapping[str, str]) -> None:
         self._values = values
@@ -175,13 +175,13 @@ class _Whole:
         self.warnings: list[str] = []
 
     def compaction(self) -> None:
-        """A record can't have to wait longer than it may."""
+        """Check that the least wait of a record is no longer than the longest."""
         least, most = self._integer(_MIN_LAG), self._integer(_MAX_LAG)
         if least is not None and most is not None and least > most:
             self._refuse(f"{_MIN_LAG} ({least}) must be at most {_MAX_LAG} ({most})", _MIN_LAG, _MAX_LAG)
 
     def remote(self) -> None:
-        """Tiered storage: what it needs, and what it rules out."""
+        """Check tiered storage: its requirements, and the configs that it excludes."""
         for name in _KRAFT_ONLY:
             if self._value(name) is True:
                 self._refuse(f"{name} is not supported in a cluster that runs on ZooKeeper", name)
@@ -215,7 +215,7 @@ class _Whole:
         try:
             return None if text is None else parse(definition, text)
         except ConfigValueError:
-            # It comes from the brokers' levels, and is not for this change to mend.
+            # The value is from the brokers' levels; no change of the topic can mend it.
             return None
 
     def _integer(self, name: str) -> int | None:
@@ -223,7 +223,7 @@ class _Whole:
         return found if isinstance(found, int) else None
 
     def _refuse(self, text: str, *names: str) -> None:
-        """Refuse with the pointer of the first of these that was given; only warn where one of them is not known."""
+        """Refuse with the pointer of the first of these names that was given; only warn where any is not known."""
         for name in names:
             if name not in self._values and self._defaults.of(topic_configs()[name]).assumed:
                 self.warnings.append(
@@ -238,15 +238,15 @@ def effective_topic(name: str, config: Mapping[str, str], levels: Levels) -> Eff
     """Return the effective value of one config of a topic.
 
     Args:
-        name: A topic config, or a key that is stored and known to nobody.
-        config: What the topic sets.
-        levels: Of any broker.
+        name: A topic config, or a stored key that is unknown.
+        config: The configs that the topic sets.
+        levels: The levels of any broker.
     """
     return _effective(name, config, levels, _Defaults(levels))
 
 
 def describe_topic(config: Mapping[str, str], levels: Levels) -> list[EffectiveConfig]:
-    """Return all configs of a topic, by name: every one that there is, and stored ones that nobody knows."""
+    """Return all configs of a topic, by name: every known config, and stored ones that are unknown."""
     defaults = _Defaults(levels)
     return [_effective(name, config, levels, defaults) for name in sorted(topic_configs().keys() | config.keys())]
 
@@ -259,7 +259,7 @@ def _effective(name: str, config: Mapping[str, str], levels: Levels, defaults: _
     synonyms: tuple[SynonymValue, ...] = ()
     default = _Default(None, assumed=False)
     if own is not None:
-        # A topic's own value leads in the form of its type, where a broker's is as it was given.
+        # A topic's own value is in the form of its type; a broker's value, in the synonyms below, is as given.
         synonyms = (SynonymValue(name, None if sensitive else own, ConfigSource.DYNAMIC_TOPIC_CONFIG),)
     if definition is not None:
         default = defaults.of(definition)

@@ -304,10 +304,11 @@ async def test_a_freeze_by_one_is_kept_by_the_other_and_the_trail_stays_whole_wh
 ) -> None:
     first, second = releases
     one, two = scene.site.service(first), scene.site.service(second)
-    with two:
+    try:
         with one:
+            await scene.recorded()  # it leads
+            two.start()
             async with opened(one) as http, opened(two) as then:
-                await scene.recorded()
                 for value, (release, other) in enumerate(((first, then), (second, http)), 1):
                     await asyncio.to_thread(scene.site.run, release, "freeze", "--reason", release.name)
                     for client in (http, then):
@@ -319,10 +320,12 @@ async def test_a_freeze_by_one_is_kept_by_the_other_and_the_trail_stays_whole_wh
                 await _busy(http, then, scene, "together")
                 await scene.recorded()
                 await _assert_both_show_the_trail(http, then)
-        # The second leads now, whoever led before.
+        # Now the other leads, from where the first one's recorder ended.
         async with opened(two) as then:
             await _busy(then, then, scene, "alone")
             await scene.recorded()
+    finally:
+        two.__exit__()
     assert scene.not_ours() == [("external", f"user={name}-theirs", 1) for name in ("alone", "together")]
     scene.assert_explained()
 

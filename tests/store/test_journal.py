@@ -67,6 +67,17 @@ def test_what_is_ahead_of_the_revision_waits_for_it_and_comes_in_order() -> None
     assert not journal.waiting
 
 
+def test_a_write_seen_late_waits_for_the_next_revision() -> None:
+    journal, cursor = begun()
+    journal.advance(60)
+    journal.note(Tree.CONFIG, A, None, node(A, 45))
+    assert journal.waiting
+    assert page(journal, cursor).entries == []
+    journal.advance(61)
+    assert shown(page(journal, cursor).entries) == [(61, A)]
+    assert not journal.waiting
+
+
 def test_a_node_several_writes_ahead_is_read_no_later_than_the_first_of_them() -> None:
     """Whoever is past a revision was given every write up to there, one that a newer sight hides among them."""
     journal, cursor = begun()

@@ -70,7 +70,7 @@ class Journal:
     @property
     def waiting(self) -> bool:
         """True while entries wait for the mirror's revision, or a node of the mirror is newer."""
-        return bool(self._ahead) or self._revision < self._newest
+        return self._revision < self._newest
 
     # -- writing, by the mirror
 
@@ -99,7 +99,7 @@ class Journal:
             revision = max(revision, seen_at)
         elif _is_next(before, after):
             revision = max(revision, after.mzxid)
-        self._newest = max(self._newest, revision if after is None else after.mzxid)
+        self._newest = max(self._newest, revision, 0 if after is None else after.mzxid)
         entry = Entry(revision, tree, entity_id, before, after)
         heapq.heappush(self._ahead, (revision, next(self._order), entry))
         self._bytes += _size(entry)

@@ -146,7 +146,7 @@ class GroupWriter:
         yield Sample("group_commit_waiting", len(self._waiting), (kind,))
 
     async def write(self, rows: Sequence[bytes]) -> None:
-        """Return once the rows are durable.
+        """Return once the rows are committed, and durable unless the statement says otherwise.
 
         Args:
             rows: At least one; each a JSON object.

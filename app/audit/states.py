@@ -42,7 +42,8 @@ _COLUMNS: Final = f"""
 _WATERMARK: Final = text(f"SELECT {_COLUMNS} FROM watermarks WHERE cluster = :cluster")  # noqa: S608 - a constant
 
 _ADVANCE: Final = text(f"""
-INSERT INTO watermarks AS known (cluster, revision, complete) VALUES (:cluster, :revision, :complete)
+INSERT INTO watermarks AS known (cluster, revision, complete)
+SELECT :cluster, :revision, :complete WHERE coalesce({SERVER} = :server, true)
 ON CONFLICT (cluster) DO UPDATE SET
   revision = greatest(known.revision, excluded.revision), complete = known.complete OR excluded.complete,
   recorded_at = now(),
@@ -51,7 +52,7 @@ ON CONFLICT (cluster) DO UPDATE SET
   END,
   since_at = CASE WHEN excluded.complete AND NOT known.complete THEN now() ELSE known.since_at END
 RETURNING {_COLUMNS}
-""")  # noqa: S608 - a constant
+""")
 
 # OFFSET 0 keeps each a probe of an index; as a join it may read the whole table.
 _KNOWN: Final = text("""
@@ -136,11 +137,12 @@ WHERE state.cluster = :cluster AND state.tree = given.tree AND state.entity_id =
   AND NOT present AND accounted_at < now() - make_interval(secs => :age)
 """)
 
-_MOVE: Final = text("""
+_MOVE: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
     tree text, entity_id text, was_present boolean, was_czxid bigint, was_version integer,
     present boolean, czxid bigint, version integer, mzxid bigint, content jsonb, changes jsonb)
+  WHERE {SERVER} = :server
 ), updated AS (
   UPDATE entity_states AS state SET
     present = given.present, czxid = given.czxid, version = given.version, mzxid = given.mzxid,
@@ -186,7 +188,7 @@ WITH given AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 )
 SELECT tree, entity_id FROM moved
-""")
+""")  # noqa: S608 - a constant
 
 
 class PostgresEntityStates:
@@ -204,13 +206,13 @@ class PostgresEntityStates:
 
         return await self._database.read(work)
 
-    async def advance(self, cluster: str, revision: int, *, complete: bool) -> Watermark:
+    async def advance(self, cluster: str, revision: int, *, complete: bool, server: str | None) -> Watermark | None:
         """Raise the watermark: see the port."""
 
-        async def work(connection: AsyncConnection) -> Watermark:
-            parameters = {"cluster": cluster, "revision": revision, "complete": complete}
-            row = (await connection.execute(_ADVANCE, parameters)).one()
-            return _watermark(row)
+        async def work(connection: AsyncConnection) -> Watermark | None:
+            parameters = {"cluster": cluster, "revision": revision, "complete": complete, "server": server}
+            row = (await connection.execute(_ADVANCE, parameters)).one_or_none()
+            return None if row is None else _watermark(row)
 
         return await self._database.read(work)
 
@@ -304,7 +306,7 @@ class PostgresEntityStates:
 
         return await self._database.read(work)
 
-    async def move(self, cluster: str, moves: Sequence[Move]) -> set[Key]:
+    async def move(self, cluster: str, moves: Sequence[Move], *, server: str) -> set[Key]:
         """Move states and write what explains it: see the port."""
         try:
             rows = orjson.dumps([_row(move) for move in moves]).decode()
@@ -312,7 +314,7 @@ class PostgresEntityStates:
             raise RefusedError("it is no Unicode text") from None
 
         async def work(connection: AsyncConnection) -> set[Key]:
-            parameters = {"cluster": cluster, "rows": rows, "source": SOURCE, "facet": FACET}
+            parameters = {"cluster": cluster, "rows": rows, "source": SOURCE, "facet": FACET, "server": server}
             return {(row.tree, row.entity_id) for row in await connection.execute(_MOVE, parameters)}
 
         try:

@@ -97,7 +97,7 @@ class PostgresAuditLog:
             ) from error
 
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
-        """Make outcomes durable: see the port."""
+        """Write outcomes: see the port."""
         if not outcomes:
             return True
         rows = [orjson.dumps(outcome) for outcome in outcomes]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
 
-from app.audit import PostgresAuditLog
+from app.audit import PostgresAuditLog, open_changes
 from app.cli.commands import main
 from app.services.changes import settle
 from app.services.ports.store import Marker
@@ -27,6 +27,7 @@ from app.services.ports.trail import Outcome
 from app.store import ZooKeeperStore, znodes
 from app.store.write import markers, transactions
 from tests.support import stepping
+from tests.support.forgetful import marked_by_reading
 from tests.support.stepping import REASON
 
 if TYPE_CHECKING:
@@ -129,6 +130,11 @@ def mirror_decides() -> None:
     _replace(ZooKeeperStore, "confirm", confirm)
 
 
+def markers_go_once_read() -> None:
+    """A marker is dropped once its outcome was read, which need not be durable."""
+    _replace(open_changes, "_MARKED", marked_by_reading())
+
+
 MUTANTS: Final[dict[str, Callable[[], None]]] = {
     "no-version-check": without_version_check,
     "outcome-before-commit": outcome_before_commit,
@@ -137,6 +143,7 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
     "no-writer-node": without_writer_node,
     "fresh-for-ever": fresh_for_ever,
     "mirror-decides": mirror_decides,
+    "markers-go-once-read": markers_go_once_read,
 }
 
 

@@ -72,13 +72,14 @@ class Scene:
         session_timeout_ms: int = LONG_SESSION_MS,
         deadline_ms: int = PATIENT_MS,
         leads: bool = True,
+        records: bool = True,
         settings: dict[str, str] | None = None,
     ) -> AsyncIterator[Service]:
         """Run one, as it is or as a mutant of it. Wait until it is ready before it is used."""
         async with self._stage.service(
             constants=_QUICK if leads else _NEVER,
             deadline_ms=deadline_ms,
-            cluster={"session_timeout_ms": session_timeout_ms},
+            cluster={"session_timeout_ms": session_timeout_ms, "record_external_changes": records},
             settings={**({} if mutant is None else {mutants.VARIABLE: mutant}), **(settings or {})},
             through=through,
             module="tests.faults.mutants",

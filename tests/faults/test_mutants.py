@@ -15,8 +15,10 @@ import pytest
 from tests.faults import mutants
 from tests.faults.checker import check
 from tests.faults.checks import answers, refusals, trail
-from tests.faults.scenes import COMMITS, NODE, ready
+from tests.faults.scenes import COMMITS, NODE, ready, scene
 from tests.faults.world import rules
+from tests.support import servers
+from tests.support.forgetful import Forgetful
 from tests.support.processes import stopped
 from tests.support.proxy import proxy
 from tests.support.stepping import STEP_FILE_VARIABLE, STEP_VARIABLE
@@ -25,6 +27,7 @@ from tests.support.waiting import until_thread
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from app.devstack.zookeeper import ZooKeeper
     from tests.faults.history import Call
     from tests.faults.scenes import Scene
     from tests.support.service import Service
@@ -155,6 +158,29 @@ async def test_a_lost_reply_is_settled_after_its_marker_was_swept(stage: Scene, 
         call = await writing
         assert call.status == (200 if mutant is None else 503)
     judge(stage, mutant, answers.NOT_APPLIED)
+
+
+@pytest.mark.parametrize("mutant", [None, "markers-go-once-read"])
+async def test_postgres_crashes_after_a_marker_was_swept(
+    tmp_path: Path, logged_zookeeper: ZooKeeper, mutant: str | None
+) -> None:
+    with Forgetful(tmp_path / "postgres") as postgres:
+        database = servers.make_migrated(postgres)
+        async with (
+            scene(tmp_path, logged_zookeeper, database) as stage,
+            # What a recorder writes would make all durable that came before.
+            stage.service(mutant, records=False) as leader,
+        ):
+            await ready(leader)
+            async with stage.service(leads=False, records=False) as writer:
+                await ready(writer)
+                postgres.hold_back()
+                call = await stage.put(writer, 1)
+                assert call.status == 200
+            await until_thread(lambda: not stage.zk.get_children(COMMITS))
+            await asyncio.to_thread(postgres.crash_and_start)
+            await stage.settled(1)
+            judge(stage, mutant, trail.REJECTED_APPLIED)
 
 
 async def stalled(stage: Scene, service: Service, reached: Path) -> asyncio.Task[Call]:

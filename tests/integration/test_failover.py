@@ -1,22 +1,28 @@
-"""Another run of Postgres answers, which has an intent and lacks the outcome that the run before it confirmed."""
+"""Another run of Postgres answers, which has an intent and lacks the outcome that the run before it showed."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 import pytest
 import pytest_asyncio
 
+from app.audit import database as audit_database
+from app.audit import open_changes
+from app.audit.migrate import upgrade
 from app.devstack.postgres import OWNER, SERVICE
 from app.domain.errors import UnavailableError
+from app.services.upkeep import reconcile
 from app.services.upkeep.dropping import Dropper
 from tests.audit.rows import fetch, run
 from tests.support import servers
-from tests.support.recording import Replica
-from tests.support.stores import ALICE, soon
+from tests.support.forgetful import Forgetful, marked_by_reading
+from tests.support.recording import Replica, shown
+from tests.support.stores import ALICE, kafka_writes, notify, soon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,21 +31,22 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.devstack.postgres import Postgres
+    from app.services.changes.edits import EditResult
     from app.services.ports.trail import AuditRecord
 
 COMMITS = "/confplane/commits"
 
 
 class Stage:
-    """Replicas on one chroot, and a Postgres that loses what it confirmed."""
+    """Replicas on one chroot, and a Postgres that loses what it showed."""
 
-    def __init__(self, chroot: str, postgres: Postgres, directory: Path) -> None:
+    def __init__(self, chroot: str, postgres: Postgres, directory: Path, standby: Postgres | None = None) -> None:
         self._chroot = chroot
         self._postgres = postgres
         self._directory = directory
         self._replicas: list[Replica] = []
-        self.owner_dsn = postgres.dsn(OWNER, "trail")
-        self.database = servers.Database("trail", self.owner_dsn, postgres.dsn(SERVICE, "trail"))
+        self.owner_dsn = _dsn(OWNER, postgres, standby)
+        self.database = servers.Database("trail", self.owner_dsn, _dsn(SERVICE, postgres, standby))
 
     async def replica(self, *, leads: bool = False) -> Replica:
         self._replicas.append(await Replica(self._chroot, self.database, self._directory).start(leads=leads))
@@ -65,6 +72,76 @@ class Stage:
         self.past_the_trigger("outcomes", "DELETE FROM outcomes")
         await asyncio.to_thread(self._postgres.stop)
         await asyncio.to_thread(self._postgres.start)
+
+
+def _dsn(role: str, postgres: Postgres, standby: Postgres | None) -> str:
+    """Whichever of the two is written to."""
+    if standby is None:
+        return postgres.dsn(role, "trail")
+    first, _, database = postgres.dsn(role, "trail").rpartition("/")
+    return f"{first},127.0.0.1:{standby.port}/{database}?target_session_attrs=read-write"
+
+
+class Loss(NamedTuple):
+    """A way to lose what was committed without waiting."""
+
+    stage: Stage
+    begin: Callable[[], None]
+    """From now on what does not wait is not kept."""
+    strike: Callable[[], None]
+    """Lose it. Postgres is back when this returns."""
+    stuck: bool
+    """No commit that waits comes to an end meanwhile."""
+
+    async def alter(self, writer: Replica) -> EditResult:
+        """A change that is answered, and whose outcome is not durable."""
+        audit = cast("Any", writer.audit)
+        conclude = audit.conclude
+
+        async def begin_and_conclude(outcomes: Any) -> bool:
+            await asyncio.to_thread(self.begin)
+            audit.conclude = conclude
+            done: bool = await conclude(outcomes)
+            return done
+
+        audit.conclude = begin_and_conclude
+        return await writer.alter(ALICE, producer_byte_rate=1)
+
+
+LOSSES = ("server", "one backend", "promotion")
+"""Postgres is killed; one of its processes is; its synchronous standby, which was cut off, is promoted."""
+
+
+@pytest.fixture(scope="module")
+def migrated_server(tmp_path_factory: pytest.TempPathFactory) -> Forgetful:
+    """A server with a migrated database ``trail``, stopped, to be copied."""
+    with Forgetful(tmp_path_factory.mktemp("migrated")) as server:
+        server.create_database("trail")
+        upgrade(server.dsn(OWNER, "trail"), SERVICE)
+    return server
+
+
+@pytest_asyncio.fixture(params=LOSSES)
+async def loss(
+    chroot: str, migrated_server: Forgetful, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Loss]:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(migrated_server.copy(tmp_path / "postgres"))
+        if request.param == "promotion":
+            standby = stack.enter_context(server.with_standby(tmp_path / "standby"))
+
+            def fail_over() -> None:
+                server.crash()
+                standby.promote()
+
+            stage = Stage(chroot, server, tmp_path, standby)
+            loss = Loss(stage, standby.cut_off, fail_over, stuck=True)
+        else:
+            crash = server.crash_and_start if request.param == "server" else server.crash_backend
+            stage = Stage(chroot, server, tmp_path)
+            loss = Loss(stage, server.hold_back, crash, stuck=False)
+        yield loss
+        await stage.close()
 
 
 @pytest_asyncio.fixture
@@ -150,3 +227,126 @@ async def test_a_change_that_its_writer_is_about_to_conclude_is_left_to_it_for_a
     record = await settled(leader, str(result.change_id))
     assert record.outcome is not None
     assert record.outcome.revision == result.revision
+
+
+# -- what Postgres really loses
+
+
+@pytest.mark.parametrize("by", ["the leader", "the next leader"])
+async def test_an_outcome_that_was_answered_and_lost_is_settled_as_it_was(loss: Loss, by: str) -> None:
+    stage = loss.stage
+    leader, writer = await stage.replica(leads=True), await stage.replica()
+    await leader.reconciler.round()
+    result = await loss.alter(writer)
+    before = await leader.audit.get("default", UUID(str(result.change_id)))
+    assert before is not None
+    assert before.outcome is not None
+    await asyncio.to_thread(loss.strike)
+    assert fetch(stage.owner_dsn, "SELECT FROM outcomes") == []
+    record = await settled(leader if by == "the leader" else await stage.replica(leads=True), str(result.change_id))
+    assert record.outcome == before.outcome
+
+
+@pytest.mark.parametrize("by", ["its process", "the leader's sweep"])
+@pytest.mark.parametrize("planted", [False, True], ids=["", "markers go once an outcome was read"])
+async def test_no_marker_goes_before_its_outcome_is_durable(
+    loss: Loss, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch, by: str, *, planted: bool
+) -> None:
+    """Without its marker a change whose outcome was lost is settled as aborted, though it was applied."""
+    monkeypatch.setattr(reconcile, "SWEEP_AGE_S", 0.0)
+    monkeypatch.setattr(audit_database, "READ_TIMEOUT_S", 2.0)
+    if planted:
+        monkeypatch.setattr(open_changes, "_MARKED", marked_by_reading())
+    writer, leader = await loss.stage.replica(), await loss.stage.replica(leads=True)
+    result = await loss.alter(writer)
+    dropper = Dropper(writer.store, writer.parts.changes)
+    dropping = leader.reconciler.round() if by == "the leader's sweep" else dropper.drop(soon(70))
+    if loss.stuck and not planted:
+        with pytest.raises(UnavailableError):
+            await dropping
+        assert raw_zk.get_children(COMMITS) == [result.change_id]
+    else:
+        await dropping
+        assert raw_zk.get_children(COMMITS) == []
+    await asyncio.to_thread(loss.strike)
+    record = await settled(await loss.stage.replica(leads=True), str(result.change_id))
+    if record.outcome is None:  # it is open until its writer is gone or it is old
+        leader.reconciler._old_s = 0
+        record = await settled(leader, str(result.change_id))
+    assert record.outcome is not None
+    assert record.outcome.committed is not planted
+
+
+async def test_a_sweep_that_failed_is_made_again_in_the_next_round(stage: Stage, raw_zk: KazooClient) -> None:
+    leader, writer = await stage.replica(leads=True), await stage.replica()
+    await leader.reconciler.round()
+    result = await writer.alter(ALICE, producer_byte_rate=1)
+    await stage.fail_over()
+    changes = cast("Any", leader.reconciler)._changes
+    marked = changes.marked
+
+    async def away(_change_ids: Any) -> Any:
+        changes.marked = marked
+        raise UnavailableError("Postgres is away")
+
+    changes.marked = away
+    await answered(leader.reconciler.round)
+    record = await settled(leader, str(result.change_id))
+    assert record.outcome is not None
+    assert raw_zk.get_children(COMMITS) == [result.change_id]
+
+
+def lose_after(leader: Replica, name: str, loss: Loss) -> None:
+    """Have Postgres lose what it may once the recorder has asked it for something."""
+    states = cast("Any", leader.states)
+    ask = getattr(states, name)
+
+    async def ask_and_lose(*args: Any, **named: Any) -> Any:
+        found = await ask(*args, **named)
+        if named.get("whole", True):  # states are asked for twice, the second time with their contents
+            setattr(states, name, ask)
+            await asyncio.to_thread(loss.strike)
+        return found
+
+    setattr(states, name, ask_and_lose)
+
+
+@pytest.mark.parametrize("loss", ["one backend"], indirect=True)
+async def test_what_a_recorder_read_of_one_run_it_does_not_write_to_another(loss: Loss, raw_zk: KazooClient) -> None:
+    """It knows from the one that an own change came first, and not from the other what that left."""
+    leader = await loss.stage.replica(leads=True)
+    await leader.reconciler.round()
+    await leader.record()
+    result = await loss.alter(leader)
+    kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{"producer_byte_rate":"2"}}')
+    await leader.store.catch_up(soon(60))
+    await leader.round()
+    lose_after(leader, "known", loss)
+    await leader.round()
+    assert fetch(loss.stage.owner_dsn, "SELECT FROM outcomes") == []
+    await settled(leader, str(result.change_id))
+    await leader.record()
+    ours, theirs = await leader.trail()
+    assert (ours.kind, theirs.kind) == ("change", "external")
+    assert shown(theirs) == (0, 1, 1, {"producer_byte_rate": "1"}, {"producer_byte_rate": "2"})
+
+
+@pytest.mark.parametrize("loss", ["one backend"], indirect=True)
+async def test_the_watermark_is_not_raised_past_what_a_run_lacks(loss: Loss, raw_zk: KazooClient) -> None:
+    """The one shows that an own change is not open, the other that there is none which created what is absent."""
+    leader = await loss.stage.replica(leads=True)
+    await leader.reconciler.round()
+    await leader.record()
+    result = await loss.alter(leader)
+    raw_zk.delete("/config/users/alice")
+    notify(raw_zk, "users/alice")
+    await leader.store.catch_up(soon(60))
+    await leader.round()
+    lose_after(leader, "open", loss)
+    await leader.round()
+    assert fetch(loss.stage.owner_dsn, "SELECT FROM outcomes") == []
+    await settled(leader, str(result.change_id))
+    await leader.record()
+    ours, theirs = await leader.trail()
+    assert (ours.kind, theirs.kind) == ("change", "external")
+    assert shown(theirs) == (0, None, 1, {"producer_byte_rate": "1"}, {})

@@ -426,10 +426,10 @@ async def test_a_recorder_that_ends_amid_its_work_is_followed_by_one_that_finds_
     await one.round()
     move, moved = one.states.move, 0
 
-    async def half(cluster: str, moves: Any) -> Any:
+    async def half(cluster: str, moves: Any, **named: Any) -> Any:
         """Postgres takes it, and the process ends before it knows."""
         nonlocal moved
-        await move(cluster, moves[:20])
+        await move(cluster, moves[:20], **named)
         moved += 1
         raise KeyError
 
@@ -568,6 +568,7 @@ async def test_what_the_journal_had_to_drop_is_found_by_comparing_all(stage: Sta
 async def test_our_own_changes_and_those_of_others_at_once_are_each_explained_once(stage: Stage) -> None:
     """The trail folds up to what ZooKeeper has: no version is missing, none is in it twice, whoever records."""
     replicas = [await stage.replica() for _ in range(2)]
+    await replicas[0].record()  # what is there at first contact has no row
     entities = [Entity.of(user=f"u{number}", client_id="x") for number in range(6)]
     ended = asyncio.Event()
     # No value twice: a run of others that ends with what was there makes no row.

@@ -247,7 +247,7 @@ class _Change(Generic[D]):
         return committed(outcome, draft.writes)
 
     async def _conclude(self, result: Committed) -> None:
-        """Write that the change was applied; its marker is let go once that is durable."""
+        """Write that the change was applied; its marker is let go some time after that."""
         outcome = Outcome(
             self._id,
             self._attempt,

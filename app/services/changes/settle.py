@@ -36,7 +36,7 @@ ABORTED: Final = "Settled as aborted: no reply came, and its transaction can't b
 async def settle(
     audit: AuditLog, store: ClusterStore, change_id: UUID, attempt: int, *, open_at: float, deadline: float
 ) -> Outcome:
-    """Settle one change, once, and return the outcome. Its row is durable, or is kept and sent again.
+    """Settle one change, once, and return the outcome. Its row is written, or is kept and sent again.
 
     Args:
         audit: The trail.

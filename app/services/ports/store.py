@@ -256,7 +256,7 @@ class ClusterStore(Protocol):
         """
 
     def release_marker(self, change_id: UUID) -> None:
-        """Let the marker of a change go, some time after its outcome became durable."""
+        """Let the marker of a change go, some time after its outcome was written and once it is durable."""
 
 
 class Leadership(Protocol):

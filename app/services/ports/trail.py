@@ -135,7 +135,12 @@ class AuditLog(Protocol):
         """
 
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
-        """Make outcomes durable; False when Postgres could not confirm now (they are kept and sent again)."""
+        """Write outcomes, so that every replica shows them; False when Postgres could not do so now.
+
+        Outcomes that could not be written now are kept and sent again. That of a commit may be lost with a crash of
+        Postgres until its marker goes (app/services/upkeep/dropping.py); it is written again by that. An outcome that
+        no marker tells in full is durable once this returns: of a change that was not applied, or one with ``remade``.
+        """
 
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
         """Return one page and the cursor of the next, or None.

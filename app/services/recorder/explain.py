@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from app.domain.changes import Node
-    from app.services.recorder.recorded import EntityStates, Key, RecordedStore
+    from app.services.recorder.recorded import EntityStates, Key, RecordedStore, Watermark
     from app.services.recorder.versions import OwnWrite
     from app.services.redaction import Redact
 
@@ -77,18 +77,18 @@ class Explainer:
         if not self._store.leadership.held:
             raise UnavailableError(f"Cluster {self._store.name}: another process may lead now")
 
-    async def explain(self, watermark: int) -> bool:
+    async def explain(self, watermark: Watermark) -> bool:
         """Explain the pending sights; return whether none is left.
 
         Args:
-            watermark: Changes of ours up to it are in the states.
+            watermark: Changes of ours up to it are in the states. What is written is written to its run of Postgres.
 
         Raises:
             UnavailableError: A store is away; what is not done stays pending.
         """
         if not self.pending:
             return True
-        own = await self.own(watermark, self.pending.__contains__)
+        own = await self.own(watermark.revision, self.pending.__contains__)
         seen = sorted(self.pending.items(), key=lambda item: item[1].mzxid)
         for start in range(0, len(seen), _BATCH):
             self.check_leading()
@@ -150,7 +150,7 @@ class Explainer:
                 found.setdefault(user, {})[write.revision] = replace(write, version_read=None, czxid=None, version=0)
         return {user: list(writes.values()) for user, writes in found.items()}
 
-    async def _batch(self, batch: dict[Key, Seen], own: Mapping[Key, list[OwnWrite]], watermark: int) -> None:
+    async def _batch(self, batch: dict[Key, Seen], own: Mapping[Key, list[OwnWrite]], watermark: Watermark) -> None:
         states = await self._states.known(self._store.name, list(batch), whole=False)
         moves: dict[Key, Move] = {}
         unexplained: dict[Key, Seen] = {}
@@ -168,11 +168,11 @@ class Explainer:
                 unexplained[key] = seen
         if unexplained:
             moves.update(await self._moves(unexplained, watermark))
-        moved = await self.move(list(moves.values()))
+        moved = await self.move(list(moves.values()), watermark.server)
         for key in moved:
             self.pending.pop(key, None)
 
-    async def _moves(self, unexplained: dict[Key, Seen], watermark: int) -> dict[Key, Move]:
+    async def _moves(self, unexplained: dict[Key, Seen], watermark: Watermark) -> dict[Key, Move]:
         """Return how entities came to be as they are, which no known change of ours did."""
         name = self._store.name
         unexplained = await self._confirmed(unexplained)
@@ -186,7 +186,7 @@ class Explainer:
             waiting.add(named)
             if write.creates:
                 parents.add(_parent(named))
-        own = await self.own(watermark, self.pending.__contains__)
+        own = await self.own(watermark.revision, self.pending.__contains__)
         lost = await self.lost.found()
         whole = await self._states.known(name, list(unexplained), whole=True)
         revisions = {write.revision for key in unexplained for write in own.get(key, ())}
@@ -249,15 +249,20 @@ class Explainer:
         found = await asyncio.gather(*(one(key, seen) for key, seen in unexplained.items()))
         return dict(each for each in found if each is not None)
 
-    async def move(self, moves: Sequence[Move]) -> set[Key]:
-        """Write moves, in pieces, and return what moved; where Postgres refuses one, the others are written."""
+    async def move(self, moves: Sequence[Move], server: str) -> set[Key]:
+        """Write moves, in pieces, and return what moved; where Postgres refuses one, the others are written.
+
+        Args:
+            moves: The moves.
+            server: The run of Postgres that they were read from; to another one nothing is written.
+        """
         moved: set[Key] = set()
         for piece in _pieces(moves):
             parts = [piece]
             while parts:
                 part = parts.pop()
                 try:
-                    written = await self._states.move(self._store.name, part)
+                    written = await self._states.move(self._store.name, part, server=server)
                 except RefusedError as error:
                     if len(part) > 1:
                         middle = len(part) // 2

@@ -10,8 +10,9 @@ it is.
 
 The watermark is the revision up to which everything is explained. It is raised after the states have moved: what a
 recorder leaves half done is looked at again, and a state that has moved explains itself. Each round reads it, and with
-it which Postgres answers: one that was restarted, restored or promoted may have lost what was confirmed. All entities
-are compared then too, and changes of ours that were lost are looked for (app/services/recorder/recover.py).
+it which run of Postgres answers: after a crash, a restore or a promotion it may lack what the run before it showed. A
+round writes only to the run that it read from. With another run all entities are compared, and changes of ours that
+were lost are looked for (app/services/recorder/recover.py).
 """
 
 from __future__ import annotations
@@ -212,8 +213,7 @@ class Recorder:
             if not self._take() or self._anew:
                 return
         # What was touched by the round before this one: the outcomes of our own changes are written by now.
-        if await self._explainer.explain(watermark.revision) and self._target:
-            await self._advance(self._target, watermark)
+        if await self._explainer.explain(watermark) and self._target and await self._advance(self._target, watermark):
             self._level_at = self._target_at
         await self._prune()
 
@@ -244,16 +244,20 @@ class Recorder:
         watermark = await self._states.watermark(name)
         freshness = self._store.freshness()
         if watermark is None and freshness is not None:
-            watermark = await self._states.advance(name, freshness[0], complete=False)
+            watermark = await self._states.advance(name, freshness[0], complete=False, server=None)
             logger.info("Cluster %s: first contact: its configs are taken as they are", name)
         return watermark
 
-    async def _advance(self, revision: int, known: Watermark) -> None:
+    async def _advance(self, revision: int, known: Watermark) -> bool:
+        """Raise the watermark, if need be; return whether Postgres is the one that this round was read from."""
         now, complete = time.monotonic(), not self._anew
         if revision > known.revision or known.complete < complete or now - self._written_at > _HEARTBEAT_S:
-            self._watermark = await self._states.advance(self._store.name, revision, complete=complete)
-            self._written_at = now
-            self._store.recording.keep_notifications(self._watermark.revision, _HEALTHY_S)
+            raised = await self._states.advance(self._store.name, revision, complete=complete, server=known.server)
+            if raised is None:
+                return False
+            self._watermark, self._written_at = raised, now
+            self._store.recording.keep_notifications(raised.revision, _HEALTHY_S)
+        return True
 
     # -- all entities
 
@@ -302,14 +306,14 @@ class Recorder:
                 explainer.pending.setdefault(key, seen)
         if baselines:
             explainer.check_leading()
-            await explainer.move(baselines)
+            await explainer.move(baselines, watermark.server)
             self._newest = max(self._newest, *(each.after.mzxid for each in baselines))
         await self._work_off(watermark)
         return len(baselines)
 
     async def _work_off(self, watermark: Watermark) -> None:
         if len(self._explainer.pending) > _HELD_BACK:
-            await self._explainer.explain(watermark.revision)
+            await self._explainer.explain(watermark)
 
     # -- writes without a notification
 

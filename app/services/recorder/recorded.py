@@ -112,8 +112,16 @@ class EntityStates(Protocol):
     async def watermark(self, cluster: str) -> Watermark | None:
         """Return a cluster's watermark; None where nothing was recorded ever."""
 
-    async def advance(self, cluster: str, revision: int, *, complete: bool) -> Watermark:
-        """Raise the watermark, and return it as it is now. It never falls."""
+    async def advance(self, cluster: str, revision: int, *, complete: bool, server: str | None) -> Watermark | None:
+        """Raise the watermark, and return it as it is now. It never falls.
+
+        Args:
+            cluster: The cluster.
+            revision: Up to where the trail is complete.
+            complete: Every entity has a state.
+            server: The run of Postgres that all of it was read from (None: nothing was). Where another one answers,
+                nothing is raised, and None returned: it may lack what was read.
+        """
 
     async def known(self, cluster: str, keys: Sequence[Key], *, whole: bool) -> dict[Key, Point]:
         """Return the states of entities that have one, with their contents when ``whole``."""
@@ -150,8 +158,14 @@ class EntityStates(Protocol):
     async def prune(self, cluster: str, age_s: float) -> int:
         """Forget some of the states of entities that have been gone for so long; return how many."""
 
-    async def move(self, cluster: str, moves: Sequence[Move]) -> set[Key]:
+    async def move(self, cluster: str, moves: Sequence[Move], *, server: str) -> set[Key]:
         """Move states that still are as given, with the rows that explain it; return which ones were moved.
+
+        Args:
+            cluster: The cluster.
+            moves: The states.
+            server: The run of Postgres that all was read from which led to them. Where another one answers, none is
+                moved.
 
         Raises:
             RefusedError: Of one of them; none was moved.

@@ -1,8 +1,9 @@
-"""Dropping: each process drops the markers of its own changes, a minute after their outcomes became durable.
+"""Dropping: each process drops the markers of its own changes, a minute after their outcomes were written.
 
-Postgres is asked before a marker goes. Another run of Postgres may lack an outcome that the one before it confirmed,
-and then the marker alone tells how the change ended: it stays until the leader has settled the change by it and the new
-outcome has been durable for a minute as well (app/services/upkeep/reconcile.py).
+An outcome that was written may be lost with a crash of Postgres, and then the marker alone tells how the change ended.
+So Postgres is asked before a marker goes, in a way that makes what it answers durable. Where it has no outcome any more
+the marker stays until the leader has settled the change by it, and the new outcome has been there for a minute as well
+(app/services/upkeep/reconcile.py).
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Each process runs one per cluster, and of those the leader's works. Every few seconds it asks Postgres for changes
 without an outcome, and settles those whose writer is gone or that are older than a request can be. Markers are swept
-after writers have gone: those of changes whose outcome has been durable for a minute. An abort marker stays while its
-change's writer is there, because it stands in the way of a transaction that may still arrive.
+after writers have gone: those of changes whose outcome is durable, and has been there for a minute. An abort marker
+stays while its change's writer is there, because it stands in the way of a transaction that may still arrive.
 
-Each round also learns which run of Postgres answers. Another run may lack outcomes that the one before it confirmed.
-Then all markers are compared with the trail, and all changes are looked through again, so that each change with an
-intent and no outcome is settled as its marker says.
+Each round also learns which run of Postgres answers. After a crash, a restore or a promotion it may lack outcomes that
+the run before it showed. Then all markers are compared with the trail, and all changes are looked through again: each
+change with an intent and no outcome is settled as its marker says.
 
 Nothing here needs to be done by one process alone: markers are created once, and the first outcome stands.
 """
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 2.0
 SWEEP_AGE_S = 60.0
-"""How long an outcome has been durable when its marker goes."""
+"""How long an outcome has been there when its marker goes."""
 SWEEP_INTERVAL_S = 600.0
 """Between two sweeps that nothing called for."""
 _SLACK_S: Final = 15.0
@@ -57,7 +57,7 @@ class Moment(NamedTuple):
     at: datetime
     """By Postgres's clock."""
     server: str
-    """Which run: another text after a restart, a restore or a failover."""
+    """Which run: another text after a restart, a recovery from a crash, a restore or a failover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class MarkedChange:
 
     @property
     def lasts(self) -> bool:
-        """Whether its outcome has been durable for a minute: nobody can still take it for open."""
+        """Whether its outcome has been there for a minute: nobody can still take it for open."""
         return self.age_s is not None and self.age_s >= SWEEP_AGE_S
 
 
@@ -105,7 +105,7 @@ class OpenChanges(Protocol):
         """Return open changes of the next piece of a walk back over all ids, and where it goes on; None: at its end."""
 
     async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
-        """Return what is known of each of some changes."""
+        """Return what is known of each of some changes. The outcomes that it tells of are durable once it returns."""
 
 
 class Markers(Protocol):
@@ -319,10 +319,12 @@ class Reconciler:
 
         A marker of a change that has an intent and no outcome has decided the change. Whoever made the marker is about
         to write the outcome; where Postgres has none in the next round either, the outcome was lost.
+
+        Raises:
+            UnavailableError: A store is away. The next round sweeps again.
         """
-        self._sweep_at = time.monotonic() + SWEEP_INTERVAL_S
         change_ids, strays = await self._store.markers.found(_soon())
-        dropped = 0
+        dropped, pause = 0, SWEEP_INTERVAL_S
         for start in range(0, len(change_ids), _PIECE):
             if not self._store.leadership.held:
                 return
@@ -336,7 +338,8 @@ class Reconciler:
             if any(
                 change.age_s is not None and _dead(change, writers) and not _done(change, writers) for change in marked
             ):
-                self._sweep_soon(SWEEP_AGE_S)
+                pause = SWEEP_AGE_S
+        self._sweep_at = time.monotonic() + pause
         self._strays = tuple(strays)
         if dropped:
             logger.info("Cluster %s: swept %d markers", self._store.name, dropped)

@@ -5,8 +5,8 @@ ctime are the commit's revision and time. Whoever wants to know how a change end
 content "aborted". Whoever comes first decides: if that creation succeeds, the change's transaction can't any more,
 however late it arrives.
 
-A commit's marker is dropped a minute after the outcome became durable, if Postgres still has the outcome then: by the
-process that made it so (app/services/upkeep/dropping.py), or, where that process is gone, by the leader's sweep
+A commit's marker is dropped a minute after the outcome was written, once that is durable: by the process that wrote it
+(app/services/upkeep/dropping.py), or, where that process is gone, by the leader's sweep
 (app/services/upkeep/reconcile.py). An abort marker stays as long as the writer that it stands in the way of.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS: Final = 60.0
-"""How long a marker stays after its outcome became durable. app/services/changes/settle.py relies on half of it."""
+"""How long a marker stays after its outcome was written. app/services/changes/settle.py relies on half of it."""
 _DROP_SECONDS: Final = 10.0
 _YIELD: Final = 1_000
 """Names read before other tasks get their turn."""
@@ -246,7 +246,7 @@ class Markers:
 
         Args:
             now: The time, on the clock of ``time.monotonic()``.
-            lasting: Returns those of some changes whose outcomes Postgres has had for a minute.
+            lasting: Returns those of some changes whose outcomes are durable, and have been there for a minute.
 
         Returns:
             How many were dropped.
@@ -271,9 +271,7 @@ class Markers:
         return dropped
 
     async def drop(self, change_ids: Sequence[UUID]) -> None:
-        """Drop markers. Only those may go whose outcome has been durable for a while, and no abort marker of a writer
-        that still is there.
-        """  # noqa: D205 - one thought
+        """Drop markers: those whose outcome is durable and a minute old, but no abort marker of a living writer."""
         paths = [znodes.marker_path(change_id) for change_id in change_ids]
         for start in range(0, len(paths), _BATCH):
             session = self._keeper.current

@@ -1,8 +1,8 @@
 r"""Java's ``.properties`` format, read and written as brokers do with their ``server.properties``.
 
-It is Latin-1 with ``\uXXXX`` escapes, whatever an editor takes it for. Of a key given twice the last one counts, a line
-that ends with a backslash goes on in the next, and blanks at the end of a value belong to it: Kafka takes them off when
-it parses the value.
+The format is Latin-1 with ``\uXXXX`` escapes, whatever an editor takes it for. Of a key given twice the last value
+counts, a line that ends with a backslash continues in the next, and blanks at the end of a value belong to it: Kafka
+removes them when it parses the value.
 
 Source: clients/src/main/java/org/apache/kafka/common/utils/Utils.java (``loadProps``), java.util.Properties.
 """
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAX_BYTES = 4_194_304
-"""Far above any server.properties; a setting that names another kind of file must not fill the memory."""
+"""Bytes of the largest file, far above any server.properties; a setting that names another kind of file must not fill
+the memory."""
 
 
 class PropertiesError(UnusableSettingsError):
@@ -31,13 +32,13 @@ def read(data: bytes) -> dict[str, str]:
     r"""Return the properties of a file's content, in the order of their first mention.
 
     Raises:
-        ValueError: A ``\u`` is not followed by four hexadecimal digits, which stops a broker too. Neither the error
-            nor what it refers to holds anything of the content.
+        ValueError: A ``\u`` is not followed by four hexadecimal digits, which stops a broker too. Neither the error nor
+            its context holds anything of the content.
     """
     try:
         return javaproperties.loads(data)
     except javaproperties.InvalidUEscapeError:
-        pass  # raised below, where what was caught, which shows a piece of the value, is not referred to any more
+        pass  # raised below, outside the handler: the caught error shows a piece of the value
     raise ValueError("it has a \\u that is not followed by four hexadecimal digits")
 
 
@@ -45,7 +46,7 @@ def read_file(path: Path, setting: str) -> dict[str, str]:
     """Return the properties of a file that a setting names.
 
     Raises:
-        PropertiesError: It can't be read or parsed.
+        PropertiesError: The file can't be read or parsed.
     """
     try:
         with path.open("rb") as file:
@@ -61,9 +62,9 @@ def read_file(path: Path, setting: str) -> dict[str, str]:
 
 
 def write(values: Mapping[str, str]) -> str:
-    """Return properties as text that Java, and :func:`read` once it is encoded, reads back as they are.
+    """Return properties as text that Java, and :func:`read` after encoding, reads back unchanged.
 
     One line each, in the order given, ended by a newline; ASCII alone, so the encoding does not matter. Nothing else is
-    written, no date either: results may be joined, with lines of comments (``# ...``) between them.
+    written, not even a date: results may be joined, with lines of comments (``# ...``) between them.
     """
     return "".join(f"{javaproperties.join_key_value(key, value)}\n" for key, value in values.items())

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 
 class UnusableSettingsError(ValueError):
-    """What settings of the right form name can't be used; ``problems`` are a line each, without secrets."""
+    """The settings have the right form and name something unusable; ``problems`` are a line each, without secrets."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -30,24 +30,25 @@ class UnusableSettingsError(ValueError):
 
 
 class ClientConfigsLayout(StrEnum):
-    """Where client configs are stored (docs/kafka-compatibility.md)."""
+    """The tree that stores client configs (docs/kafka-compatibility.md)."""
 
     SHARED = "shared"
     """In the quota nodes below /config/users, as KIP-649 has it."""
     SEPARATE = "separate"
-    """In the same tree below /confplane/client-configs, so that Kafka's own tools go on altering those entities."""
+    """In the same tree below /confplane/client-configs, so that Kafka's own tools can still alter those entities."""
 
 
 def _as_text(key: object) -> object:
-    """Take a number for its text: YAML has numbers where JSON and the environment have texts."""
+    """Convert a number to text: YAML has numbers where JSON and the environment have texts."""
     return str(key) if isinstance(key, int) else key
 
 
 def _as_network(value: object) -> IPv4Network | IPv6Network:
-    """Return the network of a proxy, an address alone being one of its own.
+    """Return the network of a proxy; an address alone is a network of its own.
 
     Raises:
-        ValueError: Host names and wildcards are no addresses, and a network of all addresses would trust everybody.
+        ValueError: The value is not an address (a host name, a wildcard), or is a network of all addresses, which would
+            trust everybody.
     """
     try:
         network = ip_network(str(value))
@@ -68,7 +69,7 @@ class _Group(BaseModel):
 class BrokerEncoderSettings(_Group):
     """A broker's static ``password.encoder.*`` settings, which only the broker and its operators know.
 
-    The files hold a secret each, alone on one line. What is left out is as in Kafka's defaults.
+    The files hold a secret each, alone on one line. A setting that is left out has Kafka's default.
     """
 
     secret_file: Path | None = Field(default=None, description="A file that holds password.encoder.secret")
@@ -108,9 +109,9 @@ class PasswordEncoderSettings(BrokerEncoderSettings):
     )
 
     def for_broker(self, broker_id: int) -> BrokerEncoderSettings:
-        """Return a broker's settings with the cluster's where it has none.
+        """Return a broker's settings, with the cluster's for those it lacks.
 
-        A broker with a secret of its own has no old one but its own.
+        A broker with a secret of its own never has the cluster's old secret.
         """
         own = self.brokers.get(broker_id)
         if own is None:
@@ -140,7 +141,7 @@ class PolicySettings(_Group):
 class SecureAclSettings(_Group):
     """Nodes that only the brokers and this service may change, as with the brokers' ``zookeeper.set.acl=true``.
 
-    What holds secrets, below /config/users and /config/brokers, only they may read.
+    Nodes that hold secrets, below /config/users and /config/brokers, are readable only by them, too.
     """
 
     identity: str = Field(
@@ -161,7 +162,7 @@ class ClusterSettings(_Group):
     )
     zookeeper_acl: Annotated[
         Annotated[Literal["open"], Tag("open")] | Annotated[SecureAclSettings, Tag("secure")],
-        # Not tried one after the other: the message is about the one that was meant.
+        # A union by tag, so that a message is about the meant alternative alone.
         Discriminator(lambda given: "open" if isinstance(given, str) else "secure"),
     ] = Field(
         default="open",
@@ -224,7 +225,7 @@ class PostgresSettings(_Group):
 
 
 class HttpSettings(_Group):
-    """The listener."""
+    """The settings of the listener."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65_535)
@@ -259,7 +260,7 @@ class HttpSettings(_Group):
 
 
 class Settings(BaseSettings):
-    """Everything that a process is told. Read once, never changed."""
+    """All settings of a process. Read once, never changed."""
 
     model_config = SettingsConfigDict(
         env_prefix="CONFPLANE_", env_nested_delimiter="__", frozen=True, extra="forbid", env_ignore_empty=True

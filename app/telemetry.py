@@ -1,7 +1,7 @@
-"""Metrics: what each part counts (app/services/metrics.py), each with one name and one explanation, for Prometheus.
+"""Metrics for Prometheus: the counts of all parts (app/services/metrics.py), each with one name and one explanation.
 
-The table below is all that there is; docs/operations.md says what to watch. Labels are the names of clusters, routes,
-facets, states, results and errors: few, known to the service, and never what a client names.
+The table below is complete; docs/operations.md lists the metrics to watch. Labels are the names of clusters, routes,
+facets, states, results and errors: few, known to the service, and never a client's choice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "confplane_"
 KEPT_S: Final = 1.0
-"""How long what was rendered is given to whoever asks: anybody may, and rendering costs milliseconds."""
+"""Seconds for which a rendering is reused: the page is open to anybody, and rendering costs milliseconds."""
 _Kind = type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]
 
 
@@ -148,14 +148,14 @@ METRICS: Final[dict[str, Metric]] = {
     "registrations_pending": Metric(_G, "Registrations that wait to be written"),
     "registrations_dropped": Metric(_C, "Registrations dropped for want of room; clients send them again"),
 }
-"""By name without the prefix, in the order in which they are rendered."""
+"""Metrics by name without the prefix, in the order of rendering."""
 
 
 class Telemetry:
     """Renders the metrics of a process.
 
     Args:
-        parts: All that count something.
+        parts: All parts with metrics.
     """
 
     def __init__(self, parts: Iterable[Measured]) -> None:
@@ -182,14 +182,14 @@ class Telemetry:
 
 
 class _Build:
-    """What runs."""
+    """The version that runs."""
 
     def metrics(self) -> Iterator[Sample]:
         yield Sample("build_info", 1, (app.__version__,))
 
 
 class _Metrics(Collector):
-    """Turns metrics into families, one for each name."""
+    """Collects metrics as families, one for each name."""
 
     def __init__(self, parts: Sequence[Measured]) -> None:
         self._parts = parts
@@ -208,7 +208,7 @@ def _family(name: str, samples: Iterable[tuple[tuple[str, ...], float | Histogra
     family = kind(PREFIX + name, text, labels=labels)
     for values, value in samples:
         if isinstance(family, HistogramMetricFamily):
-            assert isinstance(value, Histogram)  # noqa: S101 - for the type checker; as the table says
+            assert isinstance(value, Histogram)  # noqa: S101 - for the type checker; the table ensures it
             family.add_metric(values, _buckets(value), value.total)
         else:
             assert not isinstance(value, Histogram)  # noqa: S101 - as above
@@ -217,7 +217,7 @@ def _family(name: str, samples: Iterable[tuple[tuple[str, ...], float | Histogra
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Return the counts as the formats have them: of all that is not above each bound."""
+    """Return the counts in the formats' way: for each bound, of all values that are not above it."""
     found: list[tuple[str, float]] = []
     below = 0
     for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):

@@ -1,4 +1,4 @@
-"""The composition root: settings in, a running service out. The only module that knows every part."""
+"""The composition root: from settings to a running service. The only module that knows every part."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ if TYPE_CHECKING:
     from app.services.redaction import Redact
 
 _OTHERS = "*"
-"""In ``server_properties``, every broker that is not named."""
+"""The key in ``server_properties`` for every broker that is not named."""
 _TREES: Final = {ClientConfigsLayout.SHARED: Tree.CONFIG, ClientConfigsLayout.SEPARATE: Tree.CLIENT_CONFIGS}
 _DRAIN_S = 10.0
-"""How long a stop waits for changes between their intent and their outcome."""
+"""Seconds that a stop waits for changes between their intent and their outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything below the API, built from settings and not started."""
+    """All parts below the API, built from settings and not started."""
 
     database: Database
     audit: PostgresAuditLog
@@ -92,7 +92,7 @@ class Parts:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Start the stores, which need not be up by then; at the end wait for changes under way and stop them."""
+        """Start the stores, which need not be up by then; at the end wait for changes under way and stop the stores."""
         async with AsyncExitStack() as stack:
             await self.database.start()
             stack.push_async_callback(self.database.close)
@@ -111,7 +111,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
     """Build all clusters of the settings, or the named ones.
 
     Raises:
-        UnusableSettingsError: What the settings name can't be used: a policy, a file of secrets or of properties.
+        UnusableSettingsError: The settings name a policy, or a file of secrets or of properties, that can't be used.
     """
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     audit = PostgresAuditLog(database)
@@ -147,7 +147,7 @@ async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> A
 
 
 def origin(settings: Settings, name: str) -> Origin:
-    """Return what a run of the rollups reads a cluster from.
+    """Return the stores of a cluster for a run of the rollups.
 
     Raises:
         NotFoundError: The settings have no such cluster.
@@ -156,10 +156,10 @@ def origin(settings: Settings, name: str) -> Origin:
 
 
 def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
-    """Return what replaces the encoder secrets of a cluster's brokers.
+    """Return the service that replaces the encoder secrets of a cluster's brokers.
 
     Raises:
-        UnusableSettingsError: A file of a secret can't be used.
+        UnusableSettingsError: A file with a secret can't be used.
     """
     keyring = Keyring.from_settings(name, settings.clusters[name].password_encoder)
     configs = parts.clusters.get(name).collections[FacetName.CONFIGS]
@@ -170,7 +170,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
     """Build the service. Its stores start with the application's lifespan, and need not be up by then.
 
     Returns:
-        The application, what answers where nothing became a request, and what is to be told when it is going to stop.
+        The application, the renderer of errors without a request, and the readiness to set at the begin of a stop.
     """
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
@@ -276,7 +276,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
 def _cluster(
     name: str, cluster: ClusterSettings, store: ZooKeeperStore
 ) -> tuple[Cluster, dict[FacetName, Drafter[Any]]]:
-    """Return a cluster, and what decides the edits of each of its facets."""
+    """Return a cluster, and the drafters of its facets."""
     redact = redaction(cluster)
     facets = _client_facets(cluster)
     collections = {
@@ -310,8 +310,8 @@ def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:
 
 
 async def _settle_memory(stores: Iterable[ZooKeeperStore]) -> None:
-    """Take the loaded mirrors out of the garbage collector's sight, once: it would stop the loop to walk them."""
-    while any(store.freshness() is None for store in stores):  # noqa: ASYNC110 - once at start, and nothing to wait on
+    """Exempt the loaded mirrors from garbage collection, once: a collection would stop the loop to walk them."""
+    while any(store.freshness() is None for store in stores):  # noqa: ASYNC110 - once at start, nothing to await
         await asyncio.sleep(1)
     gc.collect()
     gc.freeze()

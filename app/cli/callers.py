@@ -1,4 +1,4 @@
-"""Who the trail says it was, where a command and not a request changes configs; and how a command ends."""
+"""The caller of a change by a command, as the trail names it; and the end of a command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEADLINE_S = 30.0
 
 
 def caller(reason: str) -> Caller:
-    """Return whoever runs this command on this machine; what they ask for has half a minute from now."""
+    """Return the operator of this command on this machine as a caller; the deadline is half a minute from now."""
     return Caller(
         principal=_operator(),
         source=socket.gethostname(),
@@ -36,7 +36,7 @@ def caller(reason: str) -> Caller:
 
 
 def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = False) -> int:
-    """Run a command, say on standard error why it failed, and return the exit code.
+    """Run a command, print the reason of a failure on standard error, and return the exit code.
 
     Args:
         work: The command, which returns its exit code.

@@ -1,7 +1,7 @@
 """The subcommands of ``confplane`` and their help.
 
-What a command needs is imported when it runs, so that ``--help`` is quick and the service installs without what only
-``confplane dev`` needs.
+Imports of a command are made when it runs, so that ``--help`` is quick and the service installs without the extras that
+only ``confplane dev`` needs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Each has a variable too, for example CONFPLANE_POSTGRES__DSN, CONFPLANE_HTTP__PO
 
 
 class _Commands(TyperGroup):
-    """Tells a person which setting names something that can't be used, whichever command found it."""
+    """Reports every unusable setting by its name, whichever command found it."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; ``ctx`` is of click, of which typer has its own copy."""
@@ -65,7 +65,7 @@ cli = typer.Typer(
 
 
 class ExportFormat(StrEnum):
-    """What ``confplane export`` writes."""
+    """The format of ``confplane export``."""
 
     PROPERTIES = "properties"
 
@@ -97,7 +97,7 @@ def _root(
 )
 def dev(
     data_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="Everything is kept here and found again by the next start.")
+        Path, typer.Option(metavar="DIR", help="The directory of all data, which the next start uses again.")
     ] = Path(".confplane"),
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the API on 127.0.0.1; 0 for a free one.")
@@ -111,8 +111,8 @@ def dev(
 ) -> None:
     """Run the service on embedded ZooKeeper and Postgres, until Ctrl-C.
 
-    Needs a Java runtime, version 17 or later, and the extra `dev-stack`. Only this machine can reach it. When
-    it is ready it prints the URL, where the admin token is, and a curl line to paste.
+    Needs a Java runtime, version 17 or later, and the extra `dev-stack`. Only this machine can reach the service. When
+    ready, the command prints the URL, the path of the admin token, and a curl line to paste.
     """
     try:
         from app.cli import dev as command  # noqa: PLC0415 - psutil and the servers come with the extra only
@@ -139,8 +139,8 @@ def serve(settings_file: SettingsFile = None) -> None:
 def migrate(settings_file: SettingsFile = None) -> None:
     """Create or upgrade the tables, and grant the service's role its rights.
 
-    Connects as `postgres.migration_dsn`, the role that owns the tables (as postgres.dsn where that is not set),
-    and grants to the user named in `postgres.dsn`. It may be run at any time, also while the service runs.
+    Connects as `postgres.migration_dsn`, the role that owns the tables (as `postgres.dsn` where that is not set), and
+    grants to the user named in `postgres.dsn`. The command may be run at any time, also while the service runs.
     """
     from app.cli import migrate as command  # noqa: PLC0415 - see the module's docstring
 
@@ -155,17 +155,20 @@ def migrate(settings_file: SettingsFile = None) -> None:
 def freeze(
     cluster: ClusterName,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why. Everybody whose write is refused is told, and the trail keeps it.")
+        str,
+        typer.Option(
+            metavar="TEXT", help="The reason. Every refused write is answered with it, and the trail keeps it."
+        ),
     ],
     settings_file: SettingsFile = None,
 ) -> None:
     """Stop all writes to a cluster's configs, until `confplane thaw`.
 
-    For a quiet time before an upgrade, or a first contact with a live cluster for reading only. Once this has
-    returned, no write through Confplane commits: every process that serves the cluster answers 409 with the
-    reason, who gave it and since when. Reads go on. What brokers and Kafka's own tools write is not stopped.
+    Use it for a quiet time before an upgrade, or for a first contact with a live cluster without writes. After its
+    return no write through Confplane commits: every process that serves the cluster answers 409 with the reason, its
+    author and its time. Reads continue. Writes by brokers and Kafka's own tools are not stopped.
 
-    It works on ZooKeeper and Postgres directly, by the service's own settings; the service need not run.
+    The command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
     """
     from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
 
@@ -179,10 +182,10 @@ def freeze(
 )
 def thaw(
     cluster: ClusterName,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why. The trail keeps it.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which the trail keeps.")],
     settings_file: SettingsFile = None,
 ) -> None:
-    """Let the writes to a frozen cluster's configs go on."""
+    """Allow writes to a frozen cluster's configs again."""
     from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.thaw(settings_errors.load(settings_file), cluster, reason))
@@ -220,7 +223,7 @@ def rotate(
             exists=True,
             dir_okay=False,
             readable=True,
-            help="Holds the old secret, instead of what the settings name.",
+            help="A file with the old secret, instead of the file that the settings name.",
             show_default=False,
         ),
     ] = None,
@@ -228,25 +231,26 @@ def rotate(
 ) -> None:
     """Encode brokers' stored passwords anew, under the current secret instead of the old one.
 
-    The order in which to replace a secret:
+    The steps of replacing a secret:
 
     1. In each broker's server.properties, set `password.encoder.secret` to the new secret and
        `password.encoder.old.secret` to the old one, and restart the brokers one after the other. Set no passwords
-       meanwhile; `confplane freeze` sees to that.
+       meanwhile; `confplane freeze` prevents it.
 
     2. In the settings, name the new secret in `password_encoder.secret_file` and the old one in
-       `password_encoder.old_secret_file`, and restart the service. Either decodes now; new is what is written.
+       `password_encoder.old_secret_file`, and restart the service. Both secrets decode now, and the new one encodes.
 
-    3. Thaw the cluster, and run this. A broker encodes its own passwords anew when it restarts; this does it for
-       those that were down, and for what was written in between, and shows what neither secret opens.
+    3. Thaw the cluster, and run this command. A broker encodes its own passwords anew when it restarts. The command
+       does so for brokers that were down, and for passwords written in between, and lists the passwords that neither
+       secret opens.
 
-    4. When it ends with exit code 0, take the old secret out of the settings and the brokers' files.
+    4. After exit code 0, remove the old secret from the settings and from the brokers' files.
 
-    Not before step 1: a running broker that has only the old secret leaves out what this writes.
+    Do not run the command before step 1: a running broker that has only the old secret ignores the new encodings.
 
-    Each broker is one change, in the trail and announced like any other, and values stay what they are. It may be
-    stopped, and run again, at any time: it does only what is left. It works on ZooKeeper and Postgres directly, by the
-    service's own settings; the service need not run.
+    Each broker is one change, in the trail and announced like any other, and values do not change. The command may be
+    stopped and run again at any time: it does only the remaining work. It works on ZooKeeper and Postgres directly,
+    with the service's settings; the service need not run.
     """
     if every == (broker is not None):
         raise typer.BadParameter("Give either --broker N or --all", param_hint="--broker")
@@ -307,7 +311,10 @@ def export(
     output: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", dir_okay=False, help="Overwritten if it is there.", show_default="standard output"
+            metavar="FILE",
+            dir_okay=False,
+            help="The file; an existing file is overwritten.",
+            show_default="standard output",
         ),
     ] = None,
     *,
@@ -316,12 +323,12 @@ def export(
     ] = ExportFormat.PROPERTIES,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Write a broker's dynamic configs as what its server.properties needs to do without them, as for a downgrade.
+    """Write a broker's dynamic configs in the form of its server.properties, to replace them, as for a downgrade.
 
-    The effective ones of the broker's own configs and of the default of all brokers, each with a comment on where it
-    comes from. Secrets are never written: their lines are comments, to be filled in by hand.
+    The file has the effective values of the broker's own configs and of the default of all brokers, each with a comment
+    on its source. Secrets are never written: their lines are comments, to be filled in by hand.
     """
-    del export_format  # there is one
+    del export_format  # there is one format
     from app.cli import export as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, broker, output))
@@ -342,8 +349,9 @@ def upgrade_keys(
 ) -> None:
     """Write configs that Kafka renamed under their new names, with the values of the old ones.
 
-    For topics and brokers that set an old name and not the new one; each is one change, in the trail. The old names
-    stay until you delete them, so that brokers of both versions find theirs. Running it again does only what is left.
+    The command covers topics and brokers that set an old name and not the new one; each is one change, in the trail.
+    The old names stay until you delete them, so that brokers of both versions find theirs. Another run does only the
+    remaining work.
     """
     from app.cli import upgrade_keys as command  # noqa: PLC0415 - see the module's docstring
 
@@ -361,7 +369,7 @@ def compact(
     cluster: ClusterName,
     *,
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="How long a node was not touched: a number and s, m, h or d.")
+        str, typer.Option(metavar="AGE", help="Time since a node was last touched: a number and s, m, h or d.")
     ] = "1h",
     apply: Annotated[bool, typer.Option("--apply", help="Remove; without it nothing is removed.")] = False,
     settings_file: SettingsFile = None,
@@ -369,8 +377,9 @@ def compact(
     """Remove the znodes of users, clients and ips that hold no config any more.
 
     A config that is emptied leaves an empty znode, so that its version never starts again while anybody may remember
-    it. After a while they can go, as newer Kafka versions remove them at once; a user's znode goes with its last
-    client where it is empty too. Each is one change, in the trail. Topics' and brokers' znodes stay.
+    it. This command removes such znodes after a while; newer Kafka versions remove them at once. A user's znode is
+    removed with its last client, where it is empty too. Each removal is one change, in the trail. Topics' and brokers'
+    znodes stay.
     """
     from app.cli import compact as command  # noqa: PLC0415 - see the module's docstring
 

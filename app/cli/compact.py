@@ -1,4 +1,4 @@
-"""``confplane compact``: remove znodes that hold no config any more."""
+"""``confplane compact``: removal of znodes that hold no config any more."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _AGE: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 
 def seconds(age: str) -> int | None:
-    """Read an age such as ``90m``; None where it is none."""
+    """Read an age such as ``90m``; None for any other text."""
     match = _AGE.fullmatch(age)
     return None if match is None else int(match[1]) * _UNITS[match[2]]
 
 
 def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
-    """Show what can go, remove it where ``apply``, and return the exit code."""
+    """Show the znodes to remove, remove them where ``apply``, and return the exit code."""
     return callers.run(
         _compact(settings, cluster, older_than_s=older_than_s, apply=apply), "Not compacted", resumable=True
     )
@@ -57,7 +57,7 @@ async def _compact(settings: Settings, cluster: str, *, older_than_s: float, app
 
 
 def _progress() -> Progress:
-    """Return a bar on standard error, where that is a terminal; what is printed to a file still goes there."""
+    """Return a bar on standard error, where that is a terminal; lines printed to a file still reach the file."""
     columns = (TextColumn("Empty znodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)

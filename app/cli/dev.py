@@ -1,4 +1,4 @@
-"""``confplane dev``: the embedded stack, a migration, and the service on top, until told to stop."""
+"""``confplane dev``: the embedded stack, a migration, and the service on top, until a signal."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(data_dir: Path, *, port: int, zookeeper_port: int | None) -> int:
-    """Run until a signal comes or a server ends; return the exit code: 0 for the former."""
+    """Run until a signal, with exit code 0, or until a server ends; return the exit code."""
     stack = Stack(data_dir, http_port=port, zookeeper_port=zookeeper_port)
 
     def cancel(_signal: int, _frame: FrameType | None) -> None:
-        # Only noted here: raising in the middle of starting a process could lose sight of it.
+        # Set a flag alone: an exception in the middle of starting a process could lose sight of the process.
         stack.cancel()
 
-    # One that is ignored stays so: nohup.
+    # A signal that is ignored stays ignored: nohup.
     heeded = [
         number for number in _STOP_SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
     ]
@@ -70,7 +70,7 @@ def _run(stack: Stack) -> int:
 
 
 class _MigrationError(Exception):
-    """The reason was printed already."""
+    """A failed migration, whose reason was printed already."""
 
 
 def _serve(stack: Stack) -> None:
@@ -87,5 +87,5 @@ def _serve(stack: Stack) -> None:
 
 
 def curl(token_file: Path, url: str) -> str:
-    """Return a command line for a POSIX shell that works as it stands, whatever the path is made of."""
+    """Return a command line for a POSIX shell, correct for any characters in the path."""
     return f'curl -sS -H "Authorization: Bearer $(cat {shlex.quote(str(token_file))})" {url}/v1/clusters'

@@ -28,7 +28,7 @@ def run(settings: Settings, cluster: str, broker_id: int, output: Path | None) -
 
 
 def render(cluster: str, broker_id: int, exported: Iterable[ExportedConfig]) -> str:
-    """Return the file: a line for each value, with a comment on where it comes from; the rest as comments."""
+    """Return the file: a line for each value, with a comment on its source; the rest as comments."""
     lines = [
         f"# Dynamic configs effective on broker {broker_id} of cluster {cluster}, by confplane {package.__version__}.",
         "# At the end of server.properties they count before the lines above them. Comments tell what is left to do.",

@@ -1,4 +1,4 @@
-"""``confplane freeze`` and ``confplane thaw``: stop the writes to a cluster's configs, and let them go on."""
+"""``confplane freeze`` and ``confplane thaw``: stop the writes to a cluster's configs, and allow them again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def freeze(settings: Settings, cluster: str, reason: str) -> int:
-    """Freeze a cluster, say what came of it, and return the exit code."""
+    """Freeze a cluster, print the result, and return the exit code."""
     return callers.run(_change(settings, cluster, reason, frozen=True), "The freeze failed")
 
 
 def thaw(settings: Settings, cluster: str, reason: str) -> int:
-    """Thaw a cluster, say what came of it, and return the exit code."""
+    """Thaw a cluster, print the result, and return the exit code."""
     return callers.run(_change(settings, cluster, reason, frozen=False), "The thaw failed")
 
 

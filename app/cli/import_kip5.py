@@ -1,4 +1,4 @@
-"""``confplane import kip5``: what a legacy znode of KIP-5 holds becomes the default of all brokers."""
+"""``confplane import kip5``: import of a legacy znode of KIP-5 as the default of all brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HIDDEN = "(hidden)"
 
 
 def run(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
-    """Show what an import does, do it where ``apply``, and return the exit code."""
+    """Show the effect of an import, import where ``apply``, and return the exit code."""
     return callers.run(_import(settings, cluster, path, apply=apply, overwrite=overwrite), "Not imported")
 
 
@@ -66,7 +66,7 @@ def _show(plan: ImportPlan) -> None:
         table.add_column(heading, overflow="fold")
     for entry in plan.entries:
         fate = _WORDS[entry.fate] + (f": {entry.reason}" if entry.reason else "")
-        # As text, since values are not rich's markup.
+        # Rendered as text: values are not rich's markup.
         table.add_row(Text(entry.key), Text(_HIDDEN if entry.value is None else entry.value), Text(fate))
     if plan.entries:
         Console().print(table)

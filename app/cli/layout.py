@@ -1,4 +1,4 @@
-"""``confplane layout move``: take a cluster's client configs from one layout to the other."""
+"""``confplane layout move``: move of a cluster's client configs to the other layout."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def move(settings: Settings, cluster: str, target: Tree, *, apply: bool, discard: bool) -> int:
-    """Show what a move has to do, do it where ``apply``, and return the exit code.
+    """Show the work of a move, move where ``apply``, and return the exit code.
 
     Args:
-        settings: With the cluster.
-        cluster: Its name.
-        target: The tree of the layout that client configs are to go to.
+        settings: The settings, with the cluster.
+        cluster: The cluster's name.
+        target: The tree of the layout to move to.
         apply: Write.
-        discard: Remove what the other tree has that nobody reads.
+        discard: Remove the client configs of the other tree, which nobody reads.
     """
     return callers.run(
         _Move(settings, cluster, target, apply=apply, discard=discard).run(), "Not moved", resumable=True
@@ -72,7 +72,7 @@ class _Move:
         else:
             typer.echo(
                 f"{_entities(len(survey.entity_ids))} would be moved. Nothing was written; --apply writes, one change"
-                " each. Until it has ended client configs can be read and not written"
+                " each. Until the move ends client configs can be read and not written"
             )
         return callers.DONE
 
@@ -87,8 +87,8 @@ class _Move:
             survey = await self._survey()
             if self._failed:
                 typer.echo(
-                    f"{_entities(self._done)} moved, {self._failed} not. Until they are client configs can't be"
-                    " written: see to what is said above, and run it again",
+                    f"{_entities(self._done)} moved, {self._failed} not. Client configs can't be written until all are"
+                    " moved: mend the errors above, and run the command again",
                     err=True,
                 )
                 return callers.FAILED
@@ -113,7 +113,7 @@ class _Move:
             return callers.DONE
         version = await self._service.end(survey, self._caller())
         await self._all(survey, version, discard=True)
-        typer.echo(f"Client configs of {_entities(self._done)} discarded; the trail has what they were")
+        typer.echo(f"Client configs of {_entities(self._done)} discarded; the trail has their contents")
         return callers.FAILED if self._failed else callers.DONE
 
     async def _all(self, survey: Survey, version: int, *, discard: bool) -> None:
@@ -136,7 +136,7 @@ class _Move:
 
 
 def _progress() -> Progress:
-    """Return a bar on standard error, where that is a terminal; what is printed to a file still goes there."""
+    """Return a bar on standard error, where that is a terminal; lines printed to a file still reach the file."""
     columns = (TextColumn("Entities"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)

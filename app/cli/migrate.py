@@ -1,4 +1,4 @@
-"""``confplane migrate``: bring the database to the schema of this version."""
+"""``confplane migrate``: migration of the database to the schema of this version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(settings: Settings) -> int:
 
 
 def upgrade_database(dsn: str, service_role: str, *, traceback: bool = False) -> int:
-    """Migrate, say on standard error why that failed, and return the exit code.
+    """Migrate, print the reason of a failure on standard error, and return the exit code.
 
     Args:
         dsn: The role that owns the tables.
@@ -42,7 +42,7 @@ def upgrade_database(dsn: str, service_role: str, *, traceback: bool = False) ->
     except Exception as error:
         if traceback:
             raise
-        # What the database driver says: that the server is away, the password wrong, a right missing.
+        # The database driver's message: the server is away, the password is wrong, or a right is missing.
         typer.echo(f"Not migrated: {' '.join(str(error).split())} (CONFPLANE_LOG_LEVEL=debug shows more)", err=True)
         return _FAILED
     return 0

@@ -1,4 +1,4 @@
-"""The subcommands of ``confplane rollups`` and their help. What they need is imported when they run."""
+"""The subcommands of ``confplane rollups`` and their help. Their imports are made when they run."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.valu
 
 
 @rollups.command(
-    help="Run one rollup, or all of them, and publish what they find.\n\n"
+    help="Run one rollup, or all of them, and publish their results.\n\n"
     f"{_JOBS}\n\n"
-    "Rows go to Postgres, where `confplane rollups show` and the API's `/rollups` answer from. They are seen once"
-    " all are there; until then the last complete run is. Of several, the one that tells of the latest moment is"
-    " current.\n\n"
-    "It may be run at any time, also while the service runs, and twice at once. A run that was killed is cleaned up by"
-    " the next. It reads Postgres and ZooKeeper directly, by the service's own settings. Needs a Java runtime, version"
+    "Rows go to Postgres, from where `confplane rollups show` and the API's `/rollups` read them. All rows of a run"
+    " appear at once, when the run is complete; until then the last complete run is shown. Of several complete runs the"
+    " run with the latest moment is current.\n\n"
+    "The command may be run at any time, also while the service runs, and twice at once. The next run cleans up after a"
+    " killed one. It reads Postgres and ZooKeeper directly, with the service's settings. Needs a Java runtime, version"
     " 17 or later, and the extra `spark`.",
     epilog="Examples:\n\n"
     "    confplane rollups run all --cluster payments\n\n"
@@ -41,18 +41,18 @@ _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.valu
     "Exit codes: 0 all were published; 1 not all were; 2 the settings or the options are not valid.",
 )
 def run(  # noqa: PLR0913 - one argument an option is typer's way
-    name: Annotated[str, typer.Argument(metavar="NAME|all", help="Which rollup.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME|all", help="The rollup.", show_default=False)],
     cluster: ClusterName,
     *,
     master: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The Spark master.", show_default="local[*], or what spark-submit was told"),
+        typer.Option(metavar="URL", help="The Spark master.", show_default="local[*], or the master of spark-submit"),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="DATE",
-            help="Count anew from this day on (UTC), and keep what the current run has of the days before.",
+            help="Count anew from this day on (UTC), and keep the current run's counts of earlier days.",
             show_default="from where the current run ends",
         ),
     ] = None,
@@ -62,8 +62,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         typer.Option(
             "--as-of",
             metavar="TIME",
-            help="The moment to tell of, such as 2026-01-31T12:00:00Z. Rollups that look at ZooKeeper, which has no"
-            " past, can't tell of any but now.",
+            help="The moment of the result, such as 2026-01-31T12:00:00Z. Rollups that read ZooKeeper, which has no"
+            " past, have no other moment than now.",
             show_default="now",
         ),
     ] = None,
@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             exists=True,
             dir_okay=False,
             readable=True,
-            help="YAML: quota key to what one broker can bear, as in `producer_byte_rate: 125000000`. For `quotas`.",
+            help="YAML: quota key to the capacity of one broker, as in `producer_byte_rate: 125000000`. For `quotas`.",
             show_default=False,
         ),
     ] = None,
@@ -113,7 +113,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     "Exit codes: 0 shown; 1 it was never run, or Postgres is away; 2 the settings or the options are not valid.",
 )
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which rollup.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The rollup.", show_default=False)],
     cluster: ClusterName,
     *,
     where: Annotated[
@@ -123,10 +123,10 @@ def show(
         ),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, metavar="N", help="Most rows; 0 for all.")] = 50,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, as the API has them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, in the form of the API.")] = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Print the current result of a rollup, and the run that it comes from. Needs no Spark."""
+    """Print the current result of a rollup, with its run. Needs no Spark."""
     _known(name, *ROLLUPS)
     filters = dict(_pair(each) for each in where or [])
     from app.cli import show_rollup as command  # noqa: PLC0415 - see the module's docstring
@@ -142,13 +142,16 @@ def show(
 def report(
     cluster: ClusterName,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="The page; written over.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", dir_okay=False, help="The page; an existing file is overwritten."
+        ),
     ] = Path("rollups.html"),
     settings_file: SettingsFile = None,
 ) -> None:
     """Write one HTML page with charts of all current results.
 
-    It is read without a network, and has no scripts. Needs the extra `spark` for its charts, and no Java.
+    The page needs no network and has no scripts. The charts need the extra `spark`, but no Java.
     """
     settings = settings_errors.load(settings_file)
     try:
@@ -193,7 +196,7 @@ def _moment(given: str | None) -> datetime | None:
 
 
 def _capacity(path: Path | None) -> dict[str, float]:
-    """Read what a broker can bear, by quota key."""
+    """Read a broker's capacity, by quota key."""
     if path is None:
         return {}
     import yaml  # noqa: PLC0415 - see the module's docstring

@@ -39,12 +39,12 @@ async def _report(settings: Settings, cluster: str, output: Path) -> int:
     try:
         results = PostgresRollups(database)
         sections = [await _result(results, cluster, name) for name in ROLLUPS]
-        # Rows are asked for as the page is made, so that they are never all in memory.
+        # Rows are read while the page is made, so that they are never all in memory.
         text = await asyncio.to_thread(page, cluster, sections, made=datetime.now(UTC))
     finally:
         await database.close()
     try:
-        output.write_text(text, encoding="utf-8")  # noqa: ASYNC240 - nothing else goes on here
+        output.write_text(text, encoding="utf-8")  # noqa: ASYNC240 - the loop has no other work
     except OSError as error:
         typer.echo(f"Not written: {output}: {error.strerror}", err=True)
         return callers.FAILED
@@ -62,7 +62,7 @@ async def _result(results: PostgresRollups, cluster: str, name: str) -> Result:
 
 
 def _rows(results: PostgresRollups, found: RollupRun, loop: asyncio.AbstractEventLoop) -> Iterator[dict[str, Any]]:
-    """Yield all rows of a run; for another thread than the loop's."""
+    """Yield all rows of a run; runs in another thread than the loop's."""
     after: Place | None = None
     while True:
         query = RowQuery(found.id, _PAGE, after=after)

@@ -1,4 +1,4 @@
-"""``confplane rollups run``: run rollups on Spark, with a bar of what it is at and a table of what came of it."""
+"""``confplane rollups run``: runs of rollups on Spark, with a bar of their progress and a table of their results."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 _REFRESH_S: Final = 0.25
 _WIDTH: Final = 140
-"""Of what is not printed to a terminal."""
+"""Characters in a line of output that is not to a terminal."""
 _LOGGING: Final = Path(__file__).parents[1] / "rollups" / "log4j2.properties"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be run, and how: the options of the command."""
+    """The options of the command: the rollups to run, and their run options."""
 
     names: Sequence[str]
     master: str | None = None
@@ -61,20 +61,20 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How one job ended: with a run, or without one for a reason."""
+    """The end of one job: a run, or the reason why there is none."""
 
     name: str
     finished: Finished | None = None
     why_not: str = ""
     is_refused: bool = False
-    """What was asked for can't be done, and nothing is wrong."""
+    """True where the job can't do what the options ask for, and nothing is wrong."""
 
 
 def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
-    """Run the jobs, print what came of them, and return the exit code."""
+    """Run the jobs, print their results, and return the exit code."""
     try:
         source, jobs = origin(settings, cluster), [JOBS[name] for name in wanted.names]
-        # Before Java is started: nothing can be done without.
+        # Checked before Java is started: no job can run without it.
         RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
         with spark_errors():
             spark = _spark(settings, wanted.master)
@@ -165,7 +165,7 @@ def _followed(watch: Callable[[], Tasks], title: str) -> Iterator[None]:
 
 
 def _show(ended: Sequence[_Ended]) -> None:
-    """Print a row for each job; the reasons of those that were not published stand below it, on standard error."""
+    """Print a row for each job, and below, on standard error, the reasons of those without a published run."""
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("rollup", "left"), ("rows", "right"), ("seconds", "right"), ("run", "left"), ("", "left")):

@@ -1,4 +1,4 @@
-"""``confplane secrets rotate``: bring brokers' stored passwords under their new encoder secret."""
+"""``confplane secrets rotate``: brokers' stored passwords encoded anew, under their new encoder secret."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _OF_ONE_BROKER: Final = (BodyTooLargeError, ConcurrentChangeError, CorruptZnodeError, EncoderSecretMissingError)
-"""Errors that say nothing of the next broker."""
+"""Errors that concern one broker alone."""
 
 
 def rotate(settings: Settings, cluster: str, broker_id: int | None, old_secret_file: Path | None) -> int:
-    """Rotate one broker, or all with None, say what came of it, and return the exit code.
+    """Rotate one broker, or all with None, print the results, and return the exit code.
 
     Args:
-        settings: The service's.
-        cluster: One of theirs.
-        broker_id: Whose passwords.
-        old_secret_file: Holds the old secret, in the place of what the settings name.
+        settings: The service's settings.
+        cluster: The name of a cluster in the settings.
+        broker_id: The broker whose passwords are encoded anew.
+        old_secret_file: A file with the old secret, instead of the file that the settings name.
     """
     report = _Report()
     try:
@@ -92,7 +92,7 @@ def _with_old_secret(settings: Settings, cluster: str, path: Path | None) -> Set
 
 @contextmanager
 def _shown(total: int) -> Iterator[Callable[[RotatedBroker], None]]:
-    """Show brokers as they are done: a bar on a terminal, with lines for problems alone, else a line each."""
+    """Print brokers as they are done: a bar on a terminal, with lines for problems alone, else a line each."""
     console = Console()
     if not console.is_terminal:
         yield lambda result: typer.echo(_line(result))
@@ -126,17 +126,17 @@ def _keys(number: int) -> str:
 
 
 def _names(keys: Iterable[str]) -> str:
-    """Return keys as they may be printed: whoever writes to ZooKeeper has no say in what a terminal does."""
+    """Return keys in a printable form: writers to ZooKeeper must not control a terminal."""
     return ", ".join(clipped(key) if key.isprintable() else shown(key) for key in keys)
 
 
 @dataclass(slots=True)
 class _Report:
-    """What came of the brokers so far."""
+    """The results of the brokers so far."""
 
     results: list[RotatedBroker] = field(default_factory=list)
     stopped: str | None = None
-    """Why not all of them were looked at."""
+    """The reason why not all brokers were processed."""
 
     def add(self, result: RotatedBroker) -> None:
         self.results.append(result)
@@ -172,4 +172,4 @@ class _Report:
         if failed:
             typer.echo(f"Not done: {', '.join(failed)}", err=True)
         if self.stopped is not None:
-            typer.echo(f"Stopped, because {self.stopped}. Run it again: it goes on with what is left", err=True)
+            typer.echo(f"Stopped, because {self.stopped}. Run the command again for the remaining brokers", err=True)

@@ -1,4 +1,4 @@
-"""Reads the settings, and tells a person which one is wrong: a line each, without a traceback, without secrets."""
+"""Reads the settings, and reports each wrong one: a line each, without a traceback, without secrets."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def load(settings_file: Path | None = None) -> Settings:
     """Return the settings of the environment and of the file.
 
     Args:
-        settings_file: Takes the place of what CONFPLANE_SETTINGS_FILE names.
+        settings_file: Replaces the file that CONFPLANE_SETTINGS_FILE names.
 
     Raises:
-        typer.Exit: They are invalid; each problem was printed, and the exit code is 2.
+        typer.Exit: The settings are not valid; each problem was printed, and the exit code is 2.
     """
     if settings_file is not None:
         os.environ[_FILE_VARIABLE] = str(settings_file)
@@ -52,10 +52,10 @@ def load(settings_file: Path | None = None) -> Settings:
 
 
 def check_token(settings: Settings) -> None:
-    """Read the token's file once, so that a wrong one is told like any other wrong setting.
+    """Read the token's file once, so that a wrong token is reported like any other wrong setting.
 
     Raises:
-        typer.Exit: It can't be read or holds no usable token.
+        typer.Exit: The file can't be read or holds no usable token.
     """
     try:
         AdminToken.from_file(settings.admin_token_file)
@@ -71,7 +71,7 @@ def check_token(settings: Settings) -> None:
 
 
 def refuse(problems: Iterable[str]) -> typer.Exit:
-    """Print what is wrong with the settings, a line each, and return the exit that says so."""
+    """Print the problems of the settings, a line each, and return the exit with their code."""
     typer.echo("The settings are not valid:", err=True)
     for problem in problems:
         typer.echo(f"  {problem}", err=True)
@@ -79,7 +79,7 @@ def refuse(problems: Iterable[str]) -> typer.Exit:
 
 
 def _unusable(settings: Settings) -> list[str]:
-    """Find what has the right type and still can't be an address; never quoted, since it may hold a password."""
+    """Find settings of the right type that can't be addresses; never quoted, since they may hold a password."""
     problems = []
     dsns = {"dsn": settings.postgres.dsn, "migration_dsn": settings.postgres.migration_dsn}
     for name, dsn in dsns.items():
@@ -99,7 +99,7 @@ def _is_postgres_url(dsn: str) -> bool:
     try:
         parts = urlsplit(dsn)
         return parts.scheme in {"postgresql", "postgres"} and bool(parts.username) and (parts.port or 1) > 0
-    except ValueError:  # a port that is no number, brackets that do not close
+    except ValueError:  # a port that is not a number, brackets that do not close
         return False
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 1_000
 _WIDTH: Final = 200
-"""Of what is not printed to a terminal."""
+"""Characters in a line of output that is not to a terminal."""
 
 
 def run(
@@ -101,7 +101,7 @@ def _print(rollup: Rollup, items: list[dict[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> Text:
-    # Text, since names may look like markup.
+    # Rendered as text: names may look like markup.
     if value is None:
         return Text("-", style="dim")
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""``confplane upgrade-keys``: configs that Kafka renamed are written under their new names."""
+"""``confplane upgrade-keys``: configs that Kafka renamed, written under their new names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def run(settings: Settings, cluster: str, *, apply: bool, table: Mapping[Kind, Mapping[str, str]] | None = None) -> int:
-    """Show what lacks new names, write them where ``apply``, and return the exit code.
+    """Show the entities that lack new names, write the names where ``apply``, and return the exit code.
 
     Args:
-        settings: With the cluster.
-        cluster: Its name.
+        settings: The settings, with the cluster.
+        cluster: The cluster's name.
         apply: Write.
         table: Renames; None is the catalog's.
     """
@@ -59,7 +59,7 @@ async def _upgrade(
 
 
 def _progress() -> Progress:
-    """Return a bar on standard error, where that is a terminal; what is printed to a file still goes there."""
+    """Return a bar on standard error, where that is a terminal; lines printed to a file still reach the file."""
     columns = (TextColumn("Topics and brokers"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)

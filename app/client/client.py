@@ -33,26 +33,27 @@ class Answer:
     body: Any
     """Parsed JSON; None for 304."""
     revision: int | None
-    """``Confplane-Revision``."""
+    """The revision, from ``Confplane-Revision``."""
     change_id: str | None
     etag: str | None
     stale_ms: int | None
-    """How old a mirror without its session is; None while it is current."""
+    """Milliseconds since a mirror without its session was current; None while it is current."""
     replayed: bool = False
-    """The answer to an earlier request with the same idempotency key."""
+    """True for the answer to an earlier request with the same idempotency key."""
 
 
 class ConfplaneClient:
     """Speaks to one service about one cluster. Not bound to a thread; bound to an event loop once used.
 
-    It sends nothing again by itself. A write with an ``idempotency_key``, a new one for each (``str(uuid.uuid4())``),
-    may be sent again by the caller whenever it is not known how it ended: it is done once, and answered as it was.
+    The client never repeats a request. The caller may repeat a write with an ``idempotency_key``, a new one for each
+    write (``str(uuid.uuid4())``), whenever its end is not known: the write is done once, and its first answer is given
+    again.
 
     Args:
         url: Base URL, without ``/v1``.
         token: Bearer token.
         cluster: Name of the cluster.
-        timeout_s: For each request.
+        timeout_s: Seconds for each request.
         transport: Another httpx transport, e.g. ``httpx.ASGITransport`` in tests.
     """
 
@@ -131,7 +132,7 @@ class ConfplaneClient:
         if_none_match: str | None = None,
         full: bool = False,
     ) -> Answer:
-        """Read what an entity declares."""
+        """Read the declared content of an entity."""
         params = ({"consistency": "strong"} if strong else {}) | ({"view": "full"} if full else {})
         headers = _headers(min_revision=min_revision, if_none_match=if_none_match)
         return await self.request("GET", f"{facet}/{_id(entity)}", params=params or None, headers=headers)
@@ -162,7 +163,7 @@ class ConfplaneClient:
     async def create(
         self, facet: str, entity: Entity | str, values: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> Answer:
-        """Create; the same content already there is fine."""
+        """Create an entity's content; equal existing content is no error."""
         return await self.request(
             "POST",
             facet,
@@ -236,7 +237,7 @@ class ConfplaneClient:
 
 
 def _problem(response: httpx.Response) -> ProblemError:
-    """Read an error; one that is no problem comes from something between us and the service."""
+    """Read an error; an answer that is no problem is from a server between us and the service."""
     try:
         body = response.json()
     except ValueError:
@@ -244,7 +245,7 @@ def _problem(response: httpx.Response) -> ProblemError:
     if not isinstance(body, dict):
         body = {"title": response.reason_phrase, "detail": response.text[:200]}
     retry_after = response.headers.get("Retry-After", "")
-    # RFC 9110 also allows a date there, which the service never sends.
+    # RFC 9110 also allows a date here, which the service never sends.
     return ProblemError(
         response.status_code, body, retry_after_s=float(retry_after) if retry_after.isdecimal() else None
     )

@@ -13,11 +13,11 @@ from typing import Any
 
 
 class ClientError(Exception):
-    """Base of what this library raises."""
+    """Base of the errors that this library raises."""
 
 
 class ConnectionFailedError(ClientError):
-    """No answer came. Reads may be repeated; a write's outcome is unknown until it is looked up."""
+    """No answer came. Reads may be repeated; a write's outcome is unknown until a look-up."""
 
 
 class ProblemError(ClientError):
@@ -26,7 +26,7 @@ class ProblemError(ClientError):
     Attributes:
         status: HTTP status.
         kafka_error_code: Kafka's error code, e.g. 42.
-        retriable: Whether the same request may succeed later.
+        retriable: True where the same request may succeed later.
         outcome: ``not_applied`` or ``unknown`` for writes, else None.
         retry_after_s: Seconds after which a retry makes sense, or None.
         body: All members of the problem.

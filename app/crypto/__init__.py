@@ -1,4 +1,4 @@
-"""Passwords as Kafka's brokers store them, and what may be told of them. The only place that imports cryptography."""
+"""Passwords as Kafka's brokers store them, and their fingerprints. The only package that imports cryptography."""
 
 from app.crypto.cipher import KafkaCipher
 from app.crypto.config_fingerprints import ConfigFingerprinter

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class KafkaCipher:
-    """Encodes under a broker's current secret; decodes under it or, while one is set, the old one."""
+    """Encodes under a broker's current secret; decodes under the current secret or, while there is one, the old one."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring

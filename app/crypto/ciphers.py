@@ -1,8 +1,8 @@
-"""The ciphers and key factories that Kafka's password encoder can be set to, under the names that Java gives them.
+"""The ciphers and key factories that Kafka's password encoder can be set to, under Java's names.
 
-These are the ones that Kafka's own tests cover. A broker takes whatever its Java runtime offers; what is not listed
-here is refused by name in the settings and by class in stored values. DES and triple DES are here because stored values
-may still have them.
+The list is that of Kafka's own tests. A broker takes whatever its Java runtime offers; any other name is refused in the
+settings, and any other class in stored values. DES and triple DES are included because stored values may still have
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HASHES: Final = {
     "PBKDF2WithHmacSHA384": "sha384",
     "PBKDF2WithHmacSHA512": "sha512",
 }
-"""Key factory -> the hash of its HMAC, as hashlib names it."""
+"""Key factory -> the hash of its HMAC, by hashlib's name."""
 
 TAG_BITS: Final = frozenset({96, 104, 112, 120, 128})
 """Lengths of GCM's tag that Java accepts. Kafka writes 128."""
@@ -72,7 +72,7 @@ class GcmScheme:
 
     key_sizes: frozenset[int]
     iv_size: int
-    """Of what is encrypted here, as in Java; what is decrypted may have another."""
+    """Bytes of new initialization vectors, as in Java; a stored value may have another size."""
     tag_bits: int = 128
 
     def seal(self, key: bytes, iv: bytes, plain: bytes) -> bytes:
@@ -86,7 +86,7 @@ class GcmScheme:
 
         Raises:
             ValueError: The sizes do not fit.
-            InvalidTag: Another key, or something was altered.
+            InvalidTag: The key is another, or the value was altered.
         """
         size = tag_bits // 8
         decryptor = Cipher(AES(key), GCM(iv, sealed[-size:], min_tag_length=size)).decryptor()

@@ -19,9 +19,9 @@ class ConfigFingerprinter:
         """Take the rules.
 
         Args:
-            cipher: The cluster's.
-            sensitive: Whether a key's value must not be shown.
-            encoded: Whether a key's value is stored encoded. Others (of plug-ins) are stored in clear.
+            cipher: The cluster's cipher.
+            sensitive: Decides by key whether a value must not be shown.
+            encoded: Decides by key whether a value is stored encoded. Other secrets (of plug-ins) are stored in clear.
         """
         self._cipher = cipher
         self._sensitive = sensitive
@@ -39,11 +39,11 @@ class ConfigFingerprinter:
         return self._sensitive(key) or self._encoded(key)
 
     def _plain(self, broker_id: int | None, key: str, stored: str) -> str | None:
-        """Return the plain value, or None where it can't be known."""
+        """Return the plain value, or None where it is unknown."""
         if not self._encoded(key):
             return stored
         if broker_id is None:
-            # Encoded values live at brokers only; what stands here instead was not encoded by any.
+            # Only values of single brokers are encoded; a value at this level was not encoded by a broker.
             return None
         try:
             return self._cipher.decode(broker_id, key, stored)

@@ -1,7 +1,7 @@
-"""Keyed fingerprints: two values of a config can be told apart, or found equal, without showing either.
+"""Keyed fingerprints: they show whether two values of a config are equal, without showing either.
 
-A fingerprint is the start of an HMAC under a key that is derived from a broker's encoder secret. It stays the same when
-a password is encoded anew, and changes when the secret does; without the secret nothing can be guessed from it.
+A fingerprint is the start of an HMAC under a key that is derived from a broker's encoder secret. The fingerprint stays
+the same when a password is encoded anew, and changes when the secret does; without the secret it allows no guesses.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HEX_DIGITS: Final = 16
-"""64 bits: enough to tell values apart."""
+"""Digits of a fingerprint, 64 bits: enough to distinguish values."""
 
 _ITERATIONS: Final = 120_000
-"""Slow on purpose: who knows one password and its fingerprint must not find the secret faster than by a stored value.
-It is done once per secret and process."""
+"""Iterations of the key's derivation, slow on purpose: knowledge of one password and its fingerprint must not give the
+secret faster than a stored value would. The derivation is done once per secret and process."""
 
 
 def fingerprinter(secret: str, cluster: str) -> Callable[[str, str], str]:
     """Return the function ``(config key, value) -> fingerprint`` of a secret.
 
-    The config's key goes in, so that one password used for two configs does not show; its cluster goes in too. The
-    first call derives the key, a tenth of a second of CPU.
+    The config's key is an input, so that one password used for two configs does not show; so is the cluster. The first
+    call derives the key, a tenth of a second of CPU.
     """
     encoded = secret.encode()
     salt = f"confplane fingerprint 1 {cluster}".encode()
 
-    # Closures, whose representation shows nothing.
+    # Closures: their representation shows nothing.
     @cache
     def mac_key() -> bytes:
         return hashlib.pbkdf2_hmac("sha512", encoded, salt, _ITERATIONS, 32)

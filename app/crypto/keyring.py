@@ -1,7 +1,7 @@
 """The encoder secrets of one cluster's brokers, from files that the settings name.
 
 Every broker may have a ``password.encoder.secret`` of its own (KIP-226); the cluster's is the fallback. While an old
-secret is set beside one, either decodes, and everything new is encoded under the current one.
+secret is set beside the current one, both decode, and new values are encoded under the current one.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class KeyringError(UnusableSettingsError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSecrets:
-    """What encodes and decodes one broker's passwords."""
+    """The encoders of one broker's passwords."""
 
     current: PasswordEncoder
     old: PasswordEncoder | None
-    """Decodes only, while a secret is being replaced."""
+    """The encoder of the old secret, for decoding alone, while a secret is being replaced."""
     fingerprint: Callable[[str, str], str] = field(repr=False)
-    """(config key, value) -> fingerprint under the current secret."""
+    """A function from (config key, value) to the fingerprint under the current secret."""
 
     @classmethod
     def of(
         cls, cluster: str, secret: str, *, old: str | None = None, parameters: EncoderParameters | None = None
     ) -> BrokerSecrets:
-        """Build them from the secrets themselves.
+        """Build the encoders from the secrets themselves.
 
         Raises:
             ValueError: A secret is empty or not Unicode text.
@@ -52,7 +52,7 @@ class BrokerSecrets:
 
 
 class Keyring:
-    """Which secrets are whose. Its representation names brokers only."""
+    """The secrets of one cluster, by broker. Its representation names brokers only."""
 
     def __init__(
         self, cluster: str, fallback: BrokerSecrets | None = None, brokers: Mapping[int, BrokerSecrets] | None = None
@@ -66,7 +66,7 @@ class Keyring:
         """Read the files that a cluster's settings name, once.
 
         Raises:
-            KeyringError: A file can't be read or holds no secret, or the parameters do not fit together.
+            KeyringError: A file can't be read or holds no secret, or the parameters are not valid together.
         """
         setting = f"clusters.{cluster}.password_encoder"
         if settings is None:
@@ -79,14 +79,14 @@ class Keyring:
         return cls(cluster, _read(cluster, settings, setting, settings), brokers)
 
     def knows(self, broker_id: int | None) -> bool:
-        """Say whether :meth:`secret_for` has an answer."""
+        """Return True where :meth:`secret_for` has an answer."""
         return self._find(broker_id) is not None
 
     def secret_for(self, broker_id: int | None) -> BrokerSecrets:
         """Return a broker's secrets; with None the cluster's fallback.
 
         Raises:
-            EncoderSecretMissingError: None is set; the message says which setting to set.
+            EncoderSecretMissingError: No secret is set; the message names the setting.
         """
         found = self._find(broker_id)
         if found is None:
@@ -110,7 +110,7 @@ class Keyring:
 def _read(
     cluster: str, settings: BrokerEncoderSettings, setting: str, own: BrokerEncoderSettings
 ) -> BrokerSecrets | None:
-    """Build the secrets of resolved settings; ``own`` are those that the messages speak of."""
+    """Build the secrets of resolved settings; messages name the settings ``own``."""
     if settings.secret_file is None:
         return None
     secret = _secret(settings.secret_file, f"{setting}.secret_file" if own.secret_file else setting)
@@ -139,7 +139,7 @@ def _secret(path: Path, setting: str) -> str:
     except OSError as error:
         problem = f"can't be read: {error.strerror}"
     except UnicodeDecodeError:
-        # Raised below, where no exception is at hand any more that holds the file's content.
+        # Raised below, outside the handler, where no exception with the file's content is its context.
         problem = "is not a text file in UTF-8"
     else:
         if not secret:

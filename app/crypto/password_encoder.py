@@ -1,11 +1,11 @@
 """Kafka's encoding of passwords in ZooKeeper: sensitive broker configs, encrypted under a broker's secret.
 
-A stored password is a list of ``name:value`` pairs that carries everything but the secret: how the key is derived
-(PBKDF2, with its salt and iterations), how the password is encrypted, and its length, by which a wrong secret shows.
-A value is decoded by what it says of itself, so the parameters may change while older values remain.
+A stored password is a list of ``name:value`` pairs with everything except the secret: the derivation of the key
+(PBKDF2, with its salt and iterations), the encryption of the password, and its length, which exposes a wrong secret. A
+value is decoded by its own pairs, so the parameters may change while older values remain.
 
-One thing does depend on a broker's own settings: a broker set to a GCM cipher reads no other values, and a broker set
-to any other cipher reads none of GCM (:meth:`PasswordEncoder.readable`).
+One thing depends on a broker's own settings: a broker set to a GCM cipher reads only values of GCM, and a broker set to
+any other cipher reads none of GCM (:meth:`PasswordEncoder.readable`).
 
 Source: server-common/src/main/java/org/apache/kafka/security/EncryptingPasswordEncoder.java, its CipherParamsEncoders,
 and server-common/src/main/java/org/apache/kafka/server/util/Csv.java.
@@ -33,17 +33,18 @@ DEFAULT_KEY_FACTORY: Final = "PBKDF2WithHmacSHA512"
 MIN_ITERATIONS: Final = 1024
 """Kafka's bound for ``password.encoder.iterations``."""
 MAX_ITERATIONS: Final = 2_000_000
-"""Of what is encoded or decoded here: a stored number must not be able to occupy a thread for long."""
+"""The bound for encoding and decoding here: a stored number must not be able to occupy a thread for long."""
 
 _SALT_BYTES: Final = 256
 _MAX_STORED: Final = 1_048_576
-"""No znode is larger, so no stored password is."""
+"""Characters of the longest stored password: no znode is larger."""
 _CACHED_KEYS: Final = 4096
-"""Derived keys per secret: a few MB, and more passwords than a cluster's brokers usually have under one secret."""
+"""Derived keys cached per secret: a few MB, and more passwords than a cluster's brokers usually have under one
+secret."""
 _SEPARATOR: Final = re.compile(r"\s*,\s*", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
-"""What Java's ``trim`` takes off."""
+"""The characters that Java's ``trim`` removes."""
 _SCHEMES_FOLDED: Final = {name.upper(): scheme for name, scheme in SCHEMES.items()}
 _HASHES_FOLDED: Final = {name.upper(): name_of_hash for name, name_of_hash in HASHES.items()}
 
@@ -54,16 +55,16 @@ _NOT_OPENED: Final = "the secret does not open it, or it was altered"
 
 @dataclass(frozen=True, slots=True)
 class EncoderParameters:
-    """How new values are encoded: a broker's ``password.encoder.*`` settings, with Kafka's defaults.
+    """The encoding of new values: a broker's ``password.encoder.*`` settings, with Kafka's defaults.
 
     Raises:
-        ValueError: A name is not known, the key length is none of the cipher's, or the iterations are out of bounds.
+        ValueError: A name is not known, the key length is not one of the cipher's, or the iterations are out of bounds.
     """
 
     key_factory: str = DEFAULT_KEY_FACTORY
     cipher: str = "AES/CBC/PKCS5Padding"
     key_length: int = 128
-    """Bits."""
+    """The length of the key in bits."""
     iterations: int = 4096
 
     def __post_init__(self) -> None:
@@ -82,10 +83,10 @@ class PasswordEncoder:
     """Encodes and decodes under one secret.
 
     Each new value, and the first decoding of each stored one, derives a key: milliseconds of CPU at Kafka's default of
-    4096 iterations, in proportion to them. Call it in a worker thread; it is safe to share. Derived keys are kept in
-    memory, the passwords are not.
+    4096 iterations, in proportion to the iterations. Call the methods in a worker thread; an encoder is safe to share.
+    Derived keys are kept in memory, the passwords are not.
 
-    No representation of it shows the secret, and it can't be pickled.
+    No representation of an encoder shows the secret, and it can't be pickled.
     """
 
     __slots__ = ("_derive", "_random", "parameters")
@@ -100,8 +101,8 @@ class PasswordEncoder:
         """Take a secret.
 
         Args:
-            secret: Not empty; Java's strings of it and of Python agree in all but unpaired surrogates.
-            parameters: Of new values; Kafka's defaults where None.
+            secret: Not empty; Java's strings and Python's agree in all secrets without unpaired surrogates.
+            parameters: The parameters of new values; Kafka's defaults where None.
             random: Returns so many random bytes; called for the salt, then for the initialization vector.
 
         Raises:
@@ -115,10 +116,10 @@ class PasswordEncoder:
         self._derive = _deriver(encoded)
 
     def encode(self, password: str) -> str:
-        """Return the stored form of a password, another one at each call.
+        """Return the stored form of a password, a different text at each call.
 
         Raises:
-            InvalidRequestError: It holds unpaired surrogates, which Kafka would store as question marks.
+            InvalidRequestError: The password holds unpaired surrogates, which Kafka would store as question marks.
         """
         plain = _utf8(password)
         if plain is None:
@@ -144,22 +145,23 @@ class PasswordEncoder:
     def decode(self, stored: str) -> str:
         """Return the password of a stored value.
 
-        Values of ciphers without a tag (all but GCM) that were altered, or encoded under another secret, are refused by
-        their padding, their length and their UTF-8: a chance of less than one in a million goes unnoticed. Bits that
-        are flipped in the initialization vector, or anywhere under CFB and OFB, may go unnoticed too, as in Kafka.
+        Values of ciphers without a tag (all except GCM) that were altered, or encoded under another secret, are refused
+        by their padding, their length and their UTF-8: a chance of less than one in a million goes unnoticed. Flipped
+        bits in the initialization vector, or anywhere under CFB and OFB, may go unnoticed too, as in Kafka.
 
         Raises:
-            UndecodablePasswordError: It can't be decoded; the error and what it refers to hold nothing of the value.
+            UndecodablePasswordError: The value can't be decoded; neither the error nor its context holds any of the
+                value.
         """
         try:
             return self._open(stored)
         except _RefusedError as refused:
             reason = refused.args[0]
-        # Outside of the handler: what was caught may refer to the value, and must not hang on to what is raised.
+        # Raised outside the handler: the caught error may refer to the value, and must not be the new error's context.
         raise UndecodablePasswordError(f"The stored password can't be decoded: {reason}")
 
     def readable(self, stored: str) -> bool:
-        """Say whether a broker set to these parameters can read a value of that cipher at all, whatever its secret."""
+        """Return True where a broker with these parameters can read a value of that cipher at all, under any secret."""
         try:
             scheme, _ = _scheme_of(_fields(stored))
         except _RefusedError:
@@ -186,7 +188,7 @@ class PasswordEncoder:
             password = plain.decode()
         except (ValueError, InvalidTag):
             _refuse(_NOT_OPENED)
-        # Strict UTF-8 where Kafka is lenient: Kafka never writes anything else, so it is a wrong secret's doing.
+        # Strict UTF-8 where Kafka is lenient: Kafka writes nothing else, so other bytes mean a wrong secret.
         return password if _utf16_units(password) == length else _refuse(_NOT_OPENED)
 
     def __repr__(self) -> str:
@@ -205,7 +207,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _deriver(secret: bytes) -> Callable[[str, bytes, int, int], bytes]:
-    # A closure, since the representation of a partial or a bound method would show what it holds.
+    # A closure: the representation of a partial or a bound method would show the secret.
     @lru_cache(maxsize=_CACHED_KEYS)
     def derive(name_of_hash: str, salt: bytes, iterations: int, size: int) -> bytes:
         return hashlib.pbkdf2_hmac(name_of_hash, secret, salt, iterations, size)
@@ -214,7 +216,7 @@ def _deriver(secret: bytes) -> Callable[[str, bytes, int, int], bytes]:
 
 
 def _fields(stored: str) -> dict[str, str]:
-    """Read the pairs as Kafka does: parted at commas, each at its last colon, empty ones at the end left out."""
+    """Read the pairs as Kafka does: split at commas, each at its last colon, without empty pairs at the end."""
     if len(stored) > _MAX_STORED:
         _refuse(_NO_FORMAT)
     pairs = _SEPARATOR.split(stored)
@@ -271,5 +273,5 @@ def _utf8(text: str) -> bytes | None:
 
 
 def _utf16_units(text: str) -> int:
-    """Return the length that Java gives a string."""
+    """Return the length of a string in Java."""
     return len(text) + sum(char > "\uffff" for char in text)

@@ -1,9 +1,8 @@
-"""Replacing an encoder secret: what of a broker's stored map must be encoded anew, and the map that results.
+"""Replacement of an encoder secret: the values of a broker's stored map to encode anew, and the resulting map.
 
-Pure, and a function of what is stored now: what is already under the current secret is left as it is, so a rotation
-that was killed is resumed by running it again, and one that is complete changes nothing. A broker does the same to its
-own node when it starts with ``password.encoder.old.secret`` (DynamicBrokerConfig.scala), except that it writes in any
-case.
+Pure, and a function of the stored map: values under the current secret are left as they are, so a rotation that was
+killed is resumed by another run, and a complete one changes nothing. A broker does the same to its own node when it
+starts with ``password.encoder.old.secret`` (DynamicBrokerConfig.scala), except that the broker always writes.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ class KafkaRotator:
 
 
 def plan_rotation(stored: Mapping[str, str], encoded: Callable[[str], bool], secrets: BrokerSecrets) -> Rotation:
-    """Encode anew, under the current secret, what is not under it yet.
+    """Encode anew, under the current secret, the values that are not under it yet.
 
     Args:
         stored: A broker's stored map.
-        encoded: Whether a key's value is stored encoded.
-        secrets: The broker's; without an old secret only unreadable ciphers are encoded anew.
+        encoded: Decides by key whether a value is stored encoded.
+        secrets: The broker's secrets; without an old secret only values in unreadable ciphers are encoded anew.
     """
     config = dict(stored)
     reencoded, current, undecodable = [], [], []

@@ -9,10 +9,10 @@ _STEP_S: Final = 0.05
 
 
 class Cancellation:
-    """Set once, from any thread or signal handler, and waited for.
+    """A flag that is set once, from any thread or signal handler, and waited for.
 
-    No ``threading.Event``: a handler runs in the midst of the main thread, and where that is just waiting for the event
-    it holds the event's lock, so that to set it there would wait for ever.
+    No ``threading.Event``: a handler runs in the middle of the main thread. A handler that interrupts the event's own
+    wait finds the event's lock held by its own thread, and would wait for ever.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Cancellation:
         self._set = True
 
     def is_set(self) -> bool:
-        """Say whether it was set."""
+        """Return True once the flag is set."""
         return self._set
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is set, for so long at most; return whether it is."""
+        """Wait until the flag is set, for so many seconds at most; return whether it is set."""
         end = time.monotonic() + seconds
         while not self._set and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _STEP_S))

@@ -1,4 +1,4 @@
-"""What can go wrong with the embedded servers, told so that a person knows what to do next."""
+"""Errors of the embedded servers, with the next step for a person."""
 
 from __future__ import annotations
 

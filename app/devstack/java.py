@@ -20,7 +20,7 @@ def find_java() -> Path:
     """Return a ``java`` of version 17 or later: that of JAVA_HOME, else the first on the PATH.
 
     Raises:
-        DevStackError: There is none; the message says what was found and what to install.
+        DevStackError: There is none; the message names the versions found and the software to install.
     """
     found: list[str] = []
     home = os.environ.get("JAVA_HOME")
@@ -39,7 +39,7 @@ def find_java() -> Path:
 
 
 def _major(java: str) -> int | None:
-    # Run, not just found: macOS and some distributions put a `java` on the PATH that only says where to get one.
+    # Run, because a path proves nothing: macOS and some distributions have a `java` that only says where to get one.
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own java
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True

@@ -58,8 +58,8 @@ class Postgres(Server):
     ``synchronous_commit`` is on. Text sorts by code point (C.UTF-8).
 
     Args:
-        data_dir: Everything of the server: the data below ``data``, ``passwords.json``, ``postgres.log``.
-        port: A free one when None.
+        data_dir: The server's directory: the data below ``data``, ``passwords.json``, ``postgres.log``.
+        port: The port; a free one when None.
         durable: False leaves out fsync; for tests.
     """
 
@@ -90,7 +90,7 @@ class Postgres(Server):
         for given in (name, template):
             if not _NAME.fullmatch(given):
                 raise ValueError(f"{given!r} is not a plain lower-case identifier")
-        # psql's \gexec runs what a query returns: CREATE DATABASE knows no IF NOT EXISTS.
+        # psql's \gexec runs the rows of a query as SQL: CREATE DATABASE knows no IF NOT EXISTS.
         self.query(
             f"SELECT 'CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template}'"  # noqa: S608 - the names were matched
             f" WHERE NOT EXISTS (SELECT 1 FROM pg_database WHERE datname = '{name}') \\gexec\n"
@@ -108,7 +108,7 @@ class Postgres(Server):
         """Run SQL as the superuser and return its output, columns separated by ``|``, without headers.
 
         Raises:
-            DevStackError: The server refused it or is away.
+            DevStackError: The server refused the SQL or is away.
         """
         binaries, _ = _installation()
         environment = {
@@ -168,7 +168,7 @@ class Postgres(Server):
         self._passwords = json.loads(path.read_text())
 
     def _initialize(self) -> None:
-        # Made apart and renamed when whole, so that an interrupted first start leaves nothing half made behind.
+        # Made in another directory and renamed when whole, so that an interrupted first start leaves nothing half made.
         binaries, _ = _installation()
         for left_over in self.data_dir.glob("data.partial-*"):
             shutil.rmtree(left_over, ignore_errors=True)
@@ -244,8 +244,8 @@ class Postgres(Server):
         psutil.wait_procs(self._processes(), timeout=self.stop_seconds)
         for process in self._processes():
             end(process, signal.SIGQUIT, self.stop_seconds)
-        # The file itself stays: by it Postgres makes sure that nobody uses its shared memory any more. Only where its
-        # process id has come round again would Postgres take a stranger for its predecessor.
+        # The file itself stays: by it Postgres makes sure that nobody uses its shared memory any more. A process id
+        # that is in use again is the one case in which Postgres would take a stranger for its predecessor.
         first = lock.read_text().partition("\n")[0].strip()
         if first.isdecimal() and psutil.pid_exists(int(first)):
             lock.unlink()
@@ -270,6 +270,6 @@ class Postgres(Server):
 
 
 def _plain_environment() -> dict[str, str]:
-    """Return the environment without what would lead Postgres' programs to another server or another language."""
+    """Return the environment without variables that would lead Postgres' programs to another server or language."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
     return {**kept, "LC_ALL": "C"}

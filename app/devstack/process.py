@@ -1,10 +1,10 @@
 """One server process: started in a session of its own, watched, recorded on disk, and ended for certain.
 
-A server must not outlive the process that started it, however that one ends. Three things see to it:
+A server must not outlive the process that started it, whichever way that process ends. Three things ensure this:
 :meth:`Server.stop`; a watcher (a shell that waits on a pipe from us and signals the server once the pipe closes, which
 the kernel does even after ``kill -9``); and the record of process id and start time, by which the next start on the
-same directory ends what is still there. The parent-death signal of Linux is not used: it fires when the *thread* that
-forked ends.
+same directory ends a server that is still there. The parent-death signal of Linux is not used: it fires when the
+*thread* that forked ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def free_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Tell whether a server could listen on this port of 127.0.0.1 now."""
+    """Return True where a server could listen on this port of 127.0.0.1 now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -64,7 +64,7 @@ def tail(path: Path, lines: int = 15) -> str:
 
 
 def end(process: psutil.Process, sig: signal.Signals, seconds: float) -> None:
-    """Signal a process that is not our child, and kill it when it is still there after ``seconds``."""
+    """Signal a process that is not our child, and kill it if it is still there after ``seconds``."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(sig)
         try:
@@ -79,8 +79,8 @@ def recorded(record: Path, marker: str) -> psutil.Process | None:
 
     Args:
         record: A JSON file with ``pid`` and ``started`` (seconds since the epoch).
-        marker: A part of the command line that only a process of this directory has. Process ids come round again, and
-            so may the start time after the clock was set; all three together do not.
+        marker: A part of the command line that only a process of this directory has. Process ids are used again, and so
+        may the start time be after a change of the clock; all three together are not.
     """
     try:
         content = json.loads(record.read_text())
@@ -97,7 +97,7 @@ class Server:
     """Common life of the embedded servers. Not thread-safe; one thread at a time may start or stop it.
 
     Args:
-        data_dir: Created when missing; everything the server keeps is below.
+        data_dir: The server's directory; created when missing.
         port: Port on 127.0.0.1; a free one when None, kept for later starts of this object.
     """
 
@@ -113,9 +113,9 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self.cancelled = Cancellation()
-        """Set by others to make a start that is under way fail."""
+        """A flag for others, which makes a start under way fail."""
 
-    # -- what the kinds of server say
+    # -- methods of each kind of server
 
     def _prepare(self) -> None:
         """Write configuration, create data; called before every start with the port known."""
@@ -130,14 +130,14 @@ class Server:
         return os.environ
 
     def _answers(self) -> bool:
-        """Tell whether the server serves requests now."""
+        """Return True where the server serves requests now."""
         raise NotImplementedError
 
     def _clear_leftovers(self) -> None:
-        """Remove what a killed run may have left in the data directory; called when no such process lives."""
+        """Remove leftovers of a killed run from the data directory; called when no such process lives."""
 
     def _after_start(self) -> None:
-        """Do what needs a serving server; a failure stops it again."""
+        """Run steps that need a serving server; a failure stops the server again."""
 
     @property
     def _marker(self) -> str:
@@ -162,23 +162,23 @@ class Server:
 
     @property
     def log(self) -> Path:
-        """The file that holds what the server says."""
+        """The file with the server's log."""
         return self.data_dir / f"{self.name.lower()}.log"
 
     @property
     def output(self) -> Path:
-        """The file that takes the process's standard output and error; the log itself unless the server logs apart."""
+        """The file with the process's standard output and error; the log itself unless the server logs elsewhere."""
         return self.log
 
     def running(self) -> bool:
-        """Tell whether the process is there."""
+        """Return True where the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def check(self) -> None:
-        """Find out that a started server ended by itself.
+        """Raise an error where a started server ended by itself.
 
         Raises:
-            DevStackError: It did; the message has its exit code and the end of its log.
+            DevStackError: The server ended; the message has its exit code and the end of its log.
         """
         if self._process is not None and not self.running():
             self._disarm()
@@ -192,7 +192,8 @@ class Server:
         """Start the server and wait until it answers.
 
         Raises:
-            DevStackError: It can't run here, died, or did not answer in time; the message has the end of its log.
+            DevStackError: The server can't run here, died, or did not answer in time; the message has the end of its
+            log.
         """
         if self.running():
             return self
@@ -205,7 +206,7 @@ class Server:
             try:
                 self._start_once()
             except DevStackError:
-                # Between finding a free port and the server's listening on it another process may have taken it.
+                # Another process may have taken the port after the search for a free one.
                 if attempt == attempts or port_is_free(self._port):
                     raise
                 self._port = None if chosen else self._port
@@ -221,7 +222,7 @@ class Server:
             raise DevStackError(f"port {self.port}, wanted for {self.name}, is taken by another process")
         self._prepare()
         if self.output.exists():
-            self.output.replace(self.output.with_name(self.output.name + ".1"))  # the run before this one
+            self.output.replace(self.output.with_name(self.output.name + ".1"))  # the earlier run's
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - the command line is made by this package
                 self._command(),
@@ -258,7 +259,7 @@ class Server:
         )
 
     def _disarm(self) -> None:
-        # The watcher goes before the pipe does, else it would signal an id that may be another process's by now.
+        # The watcher ends before the pipe is closed: it would signal an id that may be another process's by now.
         if self._watcher is not None:
             self._watcher.kill()
             self._watcher.wait()
@@ -281,7 +282,7 @@ class Server:
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """End the server and wait for it: its stop signal first, then SIGKILL. Does nothing when it is not running."""
+        """End the server and wait: its stop signal first, then SIGKILL. Does nothing when the server is not running."""
         process = self._process
         if process is None:
             return
@@ -304,10 +305,10 @@ class Server:
         self.stop()
 
     def end_leftover(self) -> int | None:
-        """End the server that an earlier, killed process left running on this directory, and tidy up after it.
+        """End the server that an earlier, killed process left running on this directory, and remove its leftovers.
 
         Returns:
-            The process id of what was ended, or None when nothing was there.
+            The process id of the ended server, or None when there was none.
         """
         process = recorded(self.data_dir / _RECORD, self._marker)
         if process is not None:

@@ -22,19 +22,19 @@ _NEVER_KEPT = "CONFPLANE_CLUSTERS__DEFAULT__ZOOKEEPER"
 
 
 class Service(Server):
-    """``confplane serve`` on 127.0.0.1, told everything by a settings file.
+    """``confplane serve`` on 127.0.0.1, with all settings from one file.
 
     Of the environment's own settings only the log level and the options of the cluster ``default`` are passed on:
-    someone who has the variables of a production system exported must not reach it by ``confplane dev``.
+    ``confplane dev`` must never reach a production system whose variables happen to be exported.
 
     Args:
-        data_dir: Its working directory and its log.
+        data_dir: The working directory and the directory of the log.
         port: Port on 127.0.0.1; a free one when None.
         settings_file: A YAML file with the settings except for the port.
     """
 
     name = "Service"
-    stop_seconds = 25.0  # it drains requests and changes for up to 20 s
+    stop_seconds = 25.0  # the service drains requests and changes for up to 20 s
 
     def __init__(self, data_dir: Path, *, port: int | None = None, settings_file: Path) -> None:
         super().__init__(data_dir, port=port)
@@ -42,14 +42,14 @@ class Service(Server):
 
     @property
     def url(self) -> str:
-        """Where it listens; known once started."""
+        """The service's URL; known once started."""
         return f"http://127.0.0.1:{self.port}"
 
     def check_port(self) -> None:
-        """Find a taken port before anything is started.
+        """Find a taken port before any server is started.
 
         Raises:
-            DevStackError: The wanted port is taken; the message says how to choose another.
+            DevStackError: The wanted port is taken; the message names the option for another.
         """
         if self._port is not None and not port_is_free(self._port):
             other = self._port + 1
@@ -83,7 +83,7 @@ class Service(Server):
             "PYTHONUNBUFFERED": "1",
             "CONFPLANE_HTTP__HOST": "127.0.0.1",
             "CONFPLANE_HTTP__PORT": str(self.port),
-            # Nobody balances its load, and a person waits for it to stop.
+            # No balancer needs a drain here, and a person waits for the stop.
             "CONFPLANE_HTTP__DRAIN_MS": "0",
         }
 

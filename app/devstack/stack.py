@@ -1,11 +1,11 @@
-"""The servers of one data directory: who may start them, where they are, and how they end.
+"""The servers of one data directory: their owner, their addresses, and their end.
 
 Below the directory (``.confplane`` by default) lie:
 
-``lock``            held, with the process id in it, by the one process that runs the stack; the kernel lets go of it
+``lock``            held, with the process id in it, by the one process that runs the stack; the kernel releases it
                     when that process ends, so it can't become stale
 ``admin-token``     the bearer token of the service (0600), made once
-``settings.yaml``   what the service is told (0600): the same settings as in production
+``settings.yaml``   the service's settings (0600), in the form of production
 ``endpoints.json``  while it runs: ports, process ids with their start times
 ``zookeeper/ postgres/ service/``  each server's data and logs
 """
@@ -45,9 +45,9 @@ class Stack:
     The methods are called from one thread; :meth:`cancel` from any thread, and from signal handlers.
 
     Args:
-        data_dir: Created when missing; what an earlier run left is used again.
-        http_port: Where the service listens on 127.0.0.1; 0 for a free port.
-        zookeeper_port: A free one when None.
+        data_dir: The directory; created when missing; an earlier run's data are used again.
+        http_port: The service's port on 127.0.0.1; 0 for a free port.
+        zookeeper_port: ZooKeeper's port; a free one when None.
         durable: False leaves out fsync; for tests.
     """
 
@@ -70,13 +70,13 @@ class Stack:
     # -- start
 
     def acquire(self) -> list[str]:
-        """Take the directory for this process, and end what a killed run left alive in it.
+        """Take the directory for this process, and end the servers that a killed run left alive in it.
 
         Returns:
-            One sentence for each thing that had to be recovered.
+            One sentence for each recovery.
 
         Raises:
-            InUseError: Another live process has it; the message names its id.
+            InUseError: Another live process has the directory; the message names its id.
             DevStackError: The directory can't be used.
         """
         try:
@@ -110,7 +110,7 @@ class Stack:
         """Start ZooKeeper and Postgres, acquiring the directory when that was not done yet.
 
         Raises:
-            DevStackError: A server can't be started; whatever was started before it is stopped again.
+            DevStackError: A server can't be started; the servers started before it are stopped again.
         """
         if self._lock is None:
             self.acquire()
@@ -129,7 +129,7 @@ class Stack:
         """Start the service on the migrated database, wait until it is ready, and return its URL.
 
         Raises:
-            DevStackError: It did not become ready.
+            DevStackError: The service did not become ready.
         """
         self.service.start()
         self._write_endpoints()
@@ -171,7 +171,7 @@ class Stack:
 
     @property
     def cancelled(self) -> bool:
-        """Whether :meth:`cancel` was called."""
+        """True once :meth:`cancel` was called."""
         return self._cancelled.is_set()
 
     def wait(self) -> None:
@@ -187,10 +187,10 @@ class Stack:
     # -- end
 
     def stop(self, report: Callable[[str], None] | None = None) -> None:
-        """Stop what runs, in order: the service, Postgres, ZooKeeper; then let go of the directory.
+        """Stop the running servers, in order: the service, Postgres, ZooKeeper; then release the directory.
 
         Args:
-            report: Is told the name of each server before it is stopped.
+            report: Called with the name of each server before its stop.
         """
         with contextlib.ExitStack() as rest:
             rest.callback(self._release)
@@ -217,7 +217,7 @@ def _stop(server: Server, report: Callable[[str], None] | None) -> None:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replace a file by one that only the owner may read, at once and whole."""
+    """Replace a file, atomically, by a file that only the owner may read."""
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

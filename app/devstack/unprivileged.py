@@ -1,8 +1,8 @@
-"""Running Postgres when we are root, as in most containers: it refuses to serve as root.
+"""Postgres without root, for processes of root, as in most containers: Postgres refuses to serve as root.
 
 The server then runs as the user ``postgres`` if the machine has one, else as ``nobody``. That user can often not reach
-a checkout below root's home. Rather than open such directories to everybody, the process is given the one capability
-that lets it pass (``CAP_DAC_OVERRIDE``), and only where it is needed.
+a checkout below root's home. Such directories are not opened to everybody: where needed, the process is given the one
+capability that lets it pass (``CAP_DAC_OVERRIDE``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OTHERS_PASS = stat.S_IROTH | stat.S_IXOTH
 
 
 def _user() -> pwd.struct_passwd | None:
-    """Return the user to run as, or None where we are no superuser and nothing is to be changed."""
+    """Return the user to run as, or None where we are not root and nothing changes."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -38,7 +38,7 @@ def own(path: Path) -> None:
     """Give a file or an empty directory to the user that Postgres runs as.
 
     Raises:
-        DevStackError: The system does not let us.
+        DevStackError: The system refuses the change of owner.
     """
     user = _user()
     if user is None:
@@ -57,7 +57,7 @@ def command(argv: Sequence[str], *, needs: Iterable[Path]) -> list[str]:
 
     Args:
         argv: The command.
-        needs: Directories that it must get into.
+        needs: Directories that the command must reach.
 
     Raises:
         DevStackError: util-linux's ``setpriv`` is missing.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
-# What the server loads. A short class path starts in half the time of all of Spark's jars.
+# The server's jars. A short class path starts in half the time of all of Spark's jars.
 _NEEDED = (
     r"zookeeper-\d",
     r"zookeeper-jute-\d",
@@ -58,7 +58,7 @@ def _jars() -> list[Path]:
     for pattern in _NEEDED:
         matches = [jar for jar in directory.glob("*.jar") if re.match(pattern, jar.name)]
         if not matches:
-            return [directory / "*"]  # a pyspark whose jars are named otherwise; the JVM expands the star itself
+            return [directory / "*"]  # a pyspark whose jars have other names; the JVM expands the star itself
         found += matches
     return found
 
@@ -70,8 +70,8 @@ class ZooKeeper(Server):
     server is off; the commands ``srvr`` and ``mntr`` are answered.
 
     Args:
-        data_dir: Everything of the server: snapshots and logs, configuration, ``zookeeper.log``.
-        port: A free one when None.
+        data_dir: The server's directory: snapshots and logs, configuration, ``zookeeper.log``.
+        port: The port; a free one when None.
         max_heap: The JVM's ``-Xmx``.
         durable: False leaves out fsync; for tests.
     """
@@ -92,7 +92,7 @@ class ZooKeeper(Server):
 
     @property
     def output(self) -> Path:
-        """What the JVM itself says, apart from the log that log4j writes and rolls."""
+        """The JVM's own output, apart from the log that log4j writes and rolls."""
         return self.data_dir / "zookeeper.out"
 
     @property
@@ -143,12 +143,12 @@ class ZooKeeper(Server):
         ]
 
     def _environment(self) -> Mapping[str, str]:
-        # Options meant for other Java programs of this user, which the JVM also announces on its output.
+        # Options for other Java programs of this user, which the JVM also prints to its output.
         dropped = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"}
         return {name: value for name, value in os.environ.items() if name not in dropped}
 
     def _answers(self) -> bool:
-        # "srvr" reports a mode only while requests are served; before that it says that they are not.
+        # "srvr" reports a mode only while requests are served, and an error before.
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
                 connection.sendall(b"srvr")

@@ -1,7 +1,8 @@
-"""The open connections of a process: how many there may be, what each waits for, and how long it may.
+"""The open connections of a process: their number, the wait of each, and the bounds of both.
 
-Each connection stands in at most one line, by what it waits for. All in a line may wait equally long, so a line is in
-the order of its ends, and one sweep for all looks at the first of each: no connection has a timer of its own.
+Each connection stands in at most one line, by the event that it waits for. All connections of a line have the same time
+limit, so a line is in the order of its deadlines, and one sweep checks the first of each line: no connection has a
+timer of its own.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESERVE: Final = 128
-"""Connections above the cap that may be without a complete head, so that a probe among them has time to send its."""
+"""Connections above the cap that may be without a complete head, so that a probe among them can send its own."""
 _TICK_S: Final = 0.25
 _REPORT_S: Final = 10.0
 _UNREAD_S: Final = 75.0
-"""How long a client may take nothing of an answer."""
+"""Seconds for which a client may read nothing of an answer."""
 _LEAVING_S: Final = 30.0
-"""How long a client that was answered for the last time may go on sending."""
+"""Seconds for which a client may still send after its last answer."""
 
 
 class Closed(StrEnum):
-    """Why the listener closed a connection."""
+    """The reason why the listener closed a connection."""
 
     HEAD_TIMEOUT = "head_timeout"
     BODY_TIMEOUT = "body_timeout"
@@ -43,7 +44,7 @@ class Closed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a connection may take: bytes, seconds, and how many connections there may be."""
+    """The limits of connections: their number, bytes and seconds."""
 
     connections: int
     head_bytes: int
@@ -65,11 +66,11 @@ class Connection(Protocol):
 
 
 class Line:
-    """Connections that wait for the same, the longest waiting first.
+    """Connections that wait for the same event, the longest waiting first.
 
     Args:
-        name: What for.
-        limit_s: How long each may.
+        name: The name of the event.
+        limit_s: Seconds that each connection may wait.
     """
 
     def __init__(self, name: str, limit_s: float) -> None:
@@ -79,10 +80,10 @@ class Line:
 
 
 class Connections:
-    """All open connections. Their clock stands still while the loop is held, so that nobody is closed for our delay.
+    """All open connections. Their clock stops while the loop is held, so that no connection is closed for our delay.
 
     Args:
-        limits: Of number, bytes and time.
+        limits: The limits of number, bytes and time.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -102,19 +103,19 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to end waits that are over."""
+        """Start to end overdue waits."""
         self._swept = loop.time()
         self._timer = loop.call_later(_TICK_S, self._sweep, loop)
 
     def stop(self) -> None:
-        """End no more waits."""
+        """Stop to end overdue waits."""
         if self._timer is not None:
             self._timer.cancel()
 
     def add(self, connection: Connection) -> None:
-        """Take a new connection; at the cap drop the one that has waited longest for a complete head.
+        """Take a new connection; at the cap drop the connection that has waited longest for a complete head.
 
-        Connections that were refused and still send have none either, and go first.
+        Refused connections that still send have no head either, and are dropped first.
         """
         self._all.add(connection)
         self.move(connection, self.heads)
@@ -122,7 +123,7 @@ class Connections:
             self._drop_first(self.leaving if self.leaving.waiting else self.heads)
 
     def admits(self) -> bool:
-        """Return whether a request on a connection that waited for its head is served; at the cap an idle one goes."""
+        """Return True where a request on a new connection is served; at the cap an idle connection makes room."""
         if self._served() < self.limits.connections:
             return True
         if self.idle.waiting:
@@ -137,7 +138,7 @@ class Connections:
         self.move(connection, None)
 
     def move(self, connection: Connection, line: Line | None) -> None:
-        """Let a connection wait at the end of a line, or for nothing but us."""
+        """Move a connection to the end of a line, or out of all lines while it waits for nothing but us."""
         if connection.line is not None:
             del connection.line.waiting[connection]
         connection.line = line
@@ -160,7 +161,7 @@ class Connections:
             yield Sample("http_connections_closed", count, (reason.value,))
 
     def _served(self) -> int:
-        """Return how many connections have a complete head, or had one and may send another."""
+        """Return the number of connections that have a complete head, or had one and may send another."""
         return len(self._all) - len(self.heads.waiting) - len(self.leaving.waiting)
 
     def _drop_first(self, line: Line) -> None:
@@ -188,7 +189,7 @@ class Connections:
             yield connection
 
     def _report(self) -> None:
-        """Log what was closed, in one line for all: whoever is refused must not fill the log."""
+        """Log the closed connections, in one line for all: refused clients must not fill the log."""
         more = {
             reason: count - self._reported[reason]
             for reason, count in self._closed.items()

@@ -12,15 +12,15 @@ logger = logging.getLogger(__name__)
 
 _MOST: Final = 65_536
 _OWN: Final = 256
-"""For stores, files and the loop itself."""
+"""Descriptors for stores, files and the loop itself."""
 _FEWEST: Final = 16
 
 
 def connections_within(wanted: int) -> int:
-    """Raise the soft limit of file descriptors, and return how many connections it has room for.
+    """Raise the soft limit of file descriptors, and return the number of connections within it.
 
     Args:
-        wanted: How many there should be; a smaller result is logged.
+        wanted: The wanted number; a smaller result is logged.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)

@@ -1,4 +1,4 @@
-"""Client addresses behind trusted proxies, out of ``X-Forwarded-For``."""
+"""Client addresses behind trusted proxies, from ``X-Forwarded-For``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = b"x-forwarded-for"
 _PEERS: Final = 1024
-"""Peers that are remembered as trusted or not; a deployment has few proxies."""
+"""Peers in the cache of trusted and untrusted ones; a deployment has few proxies."""
 
 
 class Forwarded:
@@ -59,7 +59,7 @@ class Forwarded:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return an address without its zone; one of IPv4 in the form of IPv6, as a listener on ``::`` sees it, as IPv4."""
+    """Return an address without its zone; an IPv4 address in IPv6's form (as a listener on ``::`` has it) as IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

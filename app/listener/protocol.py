@@ -1,4 +1,4 @@
-"""One connection: uvicorn's protocol with bounds on what a client may send, and on how long it may take."""
+"""One connection: uvicorn's protocol with bounds on a client's bytes and times."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 ALWAYS_ANSWERED: Final = frozenset({"/livez"})
 """Paths that are answered above the cap of connections."""
 _MAX_PIPELINED: Final = 100
-"""Requests that wait behind the one that is answered; a single read of the socket may hold thousands."""
+"""Requests that may wait behind the current one; a single read of the socket may hold thousands."""
 
 
 class ListenerConfig(uvicorn.Config):
-    """Uvicorn's settings with what the connections share."""
+    """Uvicorn's settings with the state that the connections share."""
 
     def __init__(self, app: ASGIApp, connections: Connections, refuse: Refuse, **options: Any) -> None:
         super().__init__(app, http=BoundedProtocol, **options)
@@ -47,15 +47,15 @@ class ListenerConfig(uvicorn.Config):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection whose client may not take what is not its own.
+    """A connection with bounds on its client.
 
-    Bytes are counted by ``_quiet``: those read since the parser last told of a complete head, a piece of a body or the
+    Bytes are counted by ``_quiet``: those read since the parser last reported a complete head, a piece of a body or the
     end of a request. So one bound holds for heads, trailers and the extensions of chunks, and costs a short request one
-    addition. It is exact for a head that begins with a read; for one behind another request it begins with the next
-    read.
+    addition. The bound is exact for a head that begins with a read; for a head behind another request it begins with
+    the next read.
 
-    No connection is upgraded: a request that asks for it is answered as if it did not (RFC 9110, section 7.8), which
-    Java's client relies on, whose first request offers HTTP/2.
+    No connection is upgraded: a request for an upgrade is answered as an ordinary one (RFC 9110, section 7.8). Java's
+    client, whose first request offers HTTP/2, relies on this.
     """
 
     config: ListenerConfig
@@ -76,15 +76,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._upgrade = False
         self._deaf = False
-        """Nothing more is read from the client; what it sends is dropped."""
+        """True where nothing more is read from the client; its further bytes are dropped."""
         self._left = False
         self._gone = False
         self._refusal: ConfplaneError | None = None
-        """To be sent once the requests before are answered."""
+        """The error to answer after the earlier requests."""
         self._unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head."""
+        """Start to wait for a head."""
         super().connection_made(transport)
         self._connections.add(self)
 
@@ -95,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, no more at once than a head may have."""
+        """Parse the bytes that arrived, in pieces no larger than a head may be."""
         if len(data) <= self._most - self._quiet:
             self._feed(data)
         else:
@@ -134,10 +134,10 @@ class BoundedProtocol(HttpToolsProtocol):
             )
         return HeadTooLargeError(f"The request's head is larger than {self._most} bytes; send fewer or shorter headers")
 
-    # ---------------------------------------------------------------- what the parser tells
+    # ---------------------------------------------------------------- reports of the parser
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
+        """Start the answer."""
         self._quiet = 0
         if self._deaf:
             return
@@ -148,7 +148,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.line is self._connections.heads and not self._connections.admits():
             self.app = _full(self.config.loaded_app, self.config.refuse)
         super().on_headers_complete()
-        # What follows the body are trailers, which are no headers.
+        # Fields behind the body are trailers, not headers.
         self.headers = []
         if len(self.pipeline) > _MAX_PIPELINED:
             self._refuse(
@@ -170,7 +170,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:
-        """Parse a request again without its offer to upgrade, and what came behind its head."""
+        """Parse a request again without its offer to upgrade, and the bytes behind its head."""
         method, self._upgrade = self.parser.get_method(), False
         if method == b"CONNECT":
             self._refuse(InvalidRequestError("CONNECT is for proxies, and this is none"), Closed.MALFORMED)
@@ -208,12 +208,12 @@ class BoundedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the client to take its answer."""
+        """Start to wait until the client reads its answer."""
         super().pause_writing()
         self._settle()
 
     def resume_writing(self) -> None:
-        """Go on with the answer."""
+        """Continue the answer."""
         super().resume_writing()
         self._settle()
 
@@ -249,7 +249,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _latest(self) -> RequestResponseCycle | None:
-        """The request whose head was complete last, if any was: uvicorn declares that there always is one."""
+        """The request of the last complete head, if there was one: uvicorn declares that there always is one."""
         return self.cycle
 
     def drop(self) -> None:
@@ -258,7 +258,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _settle(self) -> None:
-        """Stand in the line of what the connection waits for now."""
+        """Move the connection to the line of its current wait."""
         if self._gone:
             return
         connections = self._connections
@@ -270,7 +270,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._latest is None:
             line = connections.heads
         elif self._in_body:
-            # Behind another request nothing is read of it.
+            # A body behind another request is not read yet.
             line = None if self.pipeline or self._deaf else connections.bodies
         elif not self.cycle.response_complete:
             line = None
@@ -282,7 +282,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._unsent = self.transport.get_write_buffer_size()
 
     def _refuse(self, error: ConfplaneError, reason: Closed) -> None:
-        """Read no more, and answer with an error once the requests before are answered."""
+        """Stop reading, and answer with an error after the earlier requests."""
         self._connections.count(reason)
         self._deaf = True
         cycle = self._latest
@@ -313,7 +313,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._leave()
 
     def _leave(self) -> None:
-        """Close our side. What the client still sends is dropped for a while: a reset could take the answer away."""
+        """Close our side. The client's further bytes are dropped for a while: a reset could destroy the answer."""
         self._left = True
         if not self.transport.is_closing():
             self.transport.write_eof()
@@ -321,7 +321,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _full(app: ASGIApp, refuse: Refuse) -> ASGIApp:
-    """Return what answers above the cap of connections: the process is alive, and serves no more."""
+    """Return the application above the cap of connections: the process is alive, and serves no more."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in ALWAYS_ANSWERED:

@@ -1,4 +1,4 @@
-"""The server: how uvicorn is set up, and how it stops."""
+"""The server: uvicorn's options, and the steps of a stop."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from app.settings import HttpSettings
 
 _ENDING_S: Final = 10
-"""How long requests under way may take once the listener is closed."""
+"""Seconds that requests under way may take once the listener is closed."""
 
 
 def uvicorn_options(settings: HttpSettings) -> dict[str, Any]:
-    """Return how uvicorn is set up: one process, uvloop, no access log."""
+    """Return uvicorn's options: one process, uvloop, no access log."""
     return {
         "host": settings.host,
         "port": settings.port,
@@ -36,14 +36,14 @@ def uvicorn_options(settings: HttpSettings) -> dict[str, Any]:
         "access_log": False,
         "server_header": False,
         "log_config": None,
-        # Uvicorn's own would trust loopback, and whatever else the environment's FORWARDED_ALLOW_IPS names.
+        # Uvicorn's own handling would trust loopback, and everything in the environment's FORWARDED_ALLOW_IPS.
         "proxy_headers": False,
         "timeout_graceful_shutdown": _ENDING_S,
     }
 
 
 def make_connections(settings: HttpSettings) -> Connections:
-    """Return the connections of a process, none yet, with room for them among its file descriptors."""
+    """Return the process's connections, none open yet, with file descriptors for all of them."""
     return Connections(
         Limits(
             connections=connections_within(settings.max_connections),
@@ -62,10 +62,10 @@ def serve(
 
     Args:
         app: The application.
-        settings: Where to listen.
-        connections: Those of the process, with their limits.
-        refuse: Renders what is refused before it is a request.
-        readiness: Is told when the process is going to stop.
+        settings: The listener's settings.
+        connections: The process's connections, with their limits.
+        refuse: Renders the errors of bytes that never become a request.
+        readiness: Set to stopping at the begin of a stop.
     """
     if settings.trusted_proxies:
         app = Forwarded(app, settings.trusted_proxies)
@@ -74,10 +74,10 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Stops in steps, so that clients and load balancers can go elsewhere before a request is refused.
+    """Stops in steps, so that clients and load balancers can leave before a request is refused.
 
-    First it is not ready any more, and each answer asks its client to close the connection. After a while it takes no
-    new connections and closes those that are idle, answers what is under way, and ends.
+    First the process is no longer ready, and each answer asks its client to close the connection. After a while it
+    takes no new connections and closes the idle ones, answers the requests under way, and ends.
     """
 
     config: ListenerConfig

@@ -25,18 +25,18 @@ def render(template: str, **values: Any) -> str:
 
     Args:
         template: The name of its template, such as ``docs.html``.
-        values: What the template names; all of it, or the template fails.
+        values: Values for the names in the template; a missing one is an error.
     """
     return _ENVIRONMENT.get_template(template).render(values)
 
 
 def fragment(template: str, **values: Any) -> Markup:
-    """Return a part of a page, to stand in another template as it is; see :func:`render`."""
+    """Return a part of a page, ready to stand in another template; see :func:`render`."""
     return Markup(render(template, **values))  # noqa: S704 - a template of ours, which escapes
 
 
 def inline(file: str) -> Markup:
-    """Return a style or a script of ours, to stand in a page as it is."""
+    """Return a style or a script of ours, ready to stand in a page."""
     return Markup(resources.files("app.pages").joinpath(_TEMPLATES, file).read_text("utf-8"))  # noqa: S704 - our file
 
 

@@ -1,4 +1,4 @@
-"""Alter policies from settings: the built-in rules out of a YAML file, and plug-ins out of installed distributions."""
+"""Alter policies from settings: the built-in rules of a YAML file, and plug-ins of installed distributions."""
 
 from app.policy.document import PolicySettingsError, parse_rules
 from app.policy.loading import GROUP, load_policies

@@ -1,4 +1,4 @@
-"""The YAML form of declarative rules: strictly read, and every problem told with its place and line."""
+"""The YAML form of declarative rules: strictly read, and every problem reported with its place and line."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
-"""Types of pydantic's errors that read better in other words."""
+"""Types of pydantic's errors, with clearer texts."""
 
 
 class PolicySettingsError(UnusableSettingsError):
-    """Policies can't be loaded as the settings have it; ``problems`` are a line each."""
+    """Policies can't be loaded as the settings name them; ``problems`` are a line each."""
 
 
 def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
@@ -30,10 +30,10 @@ def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
 
     Args:
         text: The YAML.
-        source: What it is called in messages, usually the file's path.
+        source: The name of the text in messages, usually the file's path.
 
     Raises:
-        PolicySettingsError: With every problem, each as ``source:line: place: what is wrong``.
+        PolicySettingsError: The text is not valid; the error has every problem, each as ``source:line: place: text``.
     """
     try:
         loader = yaml.SafeLoader(text)
@@ -46,7 +46,7 @@ def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
     except ReaderError as error:
         line = f":{text.count(chr(10), 0, error.position) + 1}"
         raise PolicySettingsError(f"{source}{line}: not valid YAML: {error.reason}") from None
-    except ValueError as error:  # a date that is none
+    except ValueError as error:  # a date that does not exist
         raise PolicySettingsError(f"{source}: not valid YAML: {error}") from None
     try:
         return _Document.model_validate(content).to_rules()
@@ -203,7 +203,7 @@ class _Document(_Part):
 
 
 def _refuse_repeated_keys(root: yaml.Node | None) -> None:
-    """Refuse what YAML itself would pass over: the last of two equal keys would win."""
+    """Refuse equal keys, which YAML itself would accept: the last one would win."""
     waiting = [] if root is None else [root]
     seen: set[int] = set()
     while waiting:
@@ -239,7 +239,7 @@ def _problem(source: str, root: yaml.Node | None, location: Iterable[int | str],
 
 
 def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Node | None, yaml.Mark | None]:
-    """Return a node's part and where it begins; a mapping's entry begins at its key."""
+    """Return a node's part and its start; a mapping's entry starts at its key."""
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
         return node.value[step], node.value[step].start_mark
     if isinstance(node, yaml.MappingNode):

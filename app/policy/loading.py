@@ -33,7 +33,8 @@ def load_policies(cluster: str, settings: ClusterSettings) -> Policies:
         settings: Its settings.
 
     Raises:
-        PolicySettingsError: The file is not valid, or a plug-in is not there or does not start; with every problem.
+        PolicySettingsError: The file is not valid, or a plug-in is not installed or does not start; the error has every
+            problem.
     """
     problems: list[str] = []
     policies: list[Policy] = []
@@ -81,7 +82,7 @@ def _plugin(wanted: PolicySettings) -> Policy:
 
 def _find(name: str) -> EntryPoint:
     installed = entry_points(group=GROUP)
-    # One distribution may be seen through several directories of the path.
+    # One distribution may appear in several directories of the path.
     found = {entry_point.value: entry_point for entry_point in installed if entry_point.name == name}
     if not found:
         known = ", ".join(sorted(installed.names)) or "none"
@@ -94,7 +95,7 @@ def _find(name: str) -> EntryPoint:
 
 
 def _unfit(policy: object) -> str | None:
-    """Say what keeps an object from being a policy; None is nothing."""
+    """Return the reason why an object is not a policy; None for a policy."""
     if not isinstance(getattr(policy, "name", None), str):
         return "has no attribute 'name' that is a text"
     check = getattr(policy, "check", None)

@@ -1,4 +1,4 @@
-"""Principals and the port through which they are known."""
+"""Principals, and the port that authenticates them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is calling, in Kafka's form ``User:name``."""
+    """The caller of a request, in Kafka's form ``User:name``."""
 
     name: str
     kind: str
-    """How the principal is known: ``admin-token``."""
+    """The kind of authentication: ``admin-token``."""
 
 
 class Authenticator(Protocol):
@@ -22,5 +22,5 @@ class Authenticator(Protocol):
         """Return the principal of an ``Authorization`` header.
 
         Raises:
-            UnauthenticatedError: None given, or not valid. The text never repeats what was given.
+            UnauthenticatedError: No credentials, or not valid ones. The text never repeats them.
         """

@@ -16,7 +16,7 @@ MIN_LENGTH: Final = 16
 
 
 class AdminToken:
-    """Knows exactly one principal, ``User:admin``. Holds the token's digest only."""
+    """Authenticates exactly one principal, ``User:admin``. Holds the token's digest only."""
 
     def __init__(self, token: str) -> None:
         if len(token) < MIN_LENGTH:
@@ -39,7 +39,7 @@ class AdminToken:
         """Return ``User:admin`` for the right token; compared in constant time.
 
         Raises:
-            UnauthenticatedError: None given, or not the right one.
+            UnauthenticatedError: No token, or not the right one.
         """
         if authorization is None:
             raise UnauthenticatedError("No bearer token was given; send the header Authorization: Bearer <token>")

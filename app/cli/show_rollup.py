@@ -63,6 +63,10 @@ async def _show(
             typer.echo(orjson.dumps(item_of(rollup, item)).decode())
     else:
         _print(rollup, shown)
+    kinds = {item.get("kind") for item in shown}
+    for kind, text in rollup.kinds.items():
+        if kind in kinds:
+            typer.echo(f"{kind}: {text}.", err=as_json)
     more = "; there are more, see --limit" if len(items) > len(shown) else ""
     typer.echo(
         f"{len(shown)} of {found.rows} rows{more}. As of {found.as_of:%Y-%m-%d %H:%M:%S} UTC, run {found.id} by"

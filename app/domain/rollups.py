@@ -5,12 +5,15 @@ A test holds these equal to what the jobs return (app/rollups/jobs); what a colu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import EntityType
 from app.domain.quotas import QUOTA_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class ColumnType(StrEnum):
@@ -65,6 +68,8 @@ class Rollup:
     """Columns that tell rows apart, in the order in which rows are listed."""
     entity: str | None = None
     """The column by which the rows of an entity are found at once."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Value of its column ``kind`` -> what is wrong there, and what to do."""
 
 
 def _text(name: str, description: str, *, nullable: bool = False) -> Column:
@@ -164,13 +169,30 @@ _ACTIVITY: Final = Rollup(
     ),
     key=("day", "principal", "kind", "entity_type", "config_key"),
 )
+_MISMATCHES: Final = {
+    "rewound": "The trail has a revision that ZooKeeper has not reached: ZooKeeper was restored from an older state, or"
+    " another ensemble took its place. Its revisions are used again, so the old trail must not go on: stop all"
+    " processes, give the cluster another name in the settings, and start (docs/operations.md, Restore)",
+    "content": "A key has another value in ZooKeeper than by the trail, or only one of the two has the key. Compare the"
+    " entity's trail with the znode, and PUT the right value",
+    "no_trail": "The trail does not know the znode. Others wrote it while nobody recorded that"
+    " (record_external_changes), or the trail lost rows: look for a restore of Postgres",
+    "no_znode": "The znode of the trail is gone. Others deleted it while nobody recorded that"
+    " (record_external_changes), or the trail lost rows. PUT its configs again where they are missed",
+    "version": "The content is right, and the znode was written more or less often than by the trail, or made again."
+    " Nothing has to be done for the configs",
+    "gap": "A change was made on a state that no change before it left: a row of the trail is missing, or others wrote"
+    " while nobody recorded that. The change itself names what it found",
+    "state": "The recorder holds a state that no row of the trail explains: the row is lost. Look for a restore of"
+    " Postgres, and for rows that somebody removed",
+}
 _INTEGRITY: Final = Rollup(
     "integrity",
     "Does the trail, folded up, come to what ZooKeeper holds? One row per mismatch.",
     (
         _text("tree", "`/config` or `/confplane/client-configs`"),
         _text("entity_id", "Whose znode"),
-        _text("kind", "`no_trail`, `no_znode`, `content`, `version`, `gap` or `state`"),
+        _text("kind", ". ".join(f"`{kind}`: {text}" for kind, text in _MISMATCHES.items())),
         _text("config_key", "Of `content` the key; empty otherwise"),
         Column("trail_revision", ColumnType.LONG, "Of the last change that counts; 0 where there is none"),
         _text("change_id", "Of that change", nullable=True),
@@ -183,6 +205,7 @@ _INTEGRITY: Final = Rollup(
     ),
     key=("tree", "entity_id", "kind", "config_key", "trail_revision"),
     entity="entity_id",
+    kinds=_MISMATCHES,
 )
 
 ROLLUPS: Final = {each.name: each for each in (_COMPATIBILITY, _DRIFT, _IMPACT, _QUOTAS, _ACTIVITY, _INTEGRITY)}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import altair as alt
 
+from app.domain.rollups import ROLLUPS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -197,8 +199,9 @@ def _integrity(rows: Iterable[Mapping[str, Any]]) -> Summary:
         pending += row["pending"]
     if not kinds:
         return Summary(("The trail, folded up, is what ZooKeeper holds: there is no mismatch.",), ())
-    facts = (f"{kinds.total():,} mismatches; {pending:,} may go away by themselves.",)
-    return Summary(facts, (Picture("Mismatches", "By kind.", _bars(kinds, "mismatches")),))
+    total = f"{kinds.total():,} mismatches; {pending:,} may go away by themselves."
+    meant = (f"{kind}: {text}." for kind, text in ROLLUPS["integrity"].kinds.items() if kind in kinds)
+    return Summary((total, *meant), (Picture("Mismatches", "By kind.", _bars(kinds, "mismatches")),))
 
 
 _SUMMARIES: Final[dict[str, Callable[[Iterable[Mapping[str, Any]]], Summary]]] = {

@@ -20,12 +20,13 @@ _FACETS: Final = (*(facet.value for facet in FacetName), WHOLE_NODE)
 _NEVER: Final = 2**62
 
 
-def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
+def folded(changes: DataFrame, floor: int, ceiling: int, begin: int | None) -> DataFrame:
     """Fold the trail up, entity by entity.
 
     Args:
         changes: Of all time; columns as of the job ``integrity``.
         floor: Of the changes up to this revision the last one counts; later ones are kept one by one.
+        ceiling: Of the changes above this revision the last one is kept.
         begin: The revision of the first change of the trail.
 
     Returns:
@@ -54,8 +55,10 @@ def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
         .withColumn("is_gap", _is_gap(begin))
     )
     is_committed, revision = F.col("outcome") == COMMITTED, F.col("revision")
-    is_last = (revision <= floor) & (F.col("next_revision").isNull() | (F.col("next_revision") > floor))
-    in_tail = is_committed & (is_last | (revision > floor))
+    following = F.col("next_revision")
+    is_last = following.isNull() | ((revision <= floor) & (following > floor))
+    # Above the ceiling may be all of a history, and nothing of it is compared.
+    in_tail = is_committed & (is_last | revision.between(floor + 1, ceiling))
     result = F.struct("revision", "change_id", "version", "czxid", F.col("after").alias("config"))
     left_version, read_version = F.col("previous.version"), F.col("version_read")
     gap = F.struct(
@@ -72,9 +75,9 @@ def folded(changes: DataFrame, floor: int, begin: int | None) -> DataFrame:
     )
 
 
-def last_of(tail: Column, up_to: Column) -> Column:
-    """Return the last change of a tail up to a revision; null where there is none."""
-    visible = F.filter(tail, lambda each: each["revision"] <= up_to)
+def last_of(tail: Column, after: Column, up_to: Column) -> Column:
+    """Return the last change of a tail between two revisions, the second included; null where there is none."""
+    visible = F.filter(tail, lambda each: (each["revision"] > after) & (each["revision"] <= up_to))
     return F.aggregate(
         visible,
         F.get(visible, F.lit(0)),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "floor", "horizon", "watermark"})
+OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "ceiling", "floor", "horizon", "watermark"})
 """What a transform may ask for by naming it in ``Job.options``.
 
 ``as_of``
@@ -25,6 +25,9 @@ OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "floor", "horizon", "w
     ``int`` or None: the revision of the first change of the trail that committed; None where there is none.
 ``capacity``
     ``Mapping[str, float]``: quota key -> what one broker can bear, in the quota's unit; empty when not given.
+``ceiling``
+    ``int``: a zxid, taken after the snapshot of Postgres: no change in ``changes`` and no state in ``states`` is of a
+    later revision, unless ZooKeeper went back to an older state, or another ensemble took its place.
 ``floor``
     ``int``: a zxid, taken before the first znode was read. What committed up to it is in every znode as read.
 ``horizon``

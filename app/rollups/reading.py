@@ -45,8 +45,8 @@ class Reading:
     Attributes:
         cluster: Its name.
         as_of: The moment, aware.
-        options: What jobs ask for (``job.OPTIONS``), but for ``capacity``. Without znodes there is no ``floor`` and no
-            ``horizon``.
+        options: What jobs ask for (``job.OPTIONS``), but for ``capacity``. Without znodes there is no ``ceiling``, no
+            ``floor`` and no ``horizon``.
         position: JSON. Where this run is, to be kept with what it publishes and handed to :meth:`frames` by the next:
             ``as_of`` (ISO 8601), ``registration_id``, ``floor``, ``horizon``, ``watermark`` (decimal strings or null).
     """

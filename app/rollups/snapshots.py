@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from app.rollups.reading import Reading
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _FRAMES: Final[dict[str, StructType]] = {
     "changes": schemas.CHANGES,
     "registration_events": schemas.REGISTRATION_EVENTS,

@@ -74,7 +74,8 @@ def read(
         moment, now = _moment(postgres, origin.name, as_of)
         options = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.cut)}
         if found is not None:
-            options |= {"floor": found.floor, "horizon": found.horizon}
+            ceiling = found.scanner.revision(found.horizon)
+            options |= {"ceiling": ceiling, "floor": found.floor, "horizon": found.horizon}
         frames = _Stores(spark, file, postgres, moment, found)
         yield reading_of(origin.name, options, moment.cut.last_registration, frames)
 
@@ -90,6 +91,7 @@ def _columns_of_znodes(jobs: Sequence[Job] | None) -> list[str]:
 class _Znodes:
     """The znodes as read."""
 
+    scanner: Scanner
     frame: DataFrame
     floor: int
     horizon: int
@@ -110,7 +112,7 @@ def _znodes(spark: SparkSession, origin: Origin, file: Path, columns: Sequence[s
         # Reads them all. What is kept of them may get lost with a worker, and is read again then.
         [(newest,)] = frame.agg(F.max(_MZXID)).collect()
         # Intents are durable before their transactions: what committed so far has its intents in what follows.
-        yield _Znodes(frame, floor, max(scanner.revision(floor), newest or 0))
+        yield _Znodes(scanner, frame, floor, max(scanner.revision(floor), newest or 0))
     finally:
         frame.unpersist()
 

@@ -293,7 +293,8 @@ def test_the_command_shows_the_same(
     lines = said.out.splitlines()
     assert lines[0].split() == [column.name for column in ROLLUPS["integrity"].columns]
     assert lines[1].split()[:4] == ["/config", "broker=0", "content", "log.cleaner.threads"]
-    assert len(lines) == 4
+    assert len(lines) == 5
+    assert lines[-2] == f"content: {ROLLUPS['integrity'].kinds['content']}."
     assert lines[-1].startswith("2 of 5 rows; there are more, see --limit. As of 2026-01-31 12:00:00 UTC, run ")
     assert str(runs["integrity"]) in lines[-1]
     said = commands.run("rollups", "show", "activity")

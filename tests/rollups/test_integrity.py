@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from app.domain.rollups import ROLLUPS
 from app.rollups import schemas
 from app.services.changes.states import ENTITY as FREEZE
 from tests.bench.sample.files import write_frame
@@ -56,6 +57,40 @@ class Cluster:
                 return history, znode
         raise AssertionError("The sample has no more of these entities")
 
+    def revisions(self) -> list[tuple[str, int]]:
+        """All that the trail and the recorder have: entity id and revision."""
+        of_changes = [(row["entity_id"], row["revision"]) for rows in self._histories.values() for row in rows]
+        return of_changes + [(row["entity_id"], row["mzxid"]) for row in self.states]
+
+    def restore(self, end: int) -> set[str]:
+        """Put the znodes back to as they were at a zxid, and return the entities that were written later.
+
+        Those of which the trail can't say how they were are left out of all frames.
+        """
+        later = {entity_id for entity_id, revision in self.revisions() if revision > end}
+        untold = set()
+        for entity_id in later:
+            znode = self.znodes.pop(entity_id, None)
+            before = [row for row in self._histories.get(entity_id, []) if row["revision"] <= end]
+            after = [row for row in self._histories.get(entity_id, []) if row["revision"] > end]
+            if not before:
+                if not after or after[0]["version_read"] is not None:
+                    untold.add(entity_id)
+                continue
+            last = before[-1]
+            if not after or (after[0]["version_read"], after[0]["before"]) != (last["version"], last["after"]):
+                untold.add(entity_id)
+            elif last["version"] is not None and znode is not None:
+                czxid = after[0]["czxid_read"]
+                self.znodes[entity_id] = {
+                    **znode, "config": last["after"], "version": last["version"], "czxid": czxid, "mzxid": last["revision"]
+                }  # fmt: skip
+            elif last["version"] is not None:
+                untold.add(entity_id)
+        self.changes = [row for row in self.changes if row["entity_id"] not in untold]
+        self.states = [row for row in self.states if row["entity_id"] not in untold]
+        return later - untold
+
     def expect(self, entity_id: str, kind: str, key: str = "") -> None:
         self.planted.add((entity_id, kind, key))
 
@@ -64,17 +99,20 @@ class Cluster:
             "changes": self.changes, "znodes": list(self.znodes.values()), "states": self.states,
             "registration_events": [],
         }  # fmt: skip
+        directory.mkdir(exist_ok=True)
         for name, rows in frames.items():
             write_frame(directory / name, samples.STORED[name], [tuple(row.values()) for row in rows])
         return directory
 
-    def mismatches(self, spark: SparkSession, directory: Path) -> list[Any]:
-        """Save it and run the job."""
+    def mismatches(self, spark: SparkSession, directory: Path, **options: int) -> list[Any]:
+        """Save it and run the job; of options those that are not as of a run right after the last change."""
         end = self.trail.zxid + 1
-        watermark = end if self.trail.plan.recorded else None
         given = samples.frames(spark, self.save(directory))
-        options = {"begin": self.trail.begin, "floor": end, "horizon": end, "watermark": watermark}
-        return samples.run("integrity", given, **options).collect()
+        usual = {
+            "begin": self.trail.begin, "ceiling": end, "floor": end, "horizon": end,
+            "watermark": end if self.trail.plan.recorded else None,
+        }  # fmt: skip
+        return samples.run("integrity", given, **{**usual, **options}).collect()
 
 
 def named(names: list[str], rows: Any) -> list[Row]:
@@ -109,9 +147,44 @@ def test_each_of_fifty_planted_mismatches_is_found(spark: SparkSession, tmp_path
     found = cluster.mismatches(spark, tmp_path)
     assert {(row.entity_id, row.kind, row.config_key) for row in found} == cluster.planted
     assert not any(row.pending for row in found)
+    assert {row.kind for row in found} | {"rewound"} == set(ROLLUPS["integrity"].kinds)
     of_content = [row for row in found if row.kind == "content" and row.config_key != MADE_UP]
     assert of_content
     assert all(row.expected != row.found for row in of_content)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [Plan(entities=2_000, events=10_000), Plan(entities=2_000, events=10_000, recorded=False)],
+    ids=["recorded", "not recorded"],
+)
+def test_another_ensemble_under_the_old_name_is_told(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
+    cluster = Cluster(plan)
+    highest: dict[str, int] = {}
+    for entity_id, revision in cluster.revisions():
+        highest[entity_id] = max(revision, highest.get(entity_id, 0))
+    cluster.znodes.clear()
+    found = cluster.mismatches(spark, tmp_path, floor=900, horizon=950, ceiling=1_000)
+    assert {(row.entity_id, row.trail_revision) for row in found} == set(highest.items())
+    assert {(row.kind, row.pending, row.version, row.znode_revision) for row in found} == {
+        ("rewound", False, None, None)
+    }
+    assert len(found) == len(highest) > 1_000
+
+
+def test_a_zookeeper_that_was_restored_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    cluster = Cluster(Plan(entities=3_000, events=15_000))
+    revisions = sorted(revision for _, revision in cluster.revisions())
+    end = revisions[len(revisions) * 3 // 4]
+    gone = cluster.restore(end)
+    found = cluster.mismatches(spark, tmp_path, floor=end, horizon=end, ceiling=end)
+    assert {(row.entity_id, row.kind) for row in found} == {(entity_id, "rewound") for entity_id in gone}
+    assert all(row.trail_revision > end and not row.pending for row in found)
+    last = {row["change_id"]: row for row in cluster.changes}
+    assert all(last[row.change_id]["revision"] <= row.trail_revision for row in found if row.change_id is not None)
+    # Nobody has to stop for it: the same changes committed while the znodes were read, and before the trail was.
+    usual = cluster.trail.zxid + 1
+    assert cluster.mismatches(spark, tmp_path / "later", floor=end, horizon=end, ceiling=usual, watermark=end) == []
 
 
 # -- what is planted

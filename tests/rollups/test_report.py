@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from typing import Any
 
+from app.domain.rollups import ROLLUPS
 from app.rollups import charts, report
 from app.rollups.jobs import JOBS
 
@@ -132,6 +133,15 @@ def test_what_was_never_run_says_how_and_what_found_nothing_says_so() -> None:
     assert any("there is no mismatch" in text for text in page.text)
     empty: dict[str, list[dict[str, Any]]] = {name: [] for name in JOBS}
     assert [tag for tag, _ in Page(made(empty)).tags].count("h2") == len(JOBS)
+
+
+def test_mismatches_say_what_to_do() -> None:
+    page = Page(made(ROWS))
+    kinds = ROLLUPS["integrity"].kinds
+    assert [text for text in page.text if text.partition(": ")[0] in kinds and ": " in text] == [
+        f"{kind}: {kinds[kind]}." for kind in ("content", "gap")
+    ]
+    assert "another name" in kinds["rewound"]
 
 
 def test_bars_are_the_largest_ones() -> None:

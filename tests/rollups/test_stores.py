@@ -14,7 +14,8 @@ from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError
 from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
-from tests.rollups.trail import CLUSTER, collected, expected, fill, same
+from tests.audit.rows import committed, entity
+from tests.rollups.trail import CLUSTER, collected, expected, fill, own, same, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +81,36 @@ def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin:
         assert {row["entity_id"]: row["config"] for row in collected(reading.frame("znodes", ("entity_id", "config")))}[
             "user=u1"
         ] == {"producer_byte_rate": "9"}
+
+
+def test_a_zookeeper_that_went_back_is_told_and_changes_of_meanwhile_are_not(
+    spark: SparkSession,
+    origin: Origin,
+    raw_zk: KazooClient,
+    migrated: servers.Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = stores._moment
+
+    def meanwhile(*given: Any) -> Any:
+        """A change commits between the last look at ZooKeeper and the snapshot of Postgres."""
+        stat = raw_zk.set("/config/users/u5", quota(5))
+        path = "/config/users/u5"
+        changed = entity("user=u5", path=path, version_read=0, czxid_read=stat.czxid, before={}, after={})
+        write(migrated.service_dsn, [own(60, changed)], [committed(own(60), revision=stat.mzxid, versions={path: 1})])
+        return taken(*given)
+
+    monkeypatch.setattr(stores, "_moment", meanwhile)
+    with stores.read(spark, origin, jobs=[integrity.JOB]) as reading:
+        assert reading.options["horizon"] < raw_zk.exists("/config/users/u5").mzxid <= reading.options["ceiling"]
+        frames, _ = reading.frames(integrity.JOB)
+        options = {name: reading.options[name] for name in integrity.JOB.options}
+        found = {(row.entity_id, row.kind): row for row in integrity.JOB(**frames, **options).collect()}
+    # fill() has changes, and states of others, of revisions that no ZooKeeper has come to.
+    rewound = {entity_id for entity_id, kind in found if kind == "rewound"}
+    assert rewound == {"topic=t", "user=u1", "user=u2", *(f"user={number}" for number in range(1, 10))}
+    assert found["topic=t", "rewound"].trail_revision == 2**62
+    assert found["user=1", "rewound"].trail_revision == 2**61 + 1
 
 
 def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: KazooClient, tmp_path: Path) -> None:

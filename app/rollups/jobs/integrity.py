@@ -7,7 +7,8 @@ One row per mismatch; none where all is well.
 ``entity_id``      whose znode
 ``kind``           what is wrong, as below
 ``config_key``     of ``content`` the key; empty otherwise
-``trail_revision`` of the last change that counts, of ``gap`` of the change behind it; 0 where there is none
+``trail_revision`` of the last change that counts, of ``gap`` of the change behind it, of ``rewound`` the highest that
+                   the trail or the recorder has; 0 where there is none
 ``change_id``      of that change
 ``expected``       of ``content``: the value by the trail; null where it tells none, or has the key absent
 ``found``          of ``content``: the value in ZooKeeper; null where it is a secret, or absent
@@ -26,6 +27,9 @@ One row per mismatch; none where all is well.
 ``version``           the content is as it should be, and the count of writes, or the znode's creation, is not
 ``gap``               a change was made on a state that no change before it left: a row is missing between them
 ``state``             the recorder holds a state whose content no row of the trail explains
+``rewound``           a change, or the recorder's state, has a revision that ZooKeeper has not reached: it was restored
+                      from an older state, or another ensemble took its place. The cluster needs another name
+                      (docs/operations.md)
 ===================== =================================================================================================
 
 How it folds. Each change tells the whole map of its znode, and on which (czxid, version) it was made, so the last one
@@ -39,6 +43,9 @@ records what others write, their writes are found here: as ``content`` and ``ver
 
 Nobody has to stop for it. A znode is compared with the changes up to its own mzxid, and at least with those up to the
 option ``floor``, which every read has seen. What committed later is left aside.
+
+Revisions above the option ``ceiling`` are of a ZooKeeper that is no more: what they left is compared with nothing.
+Once the zxids of the new one have passed them, nothing tells them apart, and they show as other mismatches.
 
 A missing row is found by what follows it. If all rows of an entity are missing, and the recorder has its state, it
 looks like one that was there before. The other way round, where others deleted a znode from before the trail began and
@@ -62,6 +69,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column, DataFrame
+
+_NO_END: Final = 2**63 - 1
+_REWOUND: Final = "rewound"
 
 _MISMATCH: Final = (
     StructField("kind", StringType(), nullable=False),
@@ -91,6 +101,7 @@ def transform(
     znodes: DataFrame,
     states: DataFrame,
     begin: int | None,
+    ceiling: int,
     floor: int,
     horizon: int,
     watermark: int | None,
@@ -99,25 +110,54 @@ def transform(
     node = F.struct("config", "version", "czxid", "mzxid", "undecodable", "forbidden")
     found = znodes.where("entity_id IS NOT NULL").select(*ENTITY, node.alias("node"))
     known = states.select(*ENTITY, F.struct("present", "czxid", "version", "mzxid", "content").alias("state"))
-    entities = folded(changes, floor, begin).join(known, list(ENTITY), "full").join(found, list(ENTITY), "full")
+    trail = folded(changes, floor, ceiling, begin)
+    entities = trail.join(known, list(ENTITY), "full").join(found, list(ENTITY), "full")
     settled = horizon if watermark is None else min(watermark, horizon)
     pending = _sure(F.col("is_open")) | _sure(F.col("node.mzxid") > settled)
 
     def judged(entity: Column) -> Column:
         return _let(_expected(entity), lambda expected: _mismatches(entity, expected, floor, begin, watermark))
 
+    tail, seen = F.col("tail"), _seen(floor, ceiling)
     given = F.struct(
-        "node", "state", "gaps", last_of(F.col("tail"), _seen(floor)).alias("last"), _seen(floor).alias("seen")
+        "node",
+        F.when(F.col("state.mzxid") <= ceiling, F.col("state")).alias("state"),
+        "gaps",
+        last_of(tail, F.lit(0), seen).alias("last"),
+        seen.alias("seen"),
+        _lost(last_of(tail, F.lit(ceiling), F.lit(_NO_END)), F.col("state"), ceiling).alias("lost"),
     )
     return entities.withColumn("mismatch", F.explode(_let(given, judged))).select(
-        *ENTITY, "mismatch.*", F.col("node.mzxid").alias("znode_revision"), pending.alias("pending")
+        *ENTITY,
+        "mismatch.*",
+        F.col("node.mzxid").alias("znode_revision"),
+        (pending & (F.col("mismatch.kind") != _REWOUND)).alias("pending"),
     )
 
 
-def _seen(floor: int) -> Column:
-    """Return up to which revision changes count for a znode; of an absent one, all do."""
+def _seen(floor: int, ceiling: int) -> Column:
+    """Return up to which revision changes count for a znode; of an absent one, all do that ZooKeeper has reached."""
     node = F.col("node")
-    return F.when(node.isNull(), F.lit(2**63 - 1)).otherwise(F.greatest(node["mzxid"], F.lit(floor)))
+    return F.when(node.isNull(), F.lit(ceiling)).otherwise(F.greatest(node["mzxid"], F.lit(floor)))
+
+
+def _lost(change: Column, state: Column, ceiling: int) -> Column:
+    """Return what is of a revision above all that ZooKeeper has; null where nothing is.
+
+    Args:
+        change: The last such change, or null.
+        state: The recorder's, or null.
+        ceiling: What ZooKeeper has come to.
+    """
+    is_above = _sure(state["mzxid"] > ceiling)
+    return F.when(
+        change.isNotNull() | is_above,
+        F.struct(
+            F.greatest(change["revision"], F.when(is_above, state["mzxid"])).alias("trail_revision"),
+            change["change_id"].alias("change_id"),
+            F.when(change.isNotNull(), change["version"]).when(state["present"], state["version"]).alias("version"),
+        ),
+    )
 
 
 def _let(value: Column, body: Callable[[Column], Column]) -> Column:
@@ -199,6 +239,7 @@ def _mismatches(entity: Column, expected: Column, floor: int, begin: int | None,
     )
     return F.concat(
         F.coalesce(F.transform(entity["gaps"], _gap), none),
+        F.when(entity["lost"].isNotNull(), F.array(_rewound(entity))).otherwise(none),
         F.when(expected["unexplained"], F.array(_row("state", entity, expected))).otherwise(none),
         F.when(_sure(node["forbidden"]), none).otherwise(compared),
     )
@@ -224,6 +265,20 @@ def _row(kind: str, entity: Column, expected: Column, key: Column | None = None)
         (text if key is None else expected["content"][key]).alias("expected"),
         (text if key is None else entity["node"]["config"][key]).alias("found"),
         F.when(expected["present"], expected["version"]).alias("trail_version"),
+        entity["node"]["version"].alias("version"),
+    )
+
+
+def _rewound(entity: Column) -> Column:
+    text, lost = F.lit(None).cast("string"), entity["lost"]
+    return F.struct(
+        F.lit(_REWOUND).alias("kind"),
+        F.lit("").alias("config_key"),
+        lost["trail_revision"].alias("trail_revision"),
+        lost["change_id"].alias("change_id"),
+        text.alias("expected"),
+        text.alias("found"),
+        lost["version"].alias("trail_version"),
         entity["node"]["version"].alias("version"),
     )
 
@@ -262,5 +317,5 @@ JOB: Final = Job(
     output=OUTPUT,
     key=(*ENTITY, "kind", "config_key", "trail_revision"),
     transform=transform,
-    options=frozenset({"begin", "floor", "horizon", "watermark"}),
+    options=frozenset({"begin", "ceiling", "floor", "horizon", "watermark"}),
 )  # fmt: skip

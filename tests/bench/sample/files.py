@@ -70,11 +70,11 @@ def _about(trail: Trail) -> dict[str, Any]:
     plan = trail.plan
     options = {
         "as_of": trail.now.isoformat(), "begin": trail.begin, "watermark": trail.zxid if plan.recorded else None,
-        "floor": trail.zxid, "horizon": trail.zxid,
+        "floor": trail.zxid, "horizon": trail.zxid, "ceiling": trail.zxid,
     }  # fmt: skip
     last = plan.events // 2 if trail.members else 0
     frames = ["changes", "registration_events", "states", "znodes"]
-    return {"format": 1, "cluster": CLUSTER, "options": options, "frames": frames, "registration_id": str(last)}
+    return {"format": 2, "cluster": CLUSTER, "options": options, "frames": frames, "registration_id": str(last)}
 
 
 def write_frame(

@@ -193,7 +193,7 @@ class Server:
 
         Raises:
             DevStackError: The server can't run here, died, or did not answer in time; the message has the end of its
-            log.
+                log.
         """
         if self.running():
             return self

@@ -103,12 +103,12 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to end overdue waits."""
+        """Start ending overdue waits."""
         self._swept = loop.time()
         self._timer = loop.call_later(_TICK_S, self._sweep, loop)
 
     def stop(self) -> None:
-        """Stop to end overdue waits."""
+        """Stop ending overdue waits."""
         if self._timer is not None:
             self._timer.cancel()
 

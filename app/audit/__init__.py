@@ -1,7 +1,7 @@
 """Postgres: the trail of changes and the registrations of client software. The only package that imports SQLAlchemy.
 
-What it exports is imported when it is asked for: a task of a rollup, which writes rows by the driver alone, has no use
-for SQLAlchemy, and would take longer to load it than to write them.
+Exports are imported at first use: a task of a rollup, which writes rows with the driver alone, does not need
+SQLAlchemy, and would take longer to load it than to write the rows.
 """
 
 from __future__ import annotations

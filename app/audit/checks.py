@@ -1,4 +1,4 @@
-"""What an operator should know about the database: whether it fits this version, and keeps what the trail promises."""
+"""Checks of the database for operators: its fit with this version, and with the promises of the trail."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def check(connection: AsyncConnection) -> list[Notice]:
         UnavailableError: The schema is missing, or older than this version of the code.
     """
     revision = await connection.scalar(_REVISION) if await connection.scalar(_HAS_REVISION) else None
-    # Reads the migrations from disk at its first call.
+    # The first call reads the migrations from disk.
     head, known = await asyncio.to_thread(lambda: (migrate.head_revision(), migrate.known_revisions()))
     if revision is None:
         raise UnavailableError(f"The database is empty; run `{COMMAND}`", retry_after_s=_RETRY_AFTER_S)
@@ -73,7 +73,7 @@ async def check(connection: AsyncConnection) -> list[Notice]:
                 f"The database is at revision {revision} and this version needs {head}; run `{COMMAND}`",
                 retry_after_s=_RETRY_AFTER_S,
             )
-        # While a newer version is being rolled out, the older replicas go on: migrations only ever add.
+        # While a newer version is being rolled out, the older replicas keep running: migrations only ever add.
         warnings.append(
             Notice(f"The database is at revision {revision}, which is of a later version of this service than this.")
         )

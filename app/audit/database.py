@@ -1,9 +1,9 @@
-"""The connection pool, and how long anything may take on it.
+"""The connection pool, with a time limit for every use.
 
 Nothing here fails when Postgres is down: connections are made when they are needed, and a lost one is replaced, so that
-recovery needs no restart. Every use of a connection has a time limit that also holds when the server is frozen: at its
-end the socket is shut, which the driver sees as a lost connection. (Cancelling the task would not do: the driver then
-asks the server to cancel and waits for its answer.)
+recovery needs no restart. The time limit of a use also holds when the server is frozen: at its end the socket is shut,
+and the driver sees a lost connection. (Cancelling the task would not suffice: the driver then asks the server to cancel
+and waits for the reply.)
 
 Connections are in autocommit: each statement is a transaction, and one round trip.
 """
@@ -44,13 +44,14 @@ _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
 _WRITERS: Final = 4
-"""Batches that may be on the way at a time: intents, those of Idempotency-Keys, outcomes, registrations."""
+"""Batches under way at a time: intents, those of Idempotency-Keys, outcomes, registrations."""
 
 SERVER: Final = "concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())"
-"""SQL of the text that tells one run of a server from another: a server that was restarted, restored or promoted may
-have lost what the one before it showed. So may one that recovered from the crash of one of its processes, which keeps
-its start time: its statistics begin anew then, as after any start that no clean shutdown came before
-(https://www.postgresql.org/docs/current/monitoring-stats.html). Resetting them by hand passes for another run."""
+"""SQL of the text that distinguishes one run of a server from another: a server that was restarted, restored or
+promoted may have lost rows that the run before it showed. So may a server that recovered from the crash of one of its
+processes and kept its start time: its statistics then begin anew, as after any start that no clean shutdown preceded
+(https://www.postgresql.org/docs/current/monitoring-stats.html). A reset of the statistics by hand counts as another
+run."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -74,11 +75,11 @@ class _Limit:
 
 
 class Health:
-    """What the uses of the pool tell of Postgres. The reader of registrations uses it every few seconds.
+    """The state of Postgres by the uses of the pool. The reader of registrations uses the pool every few seconds.
 
     Attributes:
-        up: Whether the last use was answered.
-        faults: How many were not.
+        up: True where the last use was answered.
+        faults: The number of uses that were not.
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class Health:
         self.faults = 0
 
     def note(self, fault: faults.Fault | None) -> None:
-        """Take note of a use; without a fault it was answered, be it with a refusal of what was asked for."""
+        """Take note of a use; a use without a fault was answered, perhaps with an error of the statement."""
         if fault is None:
             self.up = True
             return
@@ -99,11 +100,11 @@ _limit: ContextVar[_Limit | None] = ContextVar("_limit", default=None)
 
 
 class Database:
-    """The pool of one process. Not bound to a server's being up.
+    """The pool of one process. The server may be down at any time.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``, of the role that the service runs as.
-        pool_size: Most connections at a time. All but four are for reads, so that searches never hold up the trail.
+        pool_size: Most connections at a time. All except four are for reads, so that searches never delay the trail.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -118,7 +119,7 @@ class Database:
         self._conninfo = make_conninfo(
             dsn,
             connect_timeout=CONNECT_TIMEOUT_S,
-            # The operator's own options come last and win.
+            # The operator's own options are last and win.
             options=f"{limits} {given.get('options') or ''}".strip(),
         )
         self._pool_size = pool_size
@@ -136,7 +137,7 @@ class Database:
             yield Sample("postgres_connections_in_use", pool.checkedout())
 
     async def start(self) -> None:
-        """Open a first connection when Postgres is there; it is no error when it is not."""
+        """Open a first connection if Postgres is there; an absent server is no error."""
         try:
             async with self.connection(READ_TIMEOUT_S):
                 pass
@@ -155,7 +156,7 @@ class Database:
         """Borrow a connection for at most ``timeout_s`` seconds, connecting included.
 
         Raises:
-            Exception: Whatever the driver raises; :func:`app.audit.faults.classify` says what it means.
+            Exception: The driver's; :func:`app.audit.faults.classify` gives its meaning.
         """
         limit = _Limit()
         token = _limit.set(limit)
@@ -175,7 +176,7 @@ class Database:
             _limit.reset(token)
 
     async def read(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Run a read, or a write that may be repeated: once more, on a fresh connection, when the first one was lost.
+        """Run a read, or a write that may be repeated: once more, on a fresh connection, after a lost connection.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -221,7 +222,7 @@ class Database:
             max_overflow=0,
             pool_timeout=POOL_TIMEOUT_S,
             pool_recycle=_RECYCLE_S,
-            # The connection used last is used first, so that a quiet service holds few.
+            # The connection used last is used first, so that a quiet service keeps few.
             pool_use_lifo=True,
             use_native_hstore=False,
             json_deserializer=orjson.loads,
@@ -229,7 +230,7 @@ class Database:
         )
 
     async def _connect(self) -> psycopg.AsyncConnection:
-        # Statements are not prepared: that gains little on batches, a plan made once for all parameters is wrong for
+        # Statements are not prepared: this gains little on batches, a plan made once for all parameters is wrong for
         # most searches, and poolers in transaction mode don't know prepared statements.
         raw = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         limit = _limit.get()
@@ -239,7 +240,7 @@ class Database:
 
 
 def storable(value: str) -> bool:
-    """Tell whether a text can be in Postgres at all: without NUL and lone surrogates."""
+    """Return True where Postgres can store a text: it has no NUL and no lone surrogate."""
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:
@@ -247,6 +248,6 @@ def storable(value: str) -> bool:
 
 
 def _sever(raw: psycopg.AsyncConnection) -> None:
-    """Shut a connection's socket under the driver: whoever waits on it gets an error at once."""
+    """Shut a connection's socket under the driver: a task that waits for it gets an error at once."""
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(raw.fileno())) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)

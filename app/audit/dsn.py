@@ -1,4 +1,4 @@
-"""Connection strings of Postgres. Free of SQLAlchemy, so that a task of a rollup that writes its rows starts soon."""
+"""Connection strings of Postgres. Free of SQLAlchemy, so that a task of a rollup that writes rows starts quickly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 _CONNECT_TIMEOUT_S: Final = 10
-# A lost network is noticed within a minute or so, on either side; nothing else ends what only holds a lock.
+# A lost network is noticed within a minute or so, on either side; nothing else ends a connection that only holds a
+# lock.
 _OPTIONS: Final = (
     "-c TimeZone=UTC -c application_name=confplane-rollups -c statement_timeout=0 -c lock_timeout=60s"
     " -c idle_in_transaction_session_timeout=0 -c tcp_keepalives_idle=20 -c tcp_keepalives_interval=10"
@@ -21,7 +22,7 @@ def parse_dsn(dsn: str) -> dict[str, Any]:
     """Return the parts of a connection string.
 
     Raises:
-        ValueError: It is not one. The message does not repeat it, because it may hold a password.
+        ValueError: The text is not a connection string. The message does not repeat it: it may hold a password.
     """
     try:
         return dict(conninfo_to_dict(dsn))
@@ -30,7 +31,7 @@ def parse_dsn(dsn: str) -> dict[str, Any]:
 
 
 def conninfo(dsn: str) -> str:
-    """Return how a process that makes a run connects: with no limit on statements, and told when its peer is gone.
+    """Return the connection parameters of a process that makes a run: no limit on statements, and keepalives.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.

@@ -1,7 +1,7 @@
-"""What an error of the database driver means to a caller: one table.
+"""The meaning of the database driver's errors for callers: one table.
 
-Faults of the server or of the way to it are :class:`UnavailableError`. Everything else is a fault of the data or of
-this code; it is left as it is and surfaces.
+Faults of the server or of the network are :class:`UnavailableError`. Every other error is a fault of the data or of
+this code, and is raised unchanged.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from app.domain.errors import WriteOutcome
 
 COMMAND: Final = "confplane migrate"
-"""Brings the schema and the rights of the service's role to where this version needs them."""
+"""The command that brings the schema and the rights of the service's role to this version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the server or of the way to it."""
+    """A fault of the server or of the network."""
 
     detail: str
     again: bool
-    """Whether the same statement on a fresh connection may well succeed at once."""
+    """True where the same statement on a fresh connection may well succeed at once."""
     retry_after_s: int = 2
 
 
@@ -65,7 +65,7 @@ _BY_STATE: Final = {
 
 
 def classify(error: BaseException) -> Fault | None:
-    """Return the fault that an error stands for, or None when it is one of the data or of this code."""
+    """Return the fault behind an error, or None for an error of the data or of this code."""
     if isinstance(error, exc.TimeoutError):
         return BUSY
     if isinstance(error, TimeoutError):
@@ -75,12 +75,12 @@ def classify(error: BaseException) -> Fault | None:
         return _BY_STATE.get(cause.sqlstate) or _BY_STATE.get(cause.sqlstate[:2])
     if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return _LOST
-    # Without a SQLSTATE it comes from the client's side: refused, reset, timed out, a name that does not resolve.
+    # An error without a SQLSTATE is the client's: refused, reset, timed out, a name that does not resolve.
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError | OSError):
         return _AWAY
     return None
 
 
 def unavailable(fault: Fault, *, outcome: WriteOutcome | None = None) -> UnavailableError:
-    """Return the error that callers see."""
+    """Return the error for callers."""
     return UnavailableError(fault.detail, outcome=outcome, retry_after_s=fault.retry_after_s)

@@ -1,12 +1,12 @@
 """Group commit: the rows of concurrent callers share a statement, and so a round trip and a commit.
 
-The first caller starts a flush; those who come while a batch is on the way form the next. There is no timer: alone, a
-caller waits for nobody. A flush keeps its connection from batch to batch, and lets its callers go before it gives it
-back: under load each borrowing costs several turns of a busy loop. A row travels as JSON text and a batch as one JSON
-array, which Postgres takes apart, because that costs this process the least.
+The first caller starts a flush; callers during a batch form the next. There is no timer: a lone caller waits for
+nobody. A flush keeps its connection from batch to batch, and releases its callers before it returns the connection:
+under load each borrowing costs several turns of a busy loop. A row travels as JSON text and a batch as one JSON array,
+which Postgres unpacks: this costs the process the least.
 
-Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch whose fate is unknown, because the connection broke
-before the reply, is simply sent again.
+Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch of unknown fate (the connection broke before the reply)
+is sent again.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 _MAX_ROWS: Final = 256
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _TRY_TIMEOUT_S: Final = 3.0
-"""For one try of one statement, connecting included; less by what its connection was held before."""
+"""Seconds for one try of one statement, connecting included; less by the time that its connection was held before."""
 _HELD_S: Final = 0.25
-"""How long a flush goes on with one connection, so that the others of a small pool get their turn."""
+"""Seconds for which a flush keeps one connection, so that the others of a small pool get their turn."""
 _PATIENCE_S: Final = 2.0
-"""How long tries go on: a restart of Postgres that is quicker goes unnoticed."""
+"""Seconds of tries: a quicker restart of Postgres goes unnoticed."""
 _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
-"""Before each further try. The first is at once: usually only this connection was lost."""
+"""Seconds before each further try. The first is at once: usually only this connection was lost."""
 
 
 class RowRefusedError(Exception):
-    """The statement passed over a row and said so."""
+    """The statement refused a row, and returned its number."""
 
 
 class _Call:
@@ -62,7 +62,7 @@ class _Call:
 class _Held:
     """A connection that is borrowed when it is needed, kept for a moment, and given up when it fails.
 
-    SQLAlchemy lends it, and the driver's own cursor runs the statement: what lies between them costs this process as
+    SQLAlchemy lends it, and the driver's own cursor runs the statement: the layers between them cost this process as
     much as all the rest of a flush.
     """
 
@@ -75,11 +75,11 @@ class _Held:
 
     @property
     def fresh(self) -> bool:
-        """Whether another batch may begin on it."""
+        """True while another batch may begin on the connection."""
         return time.monotonic() < self._until
 
     async def execute(self, statement: bytes, parameters: dict[str, str]) -> tuple[int, list[int]]:
-        """Run a statement and return how many rows it wrote, and the numbers that it returned."""
+        """Run a statement and return the number of rows written, and the numbers that the statement returned."""
         try:
             cursor = self._cursor or await self._borrow()
             await cursor.execute(statement, parameters)
@@ -102,7 +102,7 @@ class _Held:
         return self._cursor
 
     async def _give_up(self, error: BaseException) -> None:
-        """Give the connection back by way of what lent it, which knows an error that came of its time limit."""
+        """Return the connection through its lender, which recognizes an error of its own time limit."""
         connection, cursor = self._connection, self._cursor
         self._connection = self._cursor = None
         if connection is not None and (cursor is None or cursor.connection.closed or not isinstance(error, Exception)):
@@ -114,11 +114,11 @@ class GroupWriter:
     """Writes rows of one kind.
 
     Args:
-        database: Where to.
-        statement: An insert of ``:rows``, a JSON array, that passes over rows which are there. It may return the
-            numbers, from 0, of rows that it refused.
-        in_flight: Most batches on the way at a time.
-        on_repeats: Told the rows of a statement of which some were there before.
+        database: The database.
+        statement: An insert of ``:rows``, a JSON array, that ignores existing rows. It may return the numbers, from 0,
+            of rows that it refused.
+        in_flight: Most batches under way at a time.
+        on_repeats: Called with the rows of a statement of which some existed before.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class GroupWriter:
         self._seconds = Histogram(SECONDS)
 
     def metrics(self, kind: str) -> Iterator[Sample]:
-        """Return the metrics, of this kind of rows."""
+        """Return the metrics of this kind of rows."""
         yield Sample("group_commit_rows", self._rows, (kind,))
         yield Sample("group_commit_duration_seconds", self._seconds, (kind,))
         yield Sample("group_commit_waiting", len(self._waiting), (kind,))
@@ -152,7 +152,7 @@ class GroupWriter:
             rows: At least one; each a JSON object.
 
         Raises:
-            UnavailableError: Postgres did not confirm them. They may be there all the same.
+            UnavailableError: Postgres did not confirm the rows. They may be written all the same.
             RowRefusedError: The statement refused one of these rows; the others are written.
             Exception: The driver's, when Postgres refuses one of these rows; the others are written.
         """
@@ -166,7 +166,7 @@ class GroupWriter:
         await call.done
 
     async def close(self) -> None:
-        """Wait for the batches on the way."""
+        """Wait for the batches under way."""
         while self._flushes:
             await asyncio.wait(self._flushes)
 
@@ -207,7 +207,7 @@ class GroupWriter:
         return batch
 
     async def _write(self, batch: list[_Call], held: _Held) -> None:
-        # Halved while a statement is refused for its data, until the refused row stands alone.
+        # Halved while a statement is refused for its data, until the refused row is alone.
         parts = [[(row, call) for call in batch for row in call.rows]]
         while parts:
             part = parts.pop()
@@ -218,7 +218,7 @@ class GroupWriter:
                 continue
             fault = faults.classify(error)
             if fault is not None:
-                # Those who wait meanwhile would only find the same, seconds later.
+                # Waiting callers would only run into the same fault, seconds later.
                 affected = {call for rows in (part, *parts) for _, call in rows}
                 while self._waiting:
                     call = self._waiting.popleft()
@@ -234,7 +234,7 @@ class GroupWriter:
                 parts += [part[middle:], part[:middle]]
 
     async def _send(self, rows: list[bytes], held: _Held) -> tuple[Exception | None, list[int]]:
-        """Run the statement, again where that may help; return the error of the last try, or the refused rows."""
+        """Run the statement, repeated where that may help; return the error of the last try, or the refused rows."""
         parameters = {"rows": (b"[" + b",".join(rows) + b"]").decode()}
         patient_until = time.monotonic() + _PATIENCE_S
         pauses = iter(_PAUSES_S)
@@ -242,7 +242,7 @@ class GroupWriter:
             began = time.monotonic()
             try:
                 written, refused = await held.execute(self._statement, parameters)
-            except Exception as error:  # noqa: BLE001 - classified here, and raised to those whom it concerns
+            except Exception as error:  # noqa: BLE001 - classified here, and raised to the callers concerned
                 fault = faults.classify(error)
                 self._database.health.note(fault)
                 if fault is None:

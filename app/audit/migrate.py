@@ -1,4 +1,4 @@
-"""Brings a database to the schema that this version of the code needs.
+"""Migration of a database to the schema of this version.
 
 Alembic is driven in code, so there is no alembic.ini. The migrations lie in ``migrations/`` of a checkout, or in
 ``app/_migrations`` of an installed wheel.
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-# Any fixed number; two migrations of one database take turns on it.
+# Any fixed number, the same in all versions: two migrations of one database take turns on it.
 _ADVISORY_LOCK: Final = 7_305_084_163
 _ADVISORY_WAIT_S: Final = 120.0
 _CONNECT_TIMEOUT_S: Final = 10
-# A migration that waits for a table's lock holds up everything behind it; better it fails and is run again.
+# A migration that waits for a table's lock blocks everything behind it; a failure and another run are better.
 _LOCK_TIMEOUT: Final = "5s"
 
 
@@ -41,9 +41,9 @@ def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | No
 
     Args:
         dsn: ``postgresql://...`` of the role that will own the tables.
-        service_role: The role the service runs as: it gets SELECT and INSERT, and nothing else; but UPDATE and DELETE
-            on the tables that are no history.
-        progress: Is told each step, a sentence at a time.
+        service_role: The service's role. It gets SELECT and INSERT, and nothing else; on the tables that are no history
+            also UPDATE and DELETE.
+        progress: Called with each step, a sentence at a time.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -107,13 +107,13 @@ def _config() -> Config:
         raise RuntimeError(f"The migrations are missing: looked in {installed} and {location}")
     config = Config()
     config.set_main_option("script_location", str(location).replace("%", "%%"))
-    # The separator of a path list; a location with a blank in it must not be split.
+    # The separator of a path list: a location with a blank in it must not be split.
     config.set_main_option("path_separator", "newline")
     return config
 
 
 def _lock(connection: Connection, tell: Callable[[str], None]) -> None:
-    # Tried in turns and not waited for, so that the one who waits is told why.
+    # Tried in turns instead of waited for, so that a waiting migration can report the reason.
     give_up_at = time.monotonic() + _ADVISORY_WAIT_S
     said = False
     while not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _ADVISORY_LOCK}):
@@ -132,7 +132,7 @@ def _lock(connection: Connection, tell: Callable[[str], None]) -> None:
 
 def _grant(connection: Connection, role: str) -> str:
     if role == connection.scalar(text("SELECT current_user")):
-        # Taking an owner's rights would only keep it from the next migration: it can always give them back to itself.
+        # Revoking an owner's rights would only hinder the next migration: an owner can always restore them.
         return f"The service's role {role} owns the tables; use a role of its own, and this one for migrations only."
     quote = connection.dialect.identifier_preparer.quote_identifier
     schema = connection.scalar(text("SELECT current_schema()"))
@@ -142,7 +142,7 @@ def _grant(connection: Connection, role: str) -> str:
     grantee = quote(role)
     for statement in (
         f"GRANT USAGE ON SCHEMA {quote(str(schema))} TO {grantee}",
-        # What someone granted besides goes again; all in one transaction, so a running service notices nothing.
+        # Rights granted by others are revoked; all in one transaction, so a running service notices nothing.
         f"REVOKE ALL ON TABLE {tables}, alembic_version FROM {grantee}, PUBLIC",
         f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
         f"GRANT UPDATE, DELETE ON TABLE {transient} TO {grantee}",

@@ -1,8 +1,8 @@
-"""What the reconciler asks the trail: which changes have no outcome, and what is known of the changes of markers.
+"""The reconciler's queries of the trail: changes without an outcome, and the changes of markers.
 
 Open changes are few among very many. New ones are found by the time at which Postgres wrote their intents, so that the
-clocks of the processes that made the ids don't matter. Old ones are found by walking the ids back to the first, a piece
-at a time. In both, the outcome of each change is a probe of an index.
+clocks of the processes that made the ids don't matter. Old ones are found by a walk over the ids back to the first, a
+piece at a time. In both, the outcome of each change is a probe of an index.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from app.audit.database import Database
 
 _OVERLAP_S: Final = 10
-"""A row can be seen this long after the moment that it names, at the latest: a statement may take four seconds."""
+"""Seconds from a row's own moment until all can see it, at most: a statement may take four seconds."""
 _PIECE: Final = 20_000
-"""Ids looked at in one step of the walk back."""
+"""Ids read in one step of the walk back."""
 _IDS: Final = ARRAY(Uuid)
 
 # OFFSET 0 keeps each a probe of an index; as a join it may read a whole table.
@@ -109,7 +109,7 @@ class PostgresOpenChanges:
         return await self._database.read(work)
 
     async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
-        """Return what is known of changes that have markers: see the port."""
+        """Return the known state of changes that have markers: see the port."""
 
         async def work(connection: AsyncConnection) -> list[MarkedChange]:
             rows = await connection.execute(_MARKED, {"ids": list(change_ids)})

@@ -1,7 +1,7 @@
 """The SQL of the registrations.
 
-Rows are inserted under one advisory lock, held to the end of the statement: so the order of ids is the order of
-commits, and "ids above the last one read" misses nothing of what other replicas write.
+Rows are inserted under one advisory lock, held to the end of the statement: the order of ids is therefore the order of
+commits, and "ids above the last one read" misses no row of other replicas.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_CLEARED: Final = """
       AND cleared.id > seen.id)
 """
 
-# Other replicas see the same clients: a registration that has its row of the day gets no second one.
+# Other replicas see the same clients: a registration with a row for the day gets no second one.
 INSERT_SEEN: Final = text(f"""
 WITH {_SERIAL}, given AS MATERIALIZED (
   SELECT DISTINCT ON (cluster, entity_id, software_name, software_version, supported_configs, seen_on) *
@@ -63,8 +63,8 @@ SELECT id, event, cluster, entity_id, software_name, software_version, supported
 FROM registrations WHERE id > :after ORDER BY id LIMIT :count
 """)
 
-# Entities are skipped over one by one and read one by one, each by the index. A plain GROUP BY with LIMIT leaves it to
-# the planner whether to aggregate the whole table for a page of it.
+# Entities are skipped over one by one and read one by one, each by the index. With a plain GROUP BY and LIMIT the
+# planner may aggregate the whole table for one page.
 _WINDOW: Final = """
 WITH RECURSIVE entities(cluster, entity_id, number) AS (
   (
@@ -96,8 +96,8 @@ FROM entities LEFT JOIN LATERAL (
 ORDER BY number, software_name, software_version, supported_configs
 """
 
-# Both return at least one row for each of the next :entities entities, from :entity_id on; software_name is null where
-# all was cleared.
+# Both return at least one row for each of the next :entities entities, from :entity_id on; software_name is null for an
+# entity whose registrations were all cleared.
 CURRENT_OF_ALL: Final = text(
     _WINDOW.format(
         first="(cluster, entity_id) >= (:cluster, :entity_id)",

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 MAX_PER_ENTITY: Final = 64
-"""Kept of one entity; the one seen least recently makes room."""
+"""Registrations kept of one entity; a new one replaces the one seen least recently."""
 
 
 class Software(NamedTuple):
-    """What registers: one client software in one version, and the configs that it supports there."""
+    """A client software in one version, and the configs that it supports in that version."""
 
     name: str
     version: str
@@ -22,7 +22,7 @@ class Software(NamedTuple):
 
 
 class RegistrationView:
-    """Per cluster and entity, each software with the day (since the epoch) on which it was last seen.
+    """The software of each entity by cluster, each with the day (since the epoch) on which it was last seen.
 
     An entity's entry is one flat tuple (software, day, software, day, ...), and equal software is one object.
 
@@ -40,7 +40,7 @@ class RegistrationView:
         return self._size
 
     def last_seen(self, cluster: str, entity_id: str, software: Software) -> int | None:
-        """Return the day on which a registration was last seen, or None when it is not known."""
+        """Return the day on which a registration was last seen, or None for an unknown one."""
         entry = self._clusters.get(cluster, {}).get(entity_id, ())
         for index in range(0, len(entry), 2):
             if entry[index] == software:
@@ -48,7 +48,7 @@ class RegistrationView:
         return None
 
     def add(self, cluster: str, entity_id: str, software: Software, day: int) -> bool:
-        """Take a registration, or a later day for one that is known; False when there is no room."""
+        """Take a registration, or a later day for a known one; False when there is no room."""
         entities = self._clusters.setdefault(cluster, {})
         pairs = dict(_pairs(entities.get(entity_id, ())))
         known = pairs.get(software)
@@ -66,7 +66,7 @@ class RegistrationView:
         return True
 
     def clear(self, cluster: str, entity_id: str | None) -> int:
-        """Forget an entity's registrations, or all of a cluster, and return how many there were."""
+        """Forget an entity's registrations, or all of a cluster, and return their number."""
         entities = self._clusters.get(cluster, {})
         if entity_id is None:
             hidden = sum(len(entry) for entry in entities.values()) // 2
@@ -79,7 +79,7 @@ class RegistrationView:
         return hidden
 
     def entities(self, cluster: str) -> Collection[str]:
-        """Return the ids of the entities that have registrations: a view, good until the next change."""
+        """Return the ids of the entities with registrations: a view, valid until the next change."""
         return self._clusters.get(cluster, {}).keys()
 
     def of_entity(self, cluster: str, entity_id: str) -> list[Registration]:
@@ -89,5 +89,5 @@ class RegistrationView:
 
 
 def _pairs(entry: tuple[Software | int, ...]) -> Iterator[tuple[Software, int]]:
-    # Software and day take turns.
+    # Software and day alternate.
     return zip(cast("tuple[Software, ...]", entry[::2]), cast("tuple[int, ...]", entry[1::2]), strict=True)

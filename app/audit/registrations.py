@@ -1,10 +1,10 @@
 """Registrations of client software (KIP-649): append-only in Postgres, deduplicated and answered from memory.
 
-A registration gets a row when it is first seen and, while it goes on being seen, one more a day, so that first and last
-seen can be told. A clearing is a row too: it hides the rows before it, and what is seen again afterwards counts anew.
+A registration gets a row when it is first seen and, while it is still seen, one more a day: the rows show when it was
+first and last seen. A clearing is a row too: it hides the rows before it, and registrations seen again count anew.
 
-Two background tasks connect memory and Postgres. One writes what was recorded, about once a second. The other loads the
-current registrations at the start, and then reads what all replicas wrote, by id.
+Two background tasks connect memory and Postgres. One writes new registrations, about once a second. The other loads the
+current registrations at the start, and then reads the rows of all replicas, by id.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _MAX_REGISTRATIONS: Final = 2_000_000
 _ROWS_PER_INSERT: Final = 1_000
 _ROWS_PER_READ: Final = 1_000
 _ENTITIES_PER_READ: Final = 500
-"""Few enough that taking them in does not hold up requests."""
+"""Entities read at a time, few enough that the work does not delay requests."""
 _MAX_WINDOWS: Final = 10
-"""Windows of entities that one page may look at: where nearly all was cleared, a page is short and yet has a cursor."""
+"""Windows of entities read for one page, at most: where nearly all was cleared, a page is short and yet has a
+cursor."""
 _LOAD_PATIENCE_S: Final = 5.0
 _CLOSE_PATIENCE_S: Final = 3.0
 _COMPLAINT_INTERVAL_S: Final = 60.0
@@ -83,11 +84,11 @@ class PostgresRegistrationLog:
     """Implements :class:`app.services.ports.registrations.RegistrationLog`.
 
     Args:
-        database: Where they are kept.
+        database: The database.
         write_interval_s: Pause between writes.
-        read_interval_s: Pause between reads of what other replicas wrote.
-        max_pending: Most registrations that wait to be written; more are dropped, and taken when they come again.
-        max_registrations: Most that are held in memory, some 250 bytes each; more are dropped.
+        read_interval_s: Pause between reads of other replicas' rows.
+        max_pending: Most registrations that wait to be written; further ones are dropped, and taken when seen again.
+        max_registrations: Most that are held in memory, some 250 bytes each; further ones are dropped.
         clock: Seconds since the epoch.
     """
 
@@ -118,14 +119,14 @@ class PostgresRegistrationLog:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Start the background tasks; Postgres need not be there."""
+        """Start the background tasks; Postgres may be down."""
         self._tasks = [
             asyncio.create_task(self._repeat(self._write_pending, self._write_interval_s), name="write registrations"),
             asyncio.create_task(self._repeat(self._refresh, self._read_interval_s), name="read registrations"),
         ]
 
     async def close(self) -> None:
-        """Stop, and write what is pending, for a few seconds at most."""
+        """Stop, and write the pending registrations, for a few seconds at most."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -145,12 +146,12 @@ class PostgresRegistrationLog:
 
     @property
     def dropped(self) -> int:
-        """How many registrations were dropped since the start, for want of room."""
+        """The number of registrations dropped since the start, for want of room."""
         return self._dropped
 
     @property
     def loaded(self) -> bool:
-        """Whether the registrations of before the start are in memory."""
+        """True once the registrations of before the start are in memory."""
         return self._loaded.is_set()
 
     def record(self, registration: Registration) -> None:
@@ -168,17 +169,17 @@ class PostgresRegistrationLog:
             self._pending.append(_Pending(cluster, entity_id, software, now))
 
     def registered(self, cluster: str) -> Collection[str]:
-        """Return the ids of the entities that have registrations: see the port."""
+        """Return the ids of the entities with registrations: see the port."""
         return self._view.entities(cluster)
 
     def compatibility(self, cluster: str, entity_id: str) -> list[Registration]:
-        """Return what is known of an entity: see the port."""
+        """Return the known registrations of an entity: see the port."""
         return self._view.of_entity(cluster, entity_id)
 
     async def search(
         self, cluster: str, *, entity_id: str | None, page_size: int, after: str | None
     ) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
-        """Return a page: see the port. What was recorded a moment ago may still be missing.
+        """Return a page: see the port. The latest registrations may still be missing.
 
         Raises:
             InvalidRequestError: ``after`` is not a cursor of this search.
@@ -212,7 +213,7 @@ class PostgresRegistrationLog:
                 await self._loaded.wait()
         except TimeoutError:
             raise UnavailableError("The registrations are still being loaded") from None
-        # What is pending was seen before the clearing, so its rows come before it.
+        # Pending registrations were seen before the clearing, so their rows must be before it.
         await self._write_pending()
         parameters = {
             "cluster": cluster,
@@ -247,7 +248,7 @@ class PostgresRegistrationLog:
                 except (UnavailableError, asyncio.CancelledError):
                     self._pending.extendleft(reversed(batch))
                     raise
-                except Exception:  # noqa: BLE001 - a row that can't be stored must not keep the others from it
+                except Exception:  # noqa: BLE001 - a row that can't be stored must not hold back the others
                     _log.exception("Postgres refused a registration; it is dropped")
 
     def _drop(self) -> None:
@@ -273,7 +274,7 @@ class PostgresRegistrationLog:
         newest: int = (await self._select(sql.NEWEST_ID, {}))[0][0]
         cluster = entity_id = ""
         while True:
-            # What is newer than `newest` may be among these; to take a registration twice does no harm.
+            # These may include rows newer than `newest`; taking a registration twice does no harm.
             rows = await self._select(
                 sql.CURRENT_OF_ALL, {"cluster": cluster, "entity_id": entity_id, "entities": _ENTITIES_PER_READ}
             )
@@ -287,7 +288,7 @@ class PostgresRegistrationLog:
         _log.info("%d registrations were loaded", len(self._view))
 
     async def _read_new(self, *, count_hidden_by: int | None = None) -> int:
-        """Apply the events behind the last one read, and return how many one clearing hid."""
+        """Apply the events behind the last one read, and return the number that one clearing hid."""
         hidden = 0
         while True:
             rows = await self._select(sql.EVENTS_AFTER, {"after": self._read_up_to, "count": _ROWS_PER_READ})
@@ -361,7 +362,7 @@ def _parse_cursor(after: str | None) -> _Key:
     if after is None:
         return ("",)
     try:
-        # orjson refuses what can't be a text in Postgres, but for NUL.
+        # orjson refuses texts that Postgres can't hold, except those with NUL.
         values = None if "\\u0000" in after else orjson.loads(after)
     except orjson.JSONDecodeError:
         values = None

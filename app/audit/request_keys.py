@@ -1,6 +1,6 @@
-"""The keys of requests in Postgres: whose turn it is, which changes were made, and what was answered.
+"""The keys of requests in Postgres: their holders, the changes made under them, and their answers.
 
-The statements are such that one may be sent again when its reply was lost: a second run of it finds its own work.
+Each statement may be sent again after a lost reply: its second run finds the work of the first.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PostgresRequestKeys:
         self._database = database
 
     async def find(self, key: str) -> KeyRow | None:
-        """Return what is known of a key: see the port."""
+        """Return the row of a key: see the port."""
 
         async def work(connection: AsyncConnection) -> KeyRow | None:
             row = (await connection.execute(_FIND, {"key": key})).one_or_none()
@@ -76,7 +76,7 @@ class PostgresRequestKeys:
         return await self._database.read(work)
 
     async def take_over(self, row: KeyRow, holder: UUID, *, writer: str, seconds: float) -> bool:
-        """Make it another request's turn: see the port."""
+        """Make another request the holder: see the port."""
         parameters = {"id": row.id, "holder": holder, "holders": [row.holder, holder]}
         return await self._run(_TAKE_OVER, {**parameters, "writer": writer, "seconds": seconds}) > 0
 

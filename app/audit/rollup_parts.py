@@ -1,7 +1,7 @@
 """Writes one part of a run of a rollup, on an executor, in one transaction, once; and reads it.
 
-A task may run twice: tried again, or side by side on two machines. Each attempt writes rows of its own; the first that
-commits is the part, and the others leave nothing. Nor does an attempt that comes after its run was given up.
+A task may run twice: tried again, or side by side on two machines. Each attempt writes rows of its own; the first to
+commit is the part, and the others leave nothing. An attempt after the end of its run leaves nothing either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PARTS: Final = "SELECT part, row_count FROM rollup_parts WHERE run_id = %s"
 _READ: Final = "SELECT CAST(item AS text) FROM rollup_rows WHERE run_id = %s AND part = %s ORDER BY ordinal"
 _FETCHED: Final = 5_000
 _COPY: Final = "COPY rollup_rows (run_id, part, ordinal, entity_id, item) FROM STDIN"
-# Waits for nobody but another attempt that is about to commit, and for who gives the run up.
+# Waits only for another attempt that is about to commit, and for a process that gives the run up.
 _COMMIT: Final = """
 WITH run AS MATERIALIZED (
   SELECT id FROM rollup_runs WHERE id = %(run)s AND attempt = %(attempt)s AND state = 'running' FOR SHARE
@@ -32,7 +32,7 @@ SELECT id, CAST(%(part)s AS integer), CAST(%(rows)s AS bigint) FROM run ON CONFL
 
 
 class RunGoneError(Exception):
-    """The run is not being made any more."""
+    """The run is no longer being made."""
 
 
 def write_part(dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable[tuple[bytes, int]]) -> int:
@@ -41,13 +41,13 @@ def write_part(dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable
     Args:
         dsn: ``postgresql://...`` of the service's role.
         run_id: The run.
-        attempt: Which attempt at the run.
+        attempt: The number of the attempt at the run.
         part: The part's number.
-        pieces: Rows as lines of COPY's text format, and how many they are; columns are run id, part, ordinal, entity id
-            and item.
+        pieces: Rows as lines of COPY's text format, with their number; columns are run id, part, ordinal, entity id and
+            item.
 
     Returns:
-        How many rows the part has.
+        The number of rows of the part.
 
     Raises:
         RunGoneError: The run was given up.
@@ -72,7 +72,7 @@ def write_part(dsn: str, run_id: UUID, attempt: int, part: int, pieces: Iterable
 
 
 def check_parts(dsn: str, run_id: UUID, written: Mapping[int, int]) -> None:
-    """Make sure that a run has exactly these parts.
+    """Check that a run has exactly these parts.
 
     Args:
         dsn: ``postgresql://...`` of the service's role.
@@ -80,7 +80,7 @@ def check_parts(dsn: str, run_id: UUID, written: Mapping[int, int]) -> None:
         written: The number of rows of each part, as :func:`write_part` returned it.
 
     Raises:
-        RuntimeError: It has others.
+        RuntimeError: The run has other parts.
     """
     with psycopg.connect(conninfo(dsn)) as connection:
         found: dict[int, int] = dict(connection.execute(_PARTS, [run_id]).fetchall())
@@ -95,7 +95,7 @@ def read_part(dsn: str, run_id: UUID, part: int) -> Iterator[list[str]]:
     """Return the items of a part in their order, as JSON, some thousands at a time.
 
     Raises:
-        RunGoneError: It is not all there: the run was dropped meanwhile.
+        RunGoneError: Parts of it are missing: the run was dropped meanwhile.
         psycopg.Error: Postgres is away, or refuses.
     """
     with psycopg.connect(conninfo(dsn)) as connection:

@@ -1,8 +1,9 @@
 """Publishes runs of rollups: begun, written in parts by many processes, and made current at once, or not at all.
 
-Whoever makes a run holds an advisory lock, in a transaction of a connection of its own, until it is done. So a run
-whose lock is free and that is not complete will never be: the next run of the job cleans up behind it. Parts are
-written by other processes (:mod:`app.audit.rollup_parts`); each commits only while the run is being made, and once.
+The process that makes a run holds an advisory lock, in a transaction of a connection of its own, until the run is done.
+So a run that is not complete and whose lock is free will never be complete: the next run of the job removes its rows.
+Parts are written by other processes (:mod:`app.audit.rollup_parts`); each commits only while the run is being made, and
+once.
 
 Not asynchronous: Spark's driver waits for it.
 """
@@ -59,7 +60,7 @@ _FAIL: Final = (
     "UPDATE rollup_runs SET state = 'failed', finished_at = now(), error = %s WHERE id = %s AND state = 'running'"
 )
 _RUNNING: Final = "SELECT id FROM rollup_runs WHERE cluster = %s AND job = %s AND state = 'running'"
-# Kept besides: what a run under way is built on. Of failed ones as many are kept as of complete ones.
+# Also kept: the base of a run under way. As many failed runs are kept as complete ones.
 _OLD: Final = """
 WITH ranked AS (
   SELECT id, row_number() OVER (
@@ -82,13 +83,13 @@ LOST: Final = "The process that made it ended before it was done"
 
 
 class RollupRuns:
-    """The runs of one cluster's rollups, for who makes them.
+    """The runs of one cluster's rollups, for the process that makes them.
 
     Every method raises ``UnavailableError`` when Postgres is away or not migrated.
 
     Args:
         dsn: ``postgresql://...`` of the service's role.
-        cluster: Whose.
+        cluster: The cluster.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -100,16 +101,16 @@ class RollupRuns:
 
     @contextmanager
     def held(self, run_id: UUID) -> Iterator[None]:
-        """Hold a run for the length of a block: nobody takes it for abandoned meanwhile.
+        """Hold a run for the length of a block: no process takes it for abandoned meanwhile.
 
         Raises:
-            ConcurrentChangeError: Another process is making it.
+            ConcurrentChangeError: Another process is making the run.
         """
         with _server_faults(), psycopg.connect(self._conninfo) as connection:
             row = connection.execute(_LOCK, [run_id]).fetchone()
             if row is None or not row[0]:
                 raise ConcurrentChangeError(f"Run {run_id} is being made by another process")
-            # The transaction stays open; it has no snapshot, and keeps nothing from being vacuumed.
+            # The transaction stays open; it has no snapshot, and keeps no row from being vacuumed.
             try:
                 yield
             finally:
@@ -131,10 +132,11 @@ class RollupRuns:
         previous: UUID | None,
         principal: str,
     ) -> RollupRun | int:
-        """Begin a run that is held, or begin it anew. What an earlier attempt at it left is dropped.
+        """Begin a run that is held, or begin it anew. Rows of an earlier attempt are dropped.
 
         Returns:
-            Which attempt at the run this is, for who writes its parts; or the run, where it is complete already.
+            The number of this attempt at the run, for the writers of its parts; or the run, where it is complete
+            already.
         """
         with self._connected() as connection:
             row = connection.execute(_FIND, [run_id]).fetchone()
@@ -158,7 +160,7 @@ class RollupRuns:
             return int(begun.attempt)
 
     def parts(self, run_id: UUID) -> list[int]:
-        """Return the numbers of a run's parts that are written."""
+        """Return the numbers of a run's written parts."""
         with self._connected() as connection:
             found = connection.execute("SELECT part FROM rollup_parts WHERE run_id = %s ORDER BY part", [run_id])
             return [row.part for row in found]
@@ -167,7 +169,7 @@ class RollupRuns:
         """Make a run visible, with all of its rows.
 
         Raises:
-            ConcurrentChangeError: The run is not being made any more: it was taken for abandoned.
+            ConcurrentChangeError: The run is no longer being made: it was taken for abandoned.
         """
         try:
             return self._complete(run_id)
@@ -185,7 +187,7 @@ class RollupRuns:
             return run_of(row)
 
     def fail(self, run_id: UUID, error: str) -> None:
-        """Give a run up: its rows go, and it stays as failed. Without effect on one that is complete."""
+        """Give a run up: its rows are removed, and it stays as failed. Without effect on a complete run."""
         with self._connected() as connection:
             if connection.execute(_FAIL, [error, run_id]).rowcount:
                 _drop(connection, [run_id])
@@ -196,7 +198,7 @@ class RollupRuns:
             running = [row.id for row in connection.execute(_RUNNING, [self._cluster, job])]
         swept = []
         for run_id in running:
-            # Each in a transaction of its own, which holds the run's lock: nobody begins it anew meanwhile.
+            # Each in a transaction of its own, which holds the run's lock: no process begins it anew meanwhile.
             with self._connected() as connection:
                 row = connection.execute(_LOCK, [run_id]).fetchone()
                 if row is not None and row[0] and connection.execute(_FAIL, [LOST, run_id]).rowcount:
@@ -209,8 +211,8 @@ class RollupRuns:
 
         Args:
             job: The job.
-            keep: How many complete runs are kept, the latest ones by ``as_of``; and how many failed ones.
-            keep_s: For how many seconds since its end every run is kept.
+            keep: The number of complete runs that are kept, the latest by ``as_of``; and of failed ones.
+            keep_s: Seconds after its end for which every run is kept.
         """
         with self._connected() as connection:
             given = {"cluster": self._cluster, "job": job, "keep": keep, "keep_s": keep_s}
@@ -234,7 +236,7 @@ def _drop(connection: Connection[Any], run_ids: list[UUID]) -> None:
 
 @contextmanager
 def _server_faults() -> Iterator[None]:
-    """Raise what is the server's fault as an error that says what to do."""
+    """Raise the server's faults as errors that name the next step."""
     try:
         yield
     except psycopg.Error as error:

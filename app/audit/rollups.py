@@ -1,4 +1,4 @@
-"""Reads the runs of rollups, and pages through their rows with work that is bounded whatever is searched for."""
+"""Reads the runs of rollups, and pages through their rows with bounded work for any search."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from app.services.ports.rollups import RowQuery
 
 _WINDOW: Final = 25_000
-"""Rows that one statement looks through."""
+"""Rows that one statement reads."""
 _MAX_EXAMINED: Final = 200_000
-"""Rows that one page may look through: half a second or so."""
+"""Rows that one page may read: half a second or so."""
 
 LOCK_OF: Final = "hashtextextended(CAST({} AS text), 0)"
-"""The key of the advisory lock that whoever makes a run holds meanwhile."""
+"""The key of the advisory lock that the process making a run holds meanwhile."""
 
 _COLUMNS: Final = (
     "id, cluster, job, state, as_of, position, previous, principal, started_at, finished_at, row_count, error"
 )
-# A lock's key of 64 bits stands in two columns, as two numbers without a sign.
+# A lock's key of 64 bits is in two columns, as two unsigned numbers.
 _RUNS: Final = text(f"""
 WITH latest AS (
   SELECT DISTINCT ON (job) * FROM rollup_runs WHERE cluster = :cluster ORDER BY job, started_at DESC, id DESC
@@ -61,7 +61,7 @@ SELECT part, ordinal, item FROM rollup_rows
 WHERE run_id = :run_id AND (part, ordinal) > (:part, :ordinal) {entity}
 ORDER BY part, ordinal LIMIT :count
 """
-# Items from where a page has its bytes are left out, and their rows told: there are more.
+# Items beyond a page's bytes are left out, and their rows returned: there are more.
 _PAGE: Final = """
 SELECT part, ordinal, CASE WHEN before < :bytes THEN item END AS item
 FROM (
@@ -77,7 +77,7 @@ _BY_PLACE: Final = text(_ROWS.format(entity=""))
 _OF_ENTITY: Final = text(_ROWS.format(entity="AND entity_id = :entity_id"))
 _PAGE_BY_PLACE: Final = text(_PAGE.format(rows=_BY_PLACE.text))
 _PAGE_OF_ENTITY: Final = text(_PAGE.format(rows=_OF_ENTITY.text))
-# The window first, and the filter over it: the other way around a filter that little fits would walk the whole run.
+# The window is inside the filter: in the other order, a filter that few rows match would walk the whole run.
 _SEARCH: Final = """
 WITH seen AS MATERIALIZED ({rows}), found AS (
   SELECT part, ordinal, item FROM seen WHERE item @> CAST(:members AS jsonb) ORDER BY part, ordinal LIMIT :limit
@@ -97,9 +97,9 @@ class PostgresRollups:
     """Implements :class:`app.services.ports.rollups.RollupResults`.
 
     Args:
-        database: Where they are.
-        window: Rows that one statement looks through.
-        max_examined: Rows that one page may look through.
+        database: The database.
+        window: Rows that one statement reads.
+        max_examined: Rows that one page may read.
     """
 
     def __init__(self, database: Database, *, window: int = _WINDOW, max_examined: int = _MAX_EXAMINED) -> None:
@@ -129,13 +129,13 @@ class PostgresRollups:
 
     async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
         """Return a page of a run's rows: see the port."""
-        # What Postgres can't hold, no row has.
+        # No row has a text that Postgres can't hold.
         if not all(storable(given) for given in _texts(query)):
             return [], None
 
         async def work(connection: AsyncConnection) -> tuple[list[dict[str, Any]], Place | None] | None:
             page = await (self._search(connection, query) if query.members else self._page(connection, query))
-            # A run goes with all of its rows in one transaction. So if it is there now, none was missing above.
+            # A run is removed with all its rows in one transaction. So if it still exists, no row was missing above.
             is_there = await connection.scalar(_IS_THERE, {"run_id": query.run_id})
             return page if is_there else None
 
@@ -168,7 +168,7 @@ class PostgresRollups:
 
 
 def run_of(row: Any) -> RollupRun:
-    """Return the run that a row of ``rollup_runs`` tells of."""
+    """Return the run of a row of ``rollup_runs``."""
     return RollupRun(
         id=row.id,
         cluster=row.cluster,

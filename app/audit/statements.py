@@ -10,7 +10,7 @@ _INTENT: Final = """
     change_id uuid, attempt integer, cluster text, writer text, principal text, source text, request_id text,
     reason text, ticket text, entities jsonb"""
 
-# What becomes of the intents in ``given``, the last part left open.
+# The rows of the trail for the intents in ``given``, the last part left open.
 _INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
   SELECT given.change_id, given.attempt, given.cluster, entity.*
   FROM given CROSS JOIN LATERAL ROWS FROM (jsonb_to_recordset(given.entities) AS (
@@ -43,9 +43,9 @@ WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row({_INTENT})
 ){_INTO_THE_TRAIL}{_KEYS}""")  # noqa: S608 - constants of this module
 
-# Of requests with an Idempotency-Key: each row is an intent with the members of its ``Claim`` beside it. The key's row
+# For requests with an Idempotency-Key: each row is an intent with the members of its ``Claim`` beside it. The key's row
 # is locked, so that nobody takes the key over while an intent is written under it. Returns the numbers, from 0, of the
-# rows that were refused because the key is somebody else's.
+# rows that were refused because another request holds the key.
 INSERT_CLAIMED_INTENTS: Final = text(f"""
 WITH sent AS MATERIALIZED (
   SELECT * FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS ({_INTENT},
@@ -72,8 +72,8 @@ WITH sent AS MATERIALIZED (
 SELECT number - 1 FROM sent WHERE number NOT IN (SELECT number FROM given)
 """)  # noqa: S608 - constants of this module
 
-# Committed without a wait for Postgres's disk, and for its standbys, where nothing would be lost with the rows: the
-# marker of a commit has all that is in its outcome, but for ``remade``. It stays until the outcome is durable
+# Committed without a wait for Postgres's disk, and for its standbys, where a loss of the rows would lose nothing: the
+# marker of a commit has everything of its outcome except ``remade``. The marker stays until the outcome is durable
 # (app/audit/open_changes.py).
 INSERT_OUTCOMES: Final = text("""
 WITH given AS MATERIALIZED (

@@ -1,7 +1,8 @@
-"""What the recorder keeps in Postgres: the last state of each entity that the trail explains, and the watermark.
+"""The recorder's rows in Postgres: the last state of each entity that the trail explains, and the watermark.
 
-A state moves in the same statement that writes the rows which explain it, and only from the state that it was decided
-on. So of two recorders that see the same thing, one moves the state and writes the rows, and the other does neither.
+A state moves in the same statement that writes the rows which explain it, and only from the state that the decision
+rested on. So of two recorders that see the same versions, one moves the state and writes the rows, and the other does
+neither.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ FROM outcomes JOIN intent_entities AS entity USING (change_id, attempt)
 WHERE outcomes.cluster = :cluster AND committed AND revision = ANY(:revisions) AND facet <> :facet
 """)
 
-# Changes of ours that may yet turn out to be what was seen: the open ones among those begun of late, which are few. In
-# pages, for a watermark may be old.
+# Changes of ours that may explain a version later: the open ones among those begun of late, which are few. Read in
+# pages, since a watermark may be old.
 _OPEN: Final = text("""
 WITH given AS MATERIALIZED (
   SELECT change_id, attempt, recorded_at FROM intents
@@ -125,7 +126,7 @@ SELECT given.change_id FROM unnest(:ids) AS given(change_id)
 WHERE EXISTS (SELECT FROM intents WHERE intents.change_id = given.change_id OFFSET 0)
 """).bindparams(bindparam("ids", type_=ARRAY(Uuid)))
 
-# In pieces, so that no run of it takes long.
+# In pieces, so that each is short.
 _PRUNE: Final = text("""
 WITH given AS MATERIALIZED (
   SELECT tree, entity_id FROM entity_states
@@ -232,7 +233,7 @@ class PostgresEntityStates:
         return await self._database.read(work)
 
     async def present(self, cluster: str, tree: str, after: str, size: int) -> list[str]:
-        """Return ids of entities that were there: see the port."""
+        """Return ids of entities that existed by their states: see the port."""
 
         async def work(connection: AsyncConnection) -> list[str]:
             parameters = {"cluster": cluster, "tree": tree, "after": after, "size": size}
@@ -260,7 +261,7 @@ class PostgresEntityStates:
         return await self._database.read(work)
 
     async def contents(self, cluster: str, revisions: Sequence[int]) -> dict[tuple[int, str], tuple[Any, Any]]:
-        """Return what changes of ours saw and left: see the port."""
+        """Return the contents that changes of ours saw and left: see the port."""
 
         async def work(connection: AsyncConnection) -> dict[tuple[int, str], tuple[Any, Any]]:
             parameters = {"cluster": cluster, "revisions": list(revisions), "facet": FACET}
@@ -270,7 +271,7 @@ class PostgresEntityStates:
         return await self._database.read(work)
 
     async def open(self, cluster: str, ids: Sequence[str] | None, margin_s: float) -> set[OpenWrite]:
-        """Return what changes without an outcome may have done: see the port."""
+        """Return the possible writes of changes without an outcome: see the port."""
 
         async def work(connection: AsyncConnection) -> Any:
             parameters = {
@@ -283,13 +284,13 @@ class PostgresEntityStates:
         while True:
             size, last, writes = await self._database.read(work)
             found.update(OpenWrite(*write) for write in writes)
-            # More than a page of one moment comes whole: a later page begins with the last moment of the one before.
+            # All rows of a page's last moment are in the page: the next page begins with that moment.
             if size < _OPEN_PAGE or last == since:
                 return found
             since = last
 
     async def unknown(self, change_ids: Sequence[UUID]) -> list[UUID]:
-        """Return the ids of which no intent is there: see the port."""
+        """Return the ids without an intent: see the port."""
 
         async def work(connection: AsyncConnection) -> list[UUID]:
             known = set((await connection.scalars(_KNOWN_IDS, {"ids": list(change_ids)})).all())
@@ -298,7 +299,7 @@ class PostgresEntityStates:
         return await self._database.read(work)
 
     async def prune(self, cluster: str, age_s: float) -> int:
-        """Forget entities that are gone for long: see the port."""
+        """Forget entities that have been gone for long: see the port."""
 
         async def work(connection: AsyncConnection) -> int:
             parameters = {"cluster": cluster, "age": age_s, "size": _PRUNED}
@@ -307,7 +308,7 @@ class PostgresEntityStates:
         return await self._database.read(work)
 
     async def move(self, cluster: str, moves: Sequence[Move], *, server: str) -> set[Key]:
-        """Move states and write what explains it: see the port."""
+        """Move states and write the rows that explain the moves: see the port."""
         try:
             rows = orjson.dumps([_row(move) for move in moves]).decode()
         except orjson.JSONEncodeError:
@@ -320,7 +321,7 @@ class PostgresEntityStates:
         try:
             return await self._database.read(work)
         except DBAPIError as error:
-            # Its text may hold what stands in the row.
+            # The error's text may hold content of the row.
             raise RefusedError(type(error.orig).__name__) from None
 
 

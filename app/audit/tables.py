@@ -1,15 +1,15 @@
 """The tables of the trail and the registrations, and those of Idempotency-Keys, of the recorder and of the rollups.
 
-All are append-only, by trigger (the migrations make those), except for :data:`TRANSIENT` and :data:`POSITIONS`.
+All are append-only, by trigger (the migrations make the triggers), except for :data:`TRANSIENT` and :data:`POSITIONS`.
 
 Every primary key of the trail holds the change id, so that range partitioning by it stays possible. Change ids are
-UUIDv7: their order is the order of time, and the first 48 bits are a time, in milliseconds, by ZooKeeper's clock or
-that of the process that made the id. So a search by time is a range of ids, and besides it the few changes whose ids
-are far from their times because a clock was wrong: two indexes hold those alone. Another index on a time finds what was
-written since a moment of Postgres's own clock.
+UUIDv7: their order is the order of time, and the first 48 bits are a time, in milliseconds, by ZooKeeper's clock or the
+clock of the process that made the id. So a search by time is a range of ids, and the few changes whose ids are far from
+their times because a clock was wrong: two indexes hold those alone. Another index on a time finds the rows written
+since a moment of Postgres's own clock.
 
-There are no foreign keys: rows that belong together are written by one statement, and an outcome may come to stand
-without its intent (a marker found in ZooKeeper after Postgres lost data).
+There are no foreign keys: rows that belong together are written by one statement, and an outcome may have no intent (a
+marker found in ZooKeeper after Postgres lost data).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ metadata: Final = MetaData(
 
 
 def _name(name: str, *, primary_key: bool = False) -> Column[str]:
-    # Code-point order, whatever the database's locale is: cursors compare names in SQL and in Python.
+    # Code-point order, for any locale of the database: cursors compare names in SQL and in Python.
     return Column(name, Text(collation="C"), primary_key=primary_key, nullable=False)
 
 
@@ -56,12 +56,12 @@ def _recorded_at() -> Column[object]:
 
 
 FAR_S: Final = 60
-"""How many seconds lie at most between the time in a change's id and the change's time, where the id is not *far*."""
+"""Seconds between the time in a change's id and the change's time, at most, where the id is not *far*."""
 _ID_MS: Final = "('x' || left(change_id::text, 8) || substr(change_id::text, 10, 4))::bit(48)::bigint"
 
 
 def _far(moment: str) -> str:
-    # As an equation, so that Postgres takes it for rare: of the comparison itself it believes that most rows pass.
+    # An equation, so that Postgres takes it for rare: Postgres would expect most rows to pass the comparison itself.
     off = f"{moment} - to_timestamp({_ID_MS} / 1000.0::float8)"
     return f"CASE WHEN {off} NOT BETWEEN interval '-{FAR_S} s' AND interval '{FAR_S} s' THEN 1 END = 1"
 
@@ -113,8 +113,8 @@ intent_entities: Final = Table(
     comment="The entities of an intent, several in an atomic batch: what was read, asked, and to be stored",
 )
 
-# A table rather than a GIN index on intent_entities.keys: that finds a key but not its newest changes, and nearly every
-# change names one of a handful of keys.
+# A table, because a GIN index on intent_entities.keys finds a key but not its newest changes, and nearly every change
+# names one of a handful of keys.
 change_keys: Final = Table(
     "change_keys",
     metadata,
@@ -262,8 +262,8 @@ rollup_parts: Final = Table(
     comment="Which parts of a run are written, each in one transaction with its rows",
 )
 
-# No key keeps two attempts of one part apart: the second would wait for the first, however long that one hangs. They
-# write side by side, and the key of rollup_parts decides which of them commits.
+# No key prevents a second attempt at a part: the second would wait for the first, even if that one hangs. Both write
+# side by side, and the key of rollup_parts decides which of them commits.
 rollup_rows: Final = Table(
     "rollup_rows",
     metadata,
@@ -282,8 +282,8 @@ rollup_rows: Final = Table(
 )
 
 TRANSIENT: Final = (request_changes, request_keys, rollup_parts, rollup_rows, rollup_runs)
-"""Tables whose rows come and go. What they say of changes is in the trail as well, and stays there; so the service's
-role may update and delete here, and nowhere else."""
+"""Tables whose rows are removed after a while. Their content about changes is in the trail as well, and stays there; so
+the service's role may update and delete here, and in no other table."""
 
 POSITIONS: Final = (entity_states, watermarks)
-"""Tables whose rows the service's role may update, and drop. All others it may only add to."""
+"""Tables whose rows the service's role may update, and drop. To all others it may only add."""

@@ -1,4 +1,4 @@
-"""The trail in Postgres: what was meant, and how it ended."""
+"""The trail in Postgres: intents, and their outcomes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _MAX_KEPT: Final = 100_000
-"""Outcomes held while Postgres is away, some 40 MB. Those beyond are found again by settling their intents."""
+"""Outcomes held while Postgres is away, some 40 MB. Any beyond are found again by settling their intents."""
 _RESEND_ROWS: Final = 256
 _RESEND_PAUSE_S: Final = 0.5
 _CLOSE_PATIENCE_S: Final = 3.0
@@ -44,8 +44,8 @@ _STANDING: Final = select(*outcomes_table.c["change_id", "attempt", "committed",
 class PostgresAuditLog:
     """Implements :class:`app.services.ports.trail.AuditLog`.
 
-    An outcome that Postgres can't take now is kept in memory and sent again until it sticks. When the process ends
-    before that, the intent stands open, and settling it by its marker in ZooKeeper finds the same outcome.
+    An outcome that Postgres can't take now is kept in memory and sent again until it is written. If the process ends
+    before that, the intent stays open, and settling it by its marker in ZooKeeper gives the same outcome.
     """
 
     def __init__(self, database: Database) -> None:
@@ -60,7 +60,7 @@ class PostgresAuditLog:
         """Outcomes that differed from the one that stood. Each is a fault of this service or of its stores."""
 
     async def close(self) -> None:
-        """Send what was kept, for a few seconds at most."""
+        """Send the kept outcomes, for a few seconds at most."""
         if self._resending is not None:
             await asyncio.wait({self._resending}, timeout=_CLOSE_PATIENCE_S)
             self._resending.cancel()
@@ -106,7 +106,7 @@ class PostgresAuditLog:
         except UnavailableError as error:
             self._keep(rows, error)
             return False
-        except Exception:  # noqa: BLE001 - the change has ended as it has: its caller must be told so, not this
+        except Exception:  # noqa: BLE001 - the change has ended: its caller must get that end, not this error
             _log.exception("Postgres refused an outcome; its intent stays open until settled")
             return False
         return True
@@ -121,11 +121,11 @@ class PostgresAuditLog:
 
     @property
     def kept(self) -> int:
-        """How many outcomes wait in memory for Postgres."""
+        """The number of outcomes that wait in memory for Postgres."""
         return len(self._kept)
 
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
-        """Search: see the port. A page may be short, even empty, and yet have a cursor: the work of one is bounded."""
+        """Search: see the port. A page may be short, even empty, and yet have a cursor: its work is bounded."""
         return await self._database.read(lambda connection: trail_queries.search(connection, query))
 
     async def get(self, cluster: str, change_id: UUID) -> AuditRecord | None:
@@ -172,7 +172,7 @@ class PostgresAuditLog:
                 except asyncio.CancelledError:
                     self._kept.extendleft(reversed(rows))
                     raise
-                except Exception:  # noqa: BLE001 - whatever it is, the others must still be sent
+                except Exception:  # noqa: BLE001 - after any error the others must still be sent
                     _log.exception("Postgres refused a kept outcome; its intent stays open until settled")
                 sent += len(rows)
         _log.info("%d kept outcomes were written", sent)
@@ -185,7 +185,7 @@ class PostgresAuditLog:
         task.add_done_callback(self._comparisons.discard)
 
     async def _compare(self, rows: Sequence[bytes]) -> None:
-        """Log outcomes that differ from the one that stands. An equal one was sent twice: a reply had been lost."""
+        """Log outcomes that differ from the one that stands. An equal one was sent twice, after a lost reply."""
         given = {row["change_id"]: row for row in map(orjson.loads, rows)}
 
         async def fetch(connection: AsyncConnection) -> list[tuple[UUID, int, bool, int | None]]:
@@ -199,7 +199,7 @@ class PostgresAuditLog:
             return
         for change_id, attempt, committed, revision in standing:
             other = given[str(change_id)]
-            # Of a change that was not applied, whoever wrote first has said which attempt was the last, and why.
+            # For a change that was not applied, the first writer has decided the last attempt and the reason.
             same_attempt = not committed or other["attempt"] == attempt
             if (other["committed"], other["revision"]) != (committed, revision) or not same_attempt:
                 self.differing += 1

@@ -1,12 +1,12 @@
-"""Searches of the trail: newest first, by keyset, and of bounded work whatever the filters and the size of the tables.
+"""Searches of the trail: newest first, by keyset, with bounded work for any filters and any size of the tables.
 
-A search goes in rounds. Each takes the next window of change ids from the one index that fits the filters best, then
-reads those changes and applies all filters. (One statement with all filters would be at the mercy of the planner's
-guesses: a wrong one walks a hundred million rows.) When enough ids were looked at, the page ends, full or not.
+A search has rounds. Each takes the next window of change ids from the one index that fits the filters best, then reads
+those changes and applies all filters. (One statement with all filters would depend on the planner's guesses: a wrong
+guess walks a hundred million rows.) After enough ids the page ends, full or not.
 
-The time of a change is that of its commit, by ZooKeeper, or else when Postgres recorded its intent: no clock of a
-process that made the change counts. A window for a span of time is made of the ids near it, and of the changes in it
-whose ids are far from their times, which have indexes of their own.
+The time of a change is its commit's by ZooKeeper, or else the time at which Postgres recorded its intent: no clock of a
+process that made the change counts. The window of a span of time has the ids near the span, and the changes in it whose
+ids are far from their times, which have indexes of their own.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 _LARGEST_WINDOW: Final = 4_096
 _MAX_EXAMINED: Final = 20_000
-"""Change ids that one page may look at in rounds."""
+"""Change ids that one page may read in rounds."""
 _OPEN_WINDOW: Final = 100_000
-"""Change ids that a search for open changes may look at, each a probe of an index."""
+"""Change ids that a search for open changes may read, each a probe of an index."""
 
 _LARGE: Final = tuple(intent_entities.c["entity_id", "path", "ops", "before", "after"])
 """Columns of any size."""
 _ROW_BYTES: Final = 500
-"""Bytes of all else that is told of a change, or of an entity in one."""
+"""Bytes of all other columns of a change, or of an entity in a change."""
 _COMPRESSED: Final = 2_000
 """Bytes of a row from which Postgres compresses it."""
 _COMPRESSION: Final = 20
-"""How much larger a compressed row is taken to be; a hundred times is the most that there can be."""
+"""The factor from a compressed row to its assumed size; the greatest possible factor is a hundred."""
 _BATCH_BYTES: Final = 1024 * 1024
-"""Bytes that changes read by one statement are expected to take."""
+"""Expected bytes of the changes that one statement reads."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -89,12 +89,12 @@ async def get(connection: AsyncConnection, cluster: str, change_id: UUID) -> Aud
 
 
 def created_at(change_id: UUID) -> datetime:
-    """Return the time that a change id holds."""
+    """Return the time in a change id."""
     return _EPOCH + (change_id.int >> TIME_SHIFT) * _MILLISECOND
 
 
 def first_id_at(moment: datetime) -> UUID:
-    """Return the lowest change id of a moment or later: ids below it are of before."""
+    """Return the lowest change id of a moment or later: ids below it are earlier."""
     milliseconds = math.ceil((moment - _EPOCH) / _MILLISECOND)
     return UUID(int=min(max(milliseconds, 0), (1 << 48) - 1) << TIME_SHIFT)
 
@@ -102,7 +102,7 @@ def first_id_at(moment: datetime) -> UUID:
 async def _candidates(
     connection: AsyncConnection, query: AuditQuery, before: UUID | None, window: int
 ) -> tuple[list[UUID], UUID | None]:
-    """Return the next change ids to look at, and where to go on (None: these are the last)."""
+    """Return the next change ids to read, and the id to continue from (None: these are the last)."""
     if query.outcome == "open":
         return await _open_candidates(connection, query, before, window)
     statement = _window(query, before, window)
@@ -178,7 +178,7 @@ def _far_ones(
     conditions = [source.c.cluster == query.cluster, *_during(query, moment)]
     if before is not None:
         conditions.append(source.c.change_id < before)
-    # OFFSET 0 has them read by their own index; with the order in sight, Postgres may walk all ids.
+    # OFFSET 0 makes Postgres read them by their own index; with the order in sight, it may walk all ids.
     found = select(source.c.change_id).where(far, *conditions).offset(0).subquery()
     return _newest(found, [], size)
 
@@ -218,9 +218,9 @@ def _latest() -> Select[Any]:
 async def _fitting(
     connection: AsyncConnection, query: AuditQuery, ids: list[UUID], *, limit: int
 ) -> list[tuple[UUID, int]]:
-    """Return which of some changes a query is for, newest first, each with the bytes that it takes on Postgres' disk.
+    """Return the given changes that match a query, newest first, each with its bytes on Postgres' disk.
 
-    Telling these costs Postgres nothing. What is large is compressed there.
+    Reading these sizes costs Postgres nothing. Large values are compressed on disk.
     """
     latest = _latest().subquery("latest")
     stored = func.sum(sum((func.pg_column_size(column) for column in _LARGE), start=literal(0)))
@@ -253,9 +253,9 @@ async def _fitting(
 async def _read_until(
     connection: AsyncConnection, cluster: str, fitting: Sequence[tuple[UUID, int]], room: int, *, first: bool
 ) -> list[tuple[AuditRecord, int]]:
-    """Read changes, a few at a time, until they take as many bytes as there is room for.
+    """Read changes, a few at a time, until they fill the room in bytes.
 
-    The one with which they take more is left out, unless it is the first.
+    The change that exceeds the room is left out, unless it is the first.
     """
     read: list[tuple[AuditRecord, int]] = []
     place = 0
@@ -276,7 +276,7 @@ async def _read_until(
 
 
 def _expected(stored: int) -> int:
-    """Return how many bytes a change is expected to take, by those that it takes on disk."""
+    """Return the expected bytes of a change, by its bytes on disk."""
     return stored if stored < _COMPRESSED else stored * _COMPRESSION
 
 

@@ -6,27 +6,35 @@ is a walk over them and one join. What is kept costs some 350 bytes an entity th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
 from app.api import views
+from app.domain.errors import CorruptZnodeError
 from app.domain.facets import FacetName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 
     from app.domain.changes import Node
     from app.domain.facets import JsonValue
     from app.services.collections import Collection
     from app.services.ports.registrations import Registration
-    from app.services.reads.describe import DescribeService
+    from app.services.reads.describe import DescribeService, Selected
 
 _Kept = dict[str, tuple["Node", bytes | None]]
 
 _NOBODY: Final = b',"entityCompatibility":[]}'
 _SLACK: Final = 10_000
 """Entries of entities that are gone, kept before they are looked for."""
+
+
+class Rendered(NamedTuple):
+    """A describe as JSON: the entries in the order of their ids, and the paths of the znodes that can't be read."""
+
+    entries: list[bytes]
+    skipped: list[str]
 
 
 class Entries:
@@ -36,39 +44,63 @@ class Entries:
         self._describe = describe
         self._kept: dict[tuple[str, str], _Kept] = {}
 
-    def of(self, collection: Collection) -> Callable[[str, Node | None, Sequence[Registration]], bytes | None]:
-        """Return what renders one collection's entries, each as a whole JSON object.
+    async def render(
+        self, collection: Collection, selected: AsyncIterable[Iterable[Selected]], *, everything: bool = False
+    ) -> Rendered:
+        """Return the entries of selected entities, each as a whole JSON object.
 
-        It returns None where there is nothing to tell: nothing declared, and no client known. It raises
-        CorruptZnodeError where a node can't be read.
+        An entity that declares nothing has an entry only where clients are registered.
+
+        Args:
+            collection: The collection.
+            selected: The entities, in slices.
+            everything: These are all entities of the collection: what is kept of others may be forgotten.
         """
-        kept = self._kept.setdefault((collection.store.name, collection.name.value), {})
-        declared_of = self._describe.declared
-        with_compatibility = collection.name is FacetName.CLIENT_CONFIGS
+        key = collection.store.name, collection.name.value
+        kept = self._kept.setdefault(key, {})
+        rendered = Rendered([], [])
+        ids: list[str] = []
+        async for part in selected:
+            for entity_id, ready in self._rendered(collection, kept, part, rendered.skipped):
+                ids.append(entity_id)
+                rendered.entries.append(ready)
+        if everything and len(kept) > len(ids) + _SLACK:
+            self._kept[key] = {entity_id: kept[entity_id] for entity_id in ids if entity_id in kept}
+        return rendered
 
-        def render(entity_id: str, node: Node | None, known: Sequence[Registration]) -> bytes | None:
+    def _rendered(
+        self, collection: Collection, kept: _Kept, part: Iterable[Selected], skipped: list[str]
+    ) -> Iterator[tuple[str, bytes]]:
+        """Yield the entries of a slice with their ids; append the paths of what can't be read to ``skipped``."""
+        with_clients = collection.name is FacetName.CLIENT_CONFIGS
+        for entity_id, node, known in part:
             found = kept.get(entity_id)
             if found is not None and found[0] is node:
                 ready = found[1]
             else:
-                declared = declared_of(collection, entity_id, node)
-                ready = (_head if with_compatibility else entry)(entity_id, declared) if declared else None
-                if node is not None:
-                    kept[entity_id] = (node, ready)
-            if not with_compatibility:
-                return ready
-            if not known:
-                return None if ready is None else ready + _NOBODY
-            return _with_clients(_head(entity_id, {}) if ready is None else ready, known)
+                try:
+                    ready = self._ready(collection, entity_id, node)
+                except CorruptZnodeError as error:
+                    skipped.append(error.path)
+                    ready = None
+                else:
+                    if node is not None:
+                        kept[entity_id] = (node, ready)
+            if known:
+                yield entity_id, _with_clients(_head(entity_id, {}) if ready is None else ready, known)
+            elif ready is not None:
+                yield entity_id, ready + _NOBODY if with_clients else ready
 
-        return render
+    def _ready(self, collection: Collection, entity_id: str, node: Node | None) -> bytes | None:
+        """Return what is kept of an entry: None where nothing is declared, and not closed where clients may follow.
 
-    def tidy(self, collection: Collection, present: Sequence[tuple[str, bytes]]) -> None:
-        """Forget what is gone, told all entries that there are."""
-        key = collection.store.name, collection.name.value
-        kept = self._kept.get(key, {})
-        if len(kept) > len(present) + _SLACK:
-            self._kept[key] = {entity_id: kept[entity_id] for entity_id, _ in present if entity_id in kept}
+        Raises:
+            CorruptZnodeError: The node can't be read.
+        """
+        declared = self._describe.declared(collection, entity_id, node)
+        if not declared:
+            return None
+        return (_head if collection.name is FacetName.CLIENT_CONFIGS else entry)(entity_id, declared)
 
 
 def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:

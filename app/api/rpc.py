@@ -156,10 +156,8 @@ def _built(collection: Collection, body: schemas.DescribeClientQuotas | schemas.
 
 
 async def _describe(request: Request, services: ServicesDep, collection: Collection, wanted: EntityFilter) -> Response:
-    described = await services.describe.describe(collection, wanted, services.entries.of(collection))
-    if wanted.everything:
-        services.entries.tidy(collection, described.entries)
-    return _described(request, [each for _, each in described.entries], described.skipped)
+    selected = services.describe.select(collection, wanted)
+    return _described(request, *await services.entries.render(collection, selected, everything=wanted.everything))
 
 
 def _described(request: Request, entries: list[bytes], skipped: list[str]) -> Response:

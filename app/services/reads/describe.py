@@ -11,9 +11,10 @@ import base64
 import binascii
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import merge
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.domain.changes import stored
 from app.domain.entities import Entity, EntityType, split_id
@@ -26,7 +27,7 @@ from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from app.domain.changes import Node
     from app.domain.facets import JsonValue
@@ -42,15 +43,8 @@ SLICE = 500
 _MAX_CONFIG_NAME = 249
 
 
-@dataclass(frozen=True, slots=True)
-class Described(Generic[T]):
-    """A describe's answer: entries with the ids of their entities, ordered by id.
-
-    ``skipped`` holds the paths of znodes that can't be read.
-    """
-
-    entries: list[tuple[str, T]] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+Selected = tuple[str, "Node | None", "Sequence[Registration]"]
+"""An entity of a describe: its id, its node (None for an entity that has registrations alone), its registrations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,47 +198,28 @@ class DescribeService:
 
     # ------------------------------------------------------------ filters
 
-    async def describe(
-        self,
-        collection: Collection,
-        wanted: EntityFilter,
-        make: Callable[[str, Node | None, Sequence[Registration]], T | None],
-    ) -> Described[T]:
-        """Return the entities that a filter selects, ordered by id.
+    async def select(self, collection: Collection, wanted: EntityFilter) -> AsyncIterator[list[Selected]]:
+        """Yield the entities that a filter selects, ordered by id, in slices; between two of them others are served.
 
-        Args:
-            collection: The facet.
-            wanted: The filter.
-            make: Makes an entry of an entity's id, its node, and its known registrations; None is no entry. It may
-                raise CorruptZnodeError, and then the node is skipped.
+        The nodes are of one moment of the mirror. Of client configs, entities with registrations but no declared
+        configs are among them: KIP-649 keeps both in one place.
         """
-        described: Described[T] = Described()
         if wanted.impossible:
-            return described
-        entries = described.entries
-        with_compatibility = collection.name is FacetName.CLIENT_CONFIGS
-        cluster = collection.store.name
-        compatibility = self._registrations.compatibility
+            return
+        nodes = self._search(collection, wanted)
+        walk: Iterator[tuple[str, Node | None]] = ((node.id, node) for node in nodes)
+        with_clients = collection.name is FacetName.CLIENT_CONFIGS
+        if with_clients and (apart := await self._registered_apart(collection, wanted, nodes)):
+            walk = merge(walk, ((entity_id, None) for entity_id in apart), key=_by_id)
         matches = None if wanted.everything else wanted.matches
-        known: Sequence[Registration] = ()
-        for position, node in enumerate(self._search(collection, wanted)):
-            if position % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
-            entity_id = node.id
-            if matches is not None and not matches(_entity(entity_id)):
-                continue
-            if with_compatibility:
-                known = compatibility(cluster, entity_id)
-            try:
-                made = make(entity_id, node, known)
-            except CorruptZnodeError as error:
-                described.skipped.append(error.path)
-                continue
-            if made is not None:
-                entries.append((entity_id, made))
-        if with_compatibility:
-            await self._add_registered(collection, wanted, described, make)
-        return described
+        cluster, registrations = collection.store.name, self._registrations.compatibility
+        while part := list(islice(walk, SLICE)):
+            yield [
+                (entity_id, node, registrations(cluster, entity_id) if with_clients else ())
+                for entity_id, node in part
+                if matches is None or matches(_entity(entity_id))
+            ]
+            await asyncio.sleep(0)
 
     def resolve(self, collection: Collection, wanted: EntityFilter) -> tuple[str, dict[str, JsonValue]]:
         """Return the id and the effective client configs of an exact user with an exact or absent client-id.
@@ -332,7 +307,7 @@ class DescribeService:
         declared = self._declared(collection, entity, node)
         return collection.own(entity, stored(node)), declared
 
-    def _search(self, collection: Collection, wanted: EntityFilter) -> Iterable[Node]:
+    def _search(self, collection: Collection, wanted: EntityFilter) -> list[Node]:
         """Return the nodes of one moment among which the filter's are, ordered by id; as few as an index can find."""
         if wanted.exact_entity is not None:
             node = collection.get(wanted.exact_entity.id)
@@ -367,33 +342,21 @@ class DescribeService:
             after = nodes[-1].id
             await asyncio.sleep(0)
 
-    async def _add_registered(
-        self,
-        collection: Collection,
-        wanted: EntityFilter,
-        described: Described[T],
-        make: Callable[[str, Node | None, Sequence[Registration]], T | None],
-    ) -> None:
-        """Add the entities with registrations but no declared configs: KIP-649 keeps both in one place."""
-        cluster = collection.store.name
-        present = {entity_id for entity_id, _ in described.entries}
-        if wanted.exact_entity is not None:
-            candidates: Iterable[str] = [wanted.exact_entity.id]
+    async def _registered_apart(self, collection: Collection, wanted: EntityFilter, nodes: Iterable[Node]) -> list[str]:
+        """Return the ids of a filter's entities that have registrations and none of these nodes, in order."""
+        cluster, exact = collection.store.name, wanted.exact_entity
+        if exact is not None:
+            candidates = [exact.id] if self._registrations.compatibility(cluster, exact.id) else []
         else:
             candidates = list(self._registrations.registered(cluster))
-        added = False
+        present = {node.id for node in nodes}
+        apart: list[str] = []
         for position, entity_id in enumerate(candidates):
             if position % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-            if entity_id in present or not wanted.matches(_entity(entity_id)):
-                continue
-            known = self._registrations.compatibility(cluster, entity_id)
-            made = make(entity_id, None, known) if known else None
-            if made is not None:
-                described.entries.append((entity_id, made))
-                added = True
-        if added:
-            described.entries.sort(key=_by_id)
+            if entity_id not in present and wanted.matches(_entity(entity_id)):
+                apart.append(entity_id)
+        return sorted(apart)
 
 
 _by_id = itemgetter(0)

@@ -12,7 +12,6 @@ from app.api import entries as module
 from app.api.entries import Entries
 from app.domain.changes import Node
 from app.domain.client_configs import ClientConfigs
-from app.domain.errors import CorruptZnodeError
 from app.domain.facets import Tree
 from app.domain.quotas import ClientQuotas
 from app.services.collections import Collection
@@ -20,8 +19,11 @@ from app.services.ports.registrations import Registration
 from app.services.reads.describe import DescribeService
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     from app.services.ports.registrations import RegistrationLog
     from app.services.ports.store import ClusterStore
+    from app.services.reads.describe import Selected
 
 
 def collection(facet: Any) -> Collection:
@@ -44,13 +46,25 @@ CONFIGS = collection(
 )
 
 
-def test_quotas(entries: Entries) -> None:
-    render = entries.of(QUOTAS)
+async def slices(*selected: Selected) -> AsyncIterator[list[Selected]]:
+    for each in selected:
+        yield [each]
+
+
+async def render(
+    entries: Entries, which: Collection, entity_id: str, node: Node | None, known: Sequence[Registration] = ()
+) -> bytes | None:
+    found = await entries.render(which, slices((entity_id, node, known)))
+    assert found.skipped == []
+    return found.entries[0] if found.entries else None
+
+
+async def test_quotas(entries: Entries) -> None:
     first = node(
         "user=a,client-id=b~20c", 1, producer_byte_rate="9007199254740993", request_percentage="12.50", acks="1"
     )
     for _ in range(2):
-        assert json.loads(render(first.id, first, ()) or b"") == {
+        assert json.loads(await render(entries, QUOTAS, first.id, first) or b"") == {
             "entity": [
                 {"entityType": "user", "entityName": "a"},
                 {"entityType": "client-id", "entityName": "b c"},
@@ -60,55 +74,65 @@ def test_quotas(entries: Entries) -> None:
                 {"key": "request_percentage", "value": 12.5},
             ],
         }
-    assert render(first.id, first, ()) is render(first.id, first, ())
+    assert await render(entries, QUOTAS, first.id, first) is await render(entries, QUOTAS, first.id, first)
     second = node(first.id, 2, producer_byte_rate="1")
-    assert json.loads(render(first.id, second, ()) or b"")["values"] == [{"key": "producer_byte_rate", "value": 1}]
-    # Another facet's keys alone are nothing to tell, kept or not.
+    found = json.loads(await render(entries, QUOTAS, first.id, second) or b"")
+    assert found["values"] == [{"key": "producer_byte_rate", "value": 1}]
+    # Another facet's keys alone make no entry, kept or not.
     third = node(first.id, 3, acks="1")
-    assert [render(first.id, third, ()) for _ in range(2)] == [None, None]
+    assert [await render(entries, QUOTAS, first.id, third) for _ in range(2)] == [None, None]
 
 
-def test_what_can_not_be_read_is_never_kept(entries: Entries) -> None:
-    render = entries.of(QUOTAS)
+async def test_an_unreadable_node_is_skipped_and_never_kept(entries: Entries) -> None:
     bad = node("user=a", 1, producer_byte_rate="many")
+    fine = node("user=b", 1, producer_byte_rate="5")
     for _ in range(2):
-        with pytest.raises(CorruptZnodeError):
-            render(bad.id, bad, ())
+        found = await entries.render(QUOTAS, slices((bad.id, bad, ()), (fine.id, fine, ())))
+        assert found.skipped == ["/config/users/a"]
+        assert [json.loads(each)["entity"][0]["entityName"] for each in found.entries] == ["b"]
     good = node("user=a", 2, producer_byte_rate="5")
-    assert json.loads(render(good.id, good, ()) or b"")["values"] == [{"key": "producer_byte_rate", "value": 5}]
+    again = json.loads(await render(entries, QUOTAS, good.id, good) or b"")
+    assert again["values"] == [{"key": "producer_byte_rate", "value": 5}]
 
 
-def test_client_configs_come_with_the_clients_of_the_moment(entries: Entries) -> None:
-    render = entries.of(CONFIGS)
-    known = Registration("c", "user=a", "librdkafka", "2.6", ("acks",))
-    told = {"clientInformation": {"softwareName": "librdkafka", "softwareVersion": "2.6"}, "supportedConfigs": ["acks"]}
+KNOWN = Registration("c", "user=a", "librdkafka", "2.6", ("acks",))
+SHOWN = {"clientInformation": {"softwareName": "librdkafka", "softwareVersion": "2.6"}, "supportedConfigs": ["acks"]}
+
+
+async def test_client_configs_come_with_the_clients_of_the_moment(entries: Entries) -> None:
     a = node("user=a", 1, acks="1")
-    for registrations, wanted in (((), []), ((known,), [told]), ((), [])):
-        found = json.loads(render(a.id, a, registrations) or b"")
+    for registrations, wanted in (((), []), ((KNOWN,), [SHOWN]), ((), [])):
+        found = json.loads(await render(entries, CONFIGS, a.id, a, registrations) or b"")
         assert found["values"] == [{"key": "acks", "value": "1"}]
         assert found["entityCompatibility"] == wanted
     # Nothing declared: there is an entry only while a client is known.
     for nothing in (None, node("user=a", 2, producer_byte_rate="1")):
         for _ in range(2):
-            assert render("user=a", nothing, ()) is None
-            found = json.loads(render("user=a", nothing, (known,)) or b"")
-            assert (found["values"], found["entityCompatibility"]) == ([], [told])
+            assert await render(entries, CONFIGS, "user=a", nothing) is None
+            found = json.loads(await render(entries, CONFIGS, "user=a", nothing, (KNOWN,)) or b"")
+            assert (found["values"], found["entityCompatibility"]) == ([], [SHOWN])
 
 
-def test_each_facet_keeps_its_own(entries: Entries) -> None:
+async def test_of_an_unreadable_node_the_clients_are_shown(entries: Entries) -> None:
+    bad = Node("user=a", (), 1, 1, 1, 0, "is no JSON")
+    found = await entries.render(CONFIGS, slices((bad.id, bad, (KNOWN,))))
+    assert found.skipped == ["/config/users/a"]
+    assert [json.loads(each)["entityCompatibility"] for each in found.entries] == [[SHOWN]]
+
+
+async def test_each_facet_keeps_its_own(entries: Entries) -> None:
     both = node("user=a", 1, producer_byte_rate="5", acks="1")
-    assert b"acks" not in (entries.of(QUOTAS)(both.id, both, ()) or b"acks")
-    assert b"acks" in (entries.of(CONFIGS)(both.id, both, ()) or b"")
+    assert b"acks" not in (await render(entries, QUOTAS, both.id, both) or b"acks")
+    assert b"acks" in (await render(entries, CONFIGS, both.id, both) or b"")
 
 
-def test_what_is_gone_is_forgotten(entries: Entries, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_entries_of_absent_entities_are_forgotten(entries: Entries, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SLACK", 2)
-    render = entries.of(QUOTAS)
     nodes = [node(f"user={name}", 1, producer_byte_rate="1") for name in "abcdef"]
-    rendered = [(each.id, render(each.id, each, ()) or b"") for each in nodes]
-    for present, kept in ((rendered[:4], 6), (rendered[:3], 3)):
-        entries.tidy(QUOTAS, present)
+    selected: list[Selected] = [(each.id, each, ()) for each in nodes]
+    rendered = (await entries.render(QUOTAS, slices(*selected))).entries
+    for present, everything, kept in ((3, False, 6), (4, True, 6), (3, True, 3)):
+        await entries.render(QUOTAS, slices(*selected[:present]), everything=everything)
         assert len(next(iter(entries._kept.values()))) == kept
-    again = entries.of(QUOTAS)
-    assert again(nodes[0].id, nodes[0], ()) is rendered[0][1]
-    assert again(nodes[5].id, nodes[5], ()) == rendered[5][1]
+    assert await render(entries, QUOTAS, nodes[0].id, nodes[0]) is rendered[0]
+    assert await render(entries, QUOTAS, nodes[5].id, nodes[5]) == rendered[5]

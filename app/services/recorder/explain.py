@@ -1,4 +1,4 @@
-"""Explanations: the way of entities from the states that the trail explains to those that were seen.
+"""Explanations: the steps of entities from the states that the trail explains to the states seen.
 
 Versions explained by our own changes advance the state; any gap is recorded as an external change. An entity for which
 a change of ours is still open waits until that change is settled.
@@ -42,14 +42,14 @@ class Explainer:
     Args:
         store: The cluster.
         states: The trail.
-        redact: What the trail may have of a znode.
-        margin_s: How long before the watermark was written a change may have begun that is not settled.
+        redact: The redaction of znodes for the trail.
+        margin_s: Seconds before the writing of the watermark at which an unsettled change may have begun.
 
     Attributes:
         pending: Sights that are not explained yet.
         refused: Entities whose states Postgres can't take.
-        recorded: Changes of others that were recorded, since the start.
-        lost: What looks for changes of ours that the trail has lost.
+        recorded: Number of external changes recorded since the start.
+        lost: The search for changes of ours that the trail has lost.
     """
 
     def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, margin_s: float) -> None:
@@ -63,7 +63,7 @@ class Explainer:
         self.lost = recover.LostChanges(store, states, seconds=margin_s)
 
     def add(self, key: Key, seen: Seen) -> None:
-        """Take what was seen; of several sights of an entity the last counts, and the first one's past."""
+        """Take a sight of an entity; of several sights the last counts, with the past of the first."""
         waiting = self.pending.get(key)
         if key not in self.refused:
             self.pending[key] = seen if waiting is None else replace(seen, old=waiting.old)
@@ -72,7 +72,7 @@ class Explainer:
         """Stop the work where another process may lead by now.
 
         Raises:
-            UnavailableError: It may.
+            UnavailableError: Another process may lead.
         """
         if not self._store.leadership.held:
             raise UnavailableError(f"Cluster {self._store.name}: another process may lead now")
@@ -81,10 +81,10 @@ class Explainer:
         """Explain the pending sights; return whether none is left.
 
         Args:
-            watermark: Changes of ours up to it are in the states. What is written is written to its run of Postgres.
+            watermark: The states include changes of ours up to it. All writes go to its run of Postgres.
 
         Raises:
-            UnavailableError: A store is away; what is not done stays pending.
+            UnavailableError: A store is away; unfinished sights stay pending.
         """
         if not self.pending:
             return True
@@ -96,11 +96,12 @@ class Explainer:
         return not self.pending
 
     async def own(self, watermark: int, wanted: Callable[[Key], bool]) -> dict[Key, list[OwnWrite]]:
-        """Return changes of ours above a revision, by what they wrote.
+        """Return changes of ours above a revision, by the entities that they wrote.
 
         Args:
             watermark: The revision.
-            wanted: Whose. Where nobody recorded for long there are many changes, and few of them matter.
+            wanted: Selects the entities. After a long time without a recorder there are many changes, and few of them
+            matter.
 
         Raises:
             UnavailableError: Postgres is away.
@@ -146,7 +147,7 @@ class Explainer:
         for entity_id, path, write in await self._states.own_at(self._store.name, revisions) if revisions else ():
             user = _parent((_tree_of(path), entity_id))
             if user is not None and write.revision in missing.get(user, ()):
-                # All that one transaction made is of one author.
+                # One transaction has one author.
                 found.setdefault(user, {})[write.revision] = replace(write, version_read=None, czxid=None, version=0)
         return {user: list(writes.values()) for user, writes in found.items()}
 
@@ -160,7 +161,7 @@ class Explainer:
             if _known(state, seen):
                 del self.pending[key]
             elif _absent_again(start, writes, seen):
-                # Unless an open change of ours turns out to have made it meanwhile.
+                # An open change of ours may still turn out to have made it meanwhile.
                 unexplained[key] = seen
             elif explained(start, writes, seen.shape) or _only_a_parent(start, writes, seen):
                 moves[key] = Move(key, state, self._end(key, seen, start, writes))
@@ -173,12 +174,12 @@ class Explainer:
             self.pending.pop(key, None)
 
     async def _moves(self, unexplained: dict[Key, Seen], watermark: Watermark) -> dict[Key, Move]:
-        """Return how entities came to be as they are, which no known change of ours did."""
+        """Return the moves of entities to states that no known change of ours explains."""
         name = self._store.name
         unexplained = await self._confirmed(unexplained)
         if not unexplained:
             return {}
-        # Open ones first: what is concluded in between is then found among those that have an outcome.
+        # Open changes first: a change concluded in between is then found among those with an outcome.
         ids = list({entity_id for _, entity_id in unexplained})
         waiting, parents = set(), set()
         for write in await self._states.open(name, ids, self._margin_s):
@@ -227,7 +228,7 @@ class Explainer:
         return moves
 
     async def _confirmed(self, unexplained: dict[Key, Seen]) -> dict[Key, Seen]:
-        """Ask ZooKeeper about entities that this mirror has not: another's may have known better."""
+        """Ask ZooKeeper about entities that this mirror lacks: another process's mirror may have had more."""
         slots = asyncio.Semaphore(_CONCURRENCY)
 
         async def one(key: Key, seen: Seen) -> tuple[Key, Seen] | None:
@@ -240,7 +241,7 @@ class Explainer:
             async with slots:
                 absent = await self._store.recording.absent_at(tree, entity, time.monotonic() + _CALL_S)
             if absent is None:
-                # It is there, and by now in the mirror.
+                # The entity has a node, which is in the mirror by now.
                 self.pending[key] = replace(seen, node=self._store.get(tree, key[1]))
                 return None
             self.pending[key] = Seen(None, absent[0], seen.old, absent[1])
@@ -250,11 +251,11 @@ class Explainer:
         return dict(each for each in found if each is not None)
 
     async def move(self, moves: Sequence[Move], server: str) -> set[Key]:
-        """Write moves, in pieces, and return what moved; where Postgres refuses one, the others are written.
+        """Write moves, in pieces, and return the entities moved; if Postgres refuses a move, the others are written.
 
         Args:
             moves: The moves.
-            server: The run of Postgres that they were read from; to another one nothing is written.
+            server: The run of Postgres that they were read from; nothing is written to another run.
         """
         moved: set[Key] = set()
         for piece in _pieces(moves):
@@ -268,7 +269,7 @@ class Explainer:
                         middle = len(part) // 2
                         parts += [part[middle:], part[:middle]]
                         continue
-                    logger.error(  # noqa: TRY400 - the traceback would tell nothing more
+                    logger.error(  # noqa: TRY400 - the traceback would add nothing
                         "Cluster %s: Postgres refused the state of %s: %s", self._store.name, part[0].key[1], error
                     )
                     self.refused.add(part[0].key)
@@ -282,30 +283,30 @@ class Explainer:
 
     def _end(self, key: Key, seen: Seen, start: Point, own: Sequence[OwnWrite]) -> Point:
         if seen.node is None:
-            # With what tells changes made before it from those that create the node again.
+            # The czxid distinguishes changes made before the deletion from changes that create the node again.
             made = [write.revision if write.version_read is None else write.czxid or 0 for write in own]
             return replace(seen.shape, czxid=max(start.czxid, *(each for each in made if each <= seen.revision), 0))
         return self.point(Tree(key[0]), seen.node)
 
     def point(self, tree: Tree, node: Node) -> Point:
-        """Return a node as a state, with what the trail may have of its content."""
+        """Return a node as a state, with its redacted content."""
         content = self._redact(tree, node.id, node.config)
         return Point(present=True, czxid=node.czxid, version=node.version, mzxid=node.mzxid, content=content)
 
 
 def _known(state: Point | None, seen: Seen) -> bool:
-    """Say whether the trail explains what was seen, or something later."""
+    """Return True where the trail explains the state seen, or a later one."""
     return state is not None and (seen.mzxid <= state.mzxid or (state.present and state.same(seen.shape)))
 
 
 def _absent_again(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
-    """Say whether an entity is as absent as it was, and none of these changes was made meanwhile."""
+    """Return True where an entity is still absent, and none of these changes was made meanwhile."""
     meanwhile = any(start.mzxid < write.revision <= seen.mzxid for write in own)
     return not start.present and seen.node is None and not meanwhile
 
 
 def _only_a_parent(start: Point, own: Sequence[OwnWrite], seen: Seen) -> bool:
-    """Say whether a node came without content: mostly as the parent of another, by whoever made that."""
+    """Return True for a new node without content: mostly the parent of another node, made with it."""
     node = seen.node
     return not start.present and not own and node is not None and not node.items and node.defect is None
 
@@ -317,13 +318,13 @@ def _parent(key: Key) -> Key | None:
 
 
 def _znodes(seen: Seen, own: Sequence[OwnWrite]) -> set[int]:
-    """Return the czxids of the znodes of an entity that were seen, by the mirror and by changes of ours."""
+    """Return the czxids of an entity's znodes, as seen by the mirror and by changes of ours."""
     found = {write.czxid for write in own if write.czxid is not None}
     return found if seen.node is None else found | {seen.node.czxid}
 
 
 def _unclaimed(seen: Seen, own: Sequence[OwnWrite]) -> set[int]:
-    """Return the czxids of those that none of these changes created."""
+    """Return the czxids of the entity's znodes that none of these changes created."""
     return _znodes(seen, own) - {write.revision for write in own}
 
 
@@ -335,7 +336,7 @@ def _with_contents(write: OwnWrite, contents: tuple[Any, Any] | None) -> OwnWrit
 
 
 def _hidden_keys(start: Point, seen: Seen) -> frozenset[str] | None:
-    """Return the keys whose values differ, secrets included, where what was there before is known in full."""
+    """Return the keys whose values differ, secrets included, where the earlier content is known in full."""
     old, node = seen.old, seen.node
     if old is None or node is None or (old.czxid, old.version) != (start.czxid, start.version):
         return None

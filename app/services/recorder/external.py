@@ -1,4 +1,4 @@
-"""The row of a change that others made, and its id."""
+"""The row of an external change, and its id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.services.recorder.versions import Gap
 
 _LONGEST_KEY: Final = 1_000
-"""Characters; an index has no room for a key that is much longer."""
+"""Characters of the longest key in a row; an index has no room for much longer ones."""
 
 
 def indexed(keys: Sequence[str]) -> list[str]:
@@ -33,16 +33,16 @@ def row_of(
     Args:
         cluster: The cluster.
         path: The full path of the znode.
-        gap: What others wrote.
+        gap: The writes of others.
         node: The znode as it is now.
-        differing: The keys that differ, secrets included, where that is known.
+        differing: The keys that differ, secrets included; None where they are not known.
     """
     before, after = gap.before, gap.after
     keys = changed_keys(before.content, after.content)
     if differing is not None:
         keys = sorted({*keys, *map(storable, differing)})
     elif not keys and before.present and after.present:
-        # Whether what is not told was set to what it was can't be known: that it was written is told.
+        # Hidden values may have been set to the same values again: the row names their keys as written.
         keys = sorted(key for key, value in after.content.items() if value is None)
     defect = None if node is None or node.version != after.version or not after.present else node.defect
     if not keys and defect is None:
@@ -70,12 +70,12 @@ def row_of(
 
 
 def change_id(cluster: str, path: str, gap: Gap) -> UUID:
-    """Return the id of a gap: a UUIDv7 of ZooKeeper's time, and for the rest a hash of the state that it ends in.
+    """Return the id of a gap: a UUIDv7 of ZooKeeper's time, with a hash of the gap's end state in the other bits.
 
-    In this way it takes its place among all changes, and whoever finds the gap gives it the same.
+    Such an id has its place among all changes, and every finder of the gap gives it the same id.
     """
     end = gap.after if gap.after.present else gap.before
     state = f"{cluster}\n{path}\n{end.czxid}\n{end.version}\n{gap.after.present}"
     hashed = int.from_bytes(hashlib.sha256(state.encode()).digest()[:8])
-    # Within a millisecond, by zxid.
+    # Ordered by zxid within a millisecond.
     return UUID(int=gap.listed_ms << 80 | 0x7 << 76 | (gap.revision & 0xFFF) << 64 | 0b10 << 62 | hashed >> 2)

@@ -1,18 +1,17 @@
-"""The recorder: what others write (brokers, Kafka's tools, a person by hand) gets its row in the trail, once.
+"""The recorder: each write by others (brokers, Kafka's tools, a person) gets its row in the trail, once.
 
-Each process has one per cluster, and of those the leader's works. The mirror's journal names the entities that were
-touched. About a second later, when the outcomes of changes of ours are written, each is compared with the last state
-that the trail explains (app/services/recorder/explain.py).
+Each process has one recorder per cluster, and the leader's works. The mirror's journal names the entities that were
+touched. About a second later, when the outcomes of changes of ours are written, each entity is compared with the last
+state that the trail explains (app/services/recorder/explain.py).
 
 When a leader begins, and when its place in the journal is too old (the mirror was loaded again, say), all entities are
-compared: so what was written while no process ran is found as well. On first contact every entity's state is taken as
-it is.
+compared: this finds writes made while no process ran. On first contact every entity's state is taken as it is.
 
-The watermark is the revision up to which everything is explained. It is raised after the states have moved: what a
-recorder leaves half done is looked at again, and a state that has moved explains itself. Each round reads it, and with
-it which run of Postgres answers: after a crash, a restore or a promotion it may lack what the run before it showed. A
-round writes only to the run that it read from. With another run all entities are compared, and changes of ours that
-were lost are looked for (app/services/recorder/recover.py).
+The watermark is the revision up to which everything is explained. It is raised after the states have moved: an
+unfinished round is repeated, and a state that has moved explains itself. Each round reads the watermark, and with it
+the run of Postgres: after a crash, a restore or a promotion Postgres may lack rows that the run before it showed. A
+round writes only to the run that it read from. With another run all entities are compared, and lost changes of ours are
+looked for (app/services/recorder/recover.py).
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 UNNOTIFIED_INTERVAL_S = 600.0
-"""Between two looks at all znodes, for writes that nobody was notified of."""
+"""Seconds between two reads of all znodes, for writes without a notification."""
 _FIRST_LOOK_S: Final = 60.0
 _PAGE: Final = 500
 _HELD_BACK: Final = 20_000
-"""Entities found to differ in a comparison of all before those are worked off."""
+"""Entities found to differ in a comparison of all, before those are explained."""
 _HEARTBEAT_S: Final = 10.0
 _HEALTHY_S: Final = 60.0
-"""A watermark that was not written for this long has no recorder that comes after it."""
+"""Seconds after which an unwritten watermark has no recorder any more."""
 GONE_S: Final = 7 * 24 * 3600.0
-"""For how long the state of an entity that is gone is kept: much longer than any mirror can be behind."""
+"""Seconds for which the state of a deleted entity is kept: much longer than any mirror can be behind."""
 _CALL_S: Final = 10.0
 _PRUNE_INTERVAL_S: Final = 3600.0
 
@@ -64,8 +63,8 @@ class Recorder:
     Args:
         store: The cluster, started.
         states: The trail.
-        redact: What the trail may have of a znode.
-        deadline_ms: How long a request may take.
+        redact: The redaction of znodes for the trail.
+        deadline_ms: The deadline of a request, in milliseconds.
     """
 
     def __init__(self, store: RecordedStore, states: EntityStates, redact: Redact, *, deadline_ms: int) -> None:
@@ -83,7 +82,7 @@ class Recorder:
 
     @property
     def watermark(self) -> Watermark | None:
-        """What this process saw last of up to where the trail is complete; some ten seconds old at most."""
+        """The watermark as this process saw it last; some ten seconds old at most."""
         return self._watermark
 
     def _begin_term(self) -> None:
@@ -97,18 +96,18 @@ class Recorder:
         self._explainer.refused.clear()
 
     def start(self) -> None:
-        """Begin, in the background."""
+        """Start in the background."""
         self._background.start()
         self._looking.start()
 
     async def stop(self) -> None:
-        """Stop. What was not recorded is another process's, or this one's after its next start."""
+        """Stop. Another process records the rest, or this one after its next start."""
         await self._looking.stop()
         await self._background.stop()
         self._step_down()
 
     def warnings(self) -> list[Notice]:
-        """Return what an operator should know; only the leader knows anything."""
+        """Return notices for operators; only the leader has any."""
         name, found = self._store.name, []
         if self._troubled_since is not None and time.monotonic() - self._troubled_since > _HEALTHY_S:
             found.append(
@@ -133,7 +132,7 @@ class Recorder:
         return found
 
     def metrics(self) -> Iterator[Sample]:
-        """Return the metrics; of what is to be done only the leader has any."""
+        """Return the metrics; only the leader has any of the pending work."""
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
@@ -161,10 +160,10 @@ class Recorder:
                 self._troubled_since = None
 
     async def round(self) -> bool:
-        """Explain what was touched before the last round, if this process leads; return whether it does.
+        """Explain the entities touched before the last round, if this process leads; return whether it does.
 
         Raises:
-            UnavailableError: A store is away. What is not explained is looked at again.
+            UnavailableError: A store is away. Unexplained entities are tried again.
         """
         if not self._store.leadership.held:
             self._step_down()
@@ -177,7 +176,7 @@ class Recorder:
         try:
             await self._work()
         finally:
-            # Also while Postgres is away: the journal keeps entries for a while only, what is pending stays.
+            # Also while Postgres is away: the journal keeps entries for a while only, and pending sights stay.
             self._take()
         return True
 
@@ -185,7 +184,7 @@ class Recorder:
         self._leading = False
 
     async def _stand_by(self) -> None:
-        """Keep this process's purge behind the watermark of whoever records."""
+        """Keep this process's purge behind the watermark of the recorder."""
         if time.monotonic() - self._written_at < _HEARTBEAT_S:
             return
         watermark = self._watermark = await self._states.watermark(self._store.name)
@@ -202,23 +201,23 @@ class Recorder:
         if watermark is None:
             return
         if watermark.server != self._server:
-            # What this one lost is found by the comparison, and whose it was by the markers.
+            # The comparison finds the writes that this run lost, and the markers their authors.
             self._explainer.lost.suspect()
             self._anew = self._anew or bool(self._server)
             self._server = watermark.server
         if self._anew:
             await self._compare_all(watermark)
-            # What came or went during the comparison may be in neither of its lists. The new target is no lower than
-            # its revision, nor than that of any state taken as it was.
+            # Entities that came or went during the comparison may be in neither of its lists. The new target is no
+            # lower than its revision, nor than that of any state taken as it was.
             if not self._take() or self._anew:
                 return
-        # What was touched by the round before this one: the outcomes of our own changes are written by now.
+        # The entities touched by the round before this one: the outcomes of our own changes are written by now.
         if await self._explainer.explain(watermark) and self._target and await self._advance(self._target, watermark):
             self._level_at = self._target_at
         await self._prune()
 
     def _take(self) -> bool:
-        """Take note of all that was touched up to a revision, the new target; return whether anything is loaded."""
+        """Take note of all entities touched up to a revision, the new target; return True with a loaded mirror."""
         read = self._store.journal.read(self._cursor)
         if read is None:
             return False
@@ -233,7 +232,7 @@ class Recorder:
         return True
 
     async def _prune(self) -> None:
-        """Forget entities that are gone for long. What they were is in the trail."""
+        """Forget entities that have been gone for long. Their contents are in the trail."""
         if time.monotonic() - self._pruned_at >= _PRUNE_INTERVAL_S:
             while await self._states.prune(self._store.name, GONE_S):
                 self._explainer.check_leading()
@@ -249,7 +248,7 @@ class Recorder:
         return watermark
 
     async def _advance(self, revision: int, known: Watermark) -> bool:
-        """Raise the watermark, if need be; return whether Postgres is the one that this round was read from."""
+        """Raise the watermark, if need be; return True where Postgres is still the run that this round read from."""
         now, complete = time.monotonic(), not self._anew
         if revision > known.revision or known.complete < complete or now - self._written_at > _HEARTBEAT_S:
             raised = await self._states.advance(self._store.name, revision, complete=complete, server=known.server)
@@ -262,7 +261,7 @@ class Recorder:
     # -- all entities
 
     async def _compare_all(self, watermark: Watermark) -> None:
-        """Find the entities that are not as their states say, and take those that have none on first contact."""
+        """Find the entities that differ from their states, and on first contact take those without a state."""
         store, explainer = self._store.recording, self._explainer
         freshness = self._store.freshness()
         if freshness is None:
@@ -280,7 +279,7 @@ class Recorder:
                     if self._store.get(tree, entity_id) is None:
                         explainer.pending.setdefault((tree.value, entity_id), Seen(None, revision))
                 await self._work_off(watermark)
-        # What came and went since the watermark is in neither; where we wrote it meanwhile, we know of it.
+        # An entity that came and went since the watermark is in neither list; our own changes name those that we wrote.
         for key in await explainer.ours(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):
             explainer.pending.setdefault(key, Seen(None, revision))
         if self._newest > revision:
@@ -293,7 +292,7 @@ class Recorder:
             )
 
     async def _compare_nodes(self, tree: Tree, nodes: Sequence[Node], revision: int, watermark: Watermark) -> int:
-        """Compare some nodes; return how many were taken as they are."""
+        """Compare some nodes; return the number taken as they are."""
         explainer = self._explainer
         known = await self._states.known(self._store.name, [(tree.value, node.id) for node in nodes], whole=False)
         baselines = []

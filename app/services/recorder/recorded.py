@@ -26,32 +26,33 @@ if TYPE_CHECKING:
 PRINCIPAL: Final = "External:unknown"
 SOURCE: Final = "zookeeper"
 EXTERNAL: Final = "external"
-"""The kind of a change that others made."""
+"""The kind of a change made by others."""
 RECOVERED: Final = "recovered"
 """The kind of a change of ours that the trail had lost, and that its marker in ZooKeeper proves."""
 FACET: Final = "node"
-"""What stands for the facet where a change is one of the whole znode."""
+"""The facet of a change of a whole znode."""
 
 
 class RefusedError(Exception):
-    """Postgres can't take what stands in a row, now or ever."""
+    """Postgres can't store the content of a row, now or ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Up to where the trail of a cluster is complete."""
+    """The revision up to which the trail of a cluster is complete."""
 
     revision: int
     complete: bool
-    """Every entity has a state; until then those that were there before the watermark are taken as they are."""
+    """True where every entity has a state; until then entities older than the watermark are taken as they are."""
     age_s: float
-    """Since it was written, by Postgres's clock."""
+    """Seconds since the watermark was written, by Postgres's clock."""
     server: str
-    """Tells one run of a Postgres server from another."""
+    """The run of the Postgres server, as a text that differs between runs."""
     since: int | None = None
-    """From which revision on it is: by then each entity had been taken as it was. None: not yet, or nobody knows."""
+    """The revision from which on the trail is complete: each entity had been taken as it was by then. None: not yet, or
+    unknown."""
     since_at: datetime | None = None
-    """When that was, by Postgres's clock."""
+    """The time of ``since``, by Postgres's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +61,31 @@ class Move:
 
     key: Key
     before: Point | None
-    """None: there was no state."""
+    """The state before; None where there was none."""
     after: Point
     changes: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the mirror had of an entity."""
+    """One sight of an entity by the mirror."""
 
     node: Node | None
     revision: int
-    """The mirror's: at which an absent entity was absent."""
+    """The mirror's revision: an absent entity was absent at it."""
     old: Node | None = None
-    """What the mirror had before; with secrets, so it never leaves the process."""
+    """The mirror's node before; with secrets, so it never leaves the process."""
     absent_ms: int = 0
-    """ZooKeeper's time of that revision, once it was asked."""
+    """ZooKeeper's time of the revision of an absent entity, once read."""
 
     @property
     def time_ms(self) -> int:
-        """When it was written, or was found absent, by ZooKeeper's clock."""
+        """ZooKeeper's time of the write, or of the revision at which the entity was absent."""
         return self.absent_ms if self.node is None else self.node.mtime_ms
 
     @property
     def shape(self) -> Point:
-        """As a state, without its content."""
+        """The sight as a state, without its content."""
         node = self.node
         if node is None:
             return Point(present=False, mzxid=self.revision)
@@ -92,47 +93,47 @@ class Seen:
 
     @property
     def mzxid(self) -> int:
-        """When it was written; for what is absent, a revision at which it was."""
+        """The revision of the write, or one at which the entity was absent."""
         return self.revision if self.node is None else self.node.mzxid
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWrite:
-    """What a change of ours without an outcome may have done to one entity."""
+    """The possible write of a change without an outcome, to one entity."""
 
     entity_id: str
     path: str
     creates: bool
-    """It creates the znode, and with it the user above a pair where that is absent."""
+    """True where the change creates the znode, and with it the user above a pair where that is absent."""
 
 
 class EntityStates(Protocol):
     """The recorder's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
 
     async def watermark(self, cluster: str) -> Watermark | None:
-        """Return a cluster's watermark; None where nothing was recorded ever."""
+        """Return a cluster's watermark; None before the first contact."""
 
     async def advance(self, cluster: str, revision: int, *, complete: bool, server: str | None) -> Watermark | None:
         """Raise the watermark, and return it as it is now. It never falls.
 
         Args:
             cluster: The cluster.
-            revision: Up to where the trail is complete.
+            revision: The revision up to which the trail is complete.
             complete: Every entity has a state.
-            server: The run of Postgres that all of it was read from (None: nothing was). Where another one answers,
-                nothing is raised, and None returned: it may lack what was read.
+            server: The run of Postgres that everything was read from (None: nothing was read). With another run nothing
+                is raised, and None returned: it may lack rows that were read.
         """
 
     async def known(self, cluster: str, keys: Sequence[Key], *, whole: bool) -> dict[Key, Point]:
-        """Return the states of entities that have one, with their contents when ``whole``."""
+        """Return the states of entities, of those that have one, with their contents when ``whole``."""
 
     async def present(self, cluster: str, tree: str, after: str, size: int) -> list[str]:
-        """Return ids of the entities that are there by their states, in order, from behind one of them."""
+        """Return ids of the entities that exist by their states, in order, from behind a given id."""
 
     async def own(self, cluster: str, above: int) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
         """Return id, path and write of the changes of ours above a revision, without contents, a page of them.
 
-        The revision that comes with it is where the next page begins; None: there is none.
+        The second result is the revision at which the next page begins; None: there is no next page.
         """
 
     async def own_at(self, cluster: str, revisions: Sequence[int]) -> list[tuple[str, str, OwnWrite]]:
@@ -141,80 +142,79 @@ class EntityStates(Protocol):
     async def contents(
         self, cluster: str, revisions: Sequence[int]
     ) -> dict[tuple[int, str], tuple[dict[str, str | None], dict[str, str | None]]]:
-        """Return what changes of ours saw and left, by their revisions and paths."""
+        """Return the contents that changes of ours saw and left, by their revisions and paths."""
 
     async def open(self, cluster: str, ids: Sequence[str] | None, margin_s: float) -> set[OpenWrite]:
-        """Return what changes of ours without an outcome may have done to entities, and to pairs below users.
+        """Return the possible writes of changes without an outcome to entities, and to pairs below users.
 
         Args:
             cluster: The cluster.
-            ids: Which entities; None: all. Of a user, creations of its pairs are returned as well.
-            margin_s: How long before the watermark was written a change may have begun that is not settled.
+            ids: The entities; None: all. For a user, creations of its pairs are returned as well.
+            margin_s: Seconds before the writing of the watermark at which an unsettled change may have begun.
         """
 
     async def unknown(self, change_ids: Sequence[UUID]) -> list[UUID]:
-        """Return those of which the trail has no intent."""
+        """Return the ids of which the trail has no intent."""
 
     async def prune(self, cluster: str, age_s: float) -> int:
-        """Forget some of the states of entities that have been gone for so long; return how many."""
+        """Forget some of the states of entities that have been gone for so many seconds; return the number."""
 
     async def move(self, cluster: str, moves: Sequence[Move], *, server: str) -> set[Key]:
-        """Move states that still are as given, with the rows that explain it; return which ones were moved.
+        """Move states that still are as given, with the rows that explain the moves; return the entities moved.
 
         Args:
             cluster: The cluster.
-            moves: The states.
-            server: The run of Postgres that all was read from which led to them. Where another one answers, none is
-                moved.
+            moves: The moves.
+            server: The run of Postgres that the moves were decided on. With another run nothing is moved.
 
         Raises:
-            RefusedError: Of one of them; none was moved.
+            RefusedError: Postgres refuses a move; none was made.
         """
 
 
 class Recording(Protocol):
-    """What a cluster's store does for the recorder."""
+    """The recorder's port to a cluster's store."""
 
     def nodes(self, tree: Tree, after: str, size: int) -> list[Node]:
-        """Return nodes of a tree in the order of their ids, from behind one of them."""
+        """Return nodes of a tree in the order of their ids, from behind a given id."""
 
     @property
     def trees(self) -> Sequence[Tree]:
         """The trees of the mirror."""
 
     def unreadable(self, tree: Tree, entity: Entity) -> bool:
-        """Say whether a node is there that this service may not read."""
+        """Return True where a node exists that this service may not read."""
 
     async def absent_at(self, tree: Tree, entity: Entity, deadline: float) -> tuple[int, int] | None:
         """Return a revision and ZooKeeper's time (ms) at which an entity has no node; None where it has one.
 
-        What it has instead is in the mirror when this returns.
+        The node of an existing entity is in the mirror at the return.
         """
 
     async def markers(self) -> list[UUID]:
         """Return the changes that have markers."""
 
     async def commits(self, change_ids: Sequence[UUID]) -> list[Marker]:
-        """Read the markers of changes; only those of commits are told."""
+        """Read the markers of changes; only those of commits are returned."""
 
     async def notify_unnotified(self, held: Callable[[], bool]) -> int:
-        """Look at all znodes, and write the notifications of writes that nobody was notified of; return how many."""
+        """Read all znodes, and write the missing notifications of writes without one; return their number."""
 
     def keep_notifications(self, above: int | None, seconds: float) -> None:
-        """Have the purge keep notifications above a revision, for a while unless it is said again."""
+        """Make the purge keep notifications above a revision for so many seconds."""
 
 
 class RecordedStore(ClusterStore, Protocol):
-    """A cluster's store with what the recorder needs besides. Both are there once the store was started."""
+    """A cluster's store with the recorder's further ports. Both are available once the store was started."""
 
     @property
     def journal(self) -> Journal:
-        """What changed in the mirror."""
+        """The journal of the mirror."""
 
     @property
     def recording(self) -> Recording:
-        """What the store does for the recorder besides."""
+        """The recorder's port to the store."""
 
     @property
     def leadership(self) -> Leadership:
-        """Who leads it."""
+        """The leadership of the cluster."""

@@ -1,9 +1,9 @@
 """Changes of ours that the trail lost: found by their markers in ZooKeeper.
 
-Postgres may lose what it confirmed: a standby that was behind is promoted, a backup is restored. For a minute and more
-each such change still has its marker, which tells who made it and which versions it wrote; that nobody has an intent of
-it tells that it was lost. The recorder then writes its row anew, as **recovered**, with the change's own id. What the
-change meant is lost; what it did is told as far as the states around it tell it.
+Postgres may lose rows that it confirmed: a standby that was behind is promoted, a backup is restored. For a minute and
+more each such change still has its marker, with its author and the versions that it wrote; a marker without an intent
+shows the loss. The recorder then writes the change's row again, as **recovered**, with the change's own id. The ops of
+the change are lost; its contents are recorded as far as the states around it show them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from app.services.recorder.versions import Content, Point
 
 _PIECE: Final = 2_000
-"""Markers that the trail is asked for at a time."""
+"""Markers of one query of the trail."""
 
 
 class LostChanges:
-    """Looks for them, in one cluster, for a while after there was reason to.
+    """The search for lost changes in one cluster, for a while after a reason to suspect a loss.
 
     Args:
         store: The cluster.
         states: The trail.
-        seconds: For how long: a change may have been under way, and commit later.
+        seconds: Seconds of the search: a change may have been under way, and commit later.
     """
 
     def __init__(self, store: RecordedStore, states: EntityStates, *, seconds: float) -> None:
@@ -45,12 +45,12 @@ class LostChanges:
         self._known: set[UUID] = set()
 
     def suspect(self) -> None:
-        """Look for them from now on."""
+        """Search from now on."""
         self._known.clear()
         self._until = time.monotonic() + self._seconds
 
     async def found(self) -> dict[str, list[Marker]]:
-        """Return the markers of changes that the trail does not know, by the paths that they wrote.
+        """Return the markers of changes unknown to the trail, by the paths that they wrote.
 
         Raises:
             UnavailableError: A store is away.
@@ -58,12 +58,12 @@ class LostChanges:
         if time.monotonic() > self._until:
             self._known.clear()
             return {}
-        # Listed first: an intent is durable before its marker, so one that is not there by then never will be.
+        # The markers are listed first: an intent is durable before its marker, so an intent missing by then is lost.
         marked = [change_id for change_id in await self._store.recording.markers() if change_id not in self._known]
         lost = []
         for start in range(0, len(marked), _PIECE):
             lost += await self._states.unknown(marked[start : start + _PIECE])
-        # Those that are there are asked for once.
+        # Known changes are queried once.
         self._known.update(marked)
         self._known.difference_update(lost)
         by_path: dict[str, list[Marker]] = {}
@@ -76,14 +76,14 @@ class LostChanges:
 def as_writes(
     path: str, markers: Iterable[Marker], start: Point, own: Sequence[OwnWrite], end: Point
 ) -> list[OwnWrite]:
-    """Return what lost changes did to one entity, as far as it can be told.
+    """Return the writes of lost changes to one entity, with contents as far as they are known.
 
     Args:
-        path: Of its znode.
-        markers: Those of the lost changes.
+        path: The path of the entity's znode.
+        markers: The markers of the lost changes.
         start: The last state that the trail explains, its content known.
         own: Changes of ours that are not lost, with their contents.
-        end: What was seen, its content known.
+        end: The state seen, its content known.
     """
     lost = {marker.revision: marker for marker in markers if start.mzxid < (marker.revision or 0) <= end.mzxid}
     steps: list[tuple[OwnWrite, bool]] = [(write, True) for write in own]
@@ -127,7 +127,7 @@ def _bare(path: str, marker: Marker) -> OwnWrite:
 
 
 def _with_creations(steps: Sequence[tuple[OwnWrite, bool]], start: Point, end: Point) -> list[tuple[OwnWrite, bool]]:
-    """Add which znode the lost ones were made on: a marker tells only the version."""
+    """Add the znodes that the lost changes were made on: a marker has only the version."""
     czxid = start.czxid if start.present else 0
     found: list[tuple[OwnWrite, bool]] = []
     for write, known in steps:
@@ -145,7 +145,7 @@ def _with_creations(steps: Sequence[tuple[OwnWrite, bool]], start: Point, end: P
 
 
 def _joins(write: OwnWrite, following: OwnWrite) -> bool:
-    """Say whether a change was made on what another one left."""
+    """Return True where a change was made on the state that another change left."""
     left = write.revision if write.version_read is None else write.czxid
     return (left, write.version) == (following.czxid, following.version_read)
 
@@ -155,7 +155,7 @@ def parents(lost: Mapping[str, Sequence[Marker]], path: str, znodes: Container[i
 
     Args:
         lost: The markers of the lost changes, by the paths that they wrote.
-        path: The user's.
+        path: The path of the user's znode.
         znodes: The czxids of the user's znodes that nothing else explains.
     """
     found = {

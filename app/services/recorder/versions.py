@@ -1,8 +1,8 @@
 """Versions of one entity: those explained by changes of ours, and the gaps between them, which others wrote.
 
 Pure functions. An entity's states are a chain of (czxid, version): the zxid that created its znode, and the count of
-writes since. The trail explains the chain up to a state; what was seen later is reached from there by changes of ours,
-each of which knows the version it was made on, and by gaps between them.
+writes since. The trail explains the chain up to a state. Changes of ours, each of which knows the version it was made
+on, and the gaps between them lead from that state to a state seen later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Content = dict[str, str | None]
-"""A config without secrets: None is a value that is not told."""
+"""A config without secrets: None is a hidden value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Point:
 
     present: bool
     czxid: int = 0
-    """Of an absent one: that of the znode which was there last, 0 where there was none."""
+    """The zxid of the znode's creation; of an absent entity that of its last znode, 0 where there was none."""
     version: int = -1
     mzxid: int = 0
-    """Of an absent one: a revision at which it was absent."""
+    """The zxid of the last write; of an absent entity a revision at which it was absent."""
     content: Content = field(default_factory=dict)
 
     def same(self, other: Point) -> bool:
-        """Say whether both are one state."""
+        """Return True where both are the same state, whatever their contents."""
         if not self.present or not other.present:
             return self.present == other.present
         return (self.czxid, self.version) == (other.czxid, other.version)
@@ -41,39 +41,39 @@ ABSENT = Point(present=False)
 
 @dataclass(frozen=True, slots=True)
 class OwnWrite:
-    """What a committed change of ours did to one entity."""
+    """The write of a committed change of ours to one entity."""
 
     revision: int
     time_ms: int
     began_ms: int
-    """The time that its id holds."""
+    """The time in the change's id."""
     version_read: int | None
-    """None: it was made on an absent znode."""
+    """The version that the change was made on; None for an absent znode."""
     czxid: int | None
-    """Of the znode that it was made on."""
+    """The czxid of the znode that the change was made on."""
     version: int | None
-    """None: it removed the znode."""
+    """The version that the change left; None for a removal."""
     before: Content = field(default_factory=dict)
     after: Content = field(default_factory=dict)
     unseen: bool = False
-    """Whether others had made that znode anew since one was read: ``before`` is of the one that was read."""
+    """True where others had made the znode anew since the read: ``before`` is the content of the node that was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Writes of others between two states that are known."""
+    """Writes of others between two known states."""
 
     before: Point
     after: Point
     revision: int
-    """Of the last write of the gap, or a later one at which its result still stood."""
+    """The revision of the last write of the gap, or a later one at which its result still stood."""
     time_ms: int
     listed_ms: int
-    """The time by which it is listed among all changes: before that of a change of ours which came after it."""
+    """The time of its place among all changes: before that of a later change of ours."""
 
     @property
     def writes(self) -> int:
-        """How many writes it certainly was: creations and deletions count as one each."""
+        """The least number of writes in the gap: creations and deletions count as one each."""
         before, after = self.before, self.after
         if before.present and after.present and before.czxid == after.czxid:
             return after.version - before.version
@@ -81,7 +81,7 @@ class Gap:
 
 
 def explained(start: Point, own: Iterable[OwnWrite], end: Point) -> bool:
-    """Say whether changes of ours alone lead from one state to another. No contents are needed."""
+    """Return True where changes of ours alone lead from one state to another. No contents are needed."""
     at = start
     for write in sorted(own, key=lambda each: each.revision):
         base = _base(write)
@@ -93,13 +93,13 @@ def explained(start: Point, own: Iterable[OwnWrite], end: Point) -> bool:
 
 
 def gaps(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: int) -> list[Gap]:
-    """Return the gaps that lead from one state to another, together with changes of ours.
+    """Return the gaps between changes of ours, from one state to another.
 
     Args:
         start: The last state that the trail explains, its content known.
         own: Changes of ours after it.
-        end: What was seen, its content known.
-        time_ms: When the end was written.
+        end: The state seen, its content known.
+        time_ms: The time of the end's write.
     """
     steps: list[tuple[Point, Point, OwnWrite]] = []
     at = start
@@ -109,7 +109,7 @@ def gaps(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: int) -> lis
             continue
         at = _result(write)
         steps.append((base, at, write))
-    # start, then what each change of ours saw and left, then the end: the gaps lie between left and seen.
+    # The start, then the states that each change of ours saw and left, then the end: gaps lie between left and seen.
     points = [start, *(point for base, result, _ in steps for point in (base, result)), end]
     times = [(write.revision - 1, write.time_ms, min(write.time_ms, write.began_ms) - 1) for _, _, write in steps]
     found = []
@@ -121,7 +121,7 @@ def gaps(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: int) -> lis
 
 
 def changed_keys(before: Content, after: Content) -> list[str]:
-    """Return the keys that differ for all that can be told."""
+    """Return the keys that differ, as far as values are known."""
     return sorted(
         key
         for key in before.keys() | after.keys()
@@ -144,7 +144,7 @@ def _result(write: OwnWrite) -> Point:
 
 
 def _passed(at: Point, base: Point) -> bool:
-    """Say whether a change was made on a state that the chain has left behind: of a znode that is gone by now."""
+    """Return True for a change on a state that the chain has left behind: on a znode that is deleted by now."""
     if not base.present:
         return False
     if not at.present:

@@ -1,9 +1,9 @@
 """Dropping: each process drops the markers of its own changes, a minute after their outcomes were written.
 
-An outcome that was written may be lost with a crash of Postgres, and then the marker alone tells how the change ended.
-So Postgres is asked before a marker goes, in a way that makes what it answers durable. Where it has no outcome any more
-the marker stays until the leader has settled the change by it, and the new outcome has been there for a minute as well
-(app/services/upkeep/reconcile.py).
+An outcome that was written may be lost with a crash of Postgres, and then the marker alone shows how the change ended.
+So Postgres is asked before a marker is dropped, by a query that makes its results durable. Where Postgres has no
+outcome any more the marker stays until the leader has settled the change by it, and a minute has passed after the new
+outcome as well (app/services/upkeep/reconcile.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Dropper:
 
     Args:
         store: The cluster.
-        changes: The trail, asked for the outcomes.
+        changes: The trail, queried for the outcomes.
     """
 
     def __init__(self, store: ReconciledStore, changes: OpenChanges) -> None:
@@ -41,11 +41,11 @@ class Dropper:
         self._background = Background(self._run, name=f"markers-{store.name}")
 
     def start(self) -> None:
-        """Begin, in the background; the store was started."""
+        """Start in the background; the store must be started."""
         self._background.start()
 
     async def stop(self) -> None:
-        """Stop; markers not yet dropped stay, and are the leader's to sweep."""
+        """Stop; the leader sweeps the remaining markers."""
         await self._background.stop()
 
     async def _run(self) -> None:
@@ -59,7 +59,7 @@ class Dropper:
                 logger.exception("Cluster %s: dropping markers failed", self._store.name)
 
     async def drop(self, now: float) -> int:
-        """Drop the markers whose time has come by ``now``, on the clock of ``time.monotonic()``; return how many.
+        """Drop the markers due by ``now``, on the clock of ``time.monotonic()``; return their number.
 
         Raises:
             UnavailableError: A store is away. The markers are tried again.

@@ -1,15 +1,15 @@
-"""The reconciler: settles the changes that nobody else will, and sweeps the markers that nobody else drops.
+"""The reconciler: settles the changes that nobody else settles, and sweeps the markers that nobody else drops.
 
-Each process runs one per cluster, and of those the leader's works. Every few seconds it asks Postgres for changes
-without an outcome, and settles those whose writer is gone or that are older than a request can be. Markers are swept
-after writers have gone: those of changes whose outcome is durable, and has been there for a minute. An abort marker
-stays while its change's writer is there, because it stands in the way of a transaction that may still arrive.
+Each process runs one per cluster, and the leader's works. Every few seconds it queries Postgres for changes without an
+outcome, and settles those whose writer is gone or that are older than a request can be. Markers are swept after their
+writers have gone, once the outcome is durable and a minute old. An abort marker stays while its change's writer is
+there, because it blocks a transaction that may still arrive.
 
-Each round also learns which run of Postgres answers. After a crash, a restore or a promotion it may lack outcomes that
-the run before it showed. Then all markers are compared with the trail, and all changes are looked through again: each
-change with an intent and no outcome is settled as its marker says.
+Each round also reads the run of Postgres. After a crash, a restore or a promotion Postgres may lack outcomes that the
+run before it showed. Then all markers are compared with the trail, and all changes are searched again: each change with
+an intent and no outcome is settled by its marker.
 
-Nothing here needs to be done by one process alone: markers are created once, and the first outcome stands.
+No step needs a single process: markers are created once, and the first outcome stands.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 2.0
 SWEEP_AGE_S = 60.0
-"""How long an outcome has been there when its marker goes."""
+"""The least age of an outcome in seconds when its marker is dropped."""
 SWEEP_INTERVAL_S = 600.0
-"""Between two sweeps that nothing called for."""
+"""Seconds between two regular sweeps."""
 _SLACK_S: Final = 15.0
-"""After a writer was found gone: its own process dropped its markers until then, a minute late at most."""
+"""Seconds after the end of a writer: its own process may have dropped its markers until then, a minute late at most."""
 _CALL_S: Final = 10.0
 _CONCURRENCY: Final = 64
 _PIECE: Final = 2_000
-"""Markers that the trail is asked for at a time."""
+"""Markers of one query of the trail."""
 _NAMED: Final = 5
 
 
@@ -55,9 +55,9 @@ class Moment(NamedTuple):
     """A moment of one run of Postgres."""
 
     at: datetime
-    """By Postgres's clock."""
+    """The time by Postgres's clock."""
     server: str
-    """Which run: another text after a restart, a recovery from a crash, a restore or a failover."""
+    """The run of Postgres: a different text after a restart, a recovery from a crash, a restore or a failover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +66,28 @@ class OpenChange:
 
     change_id: UUID
     attempt: int
-    """The last."""
+    """The number of the last attempt."""
     writers: frozenset[str]
     """The writer nodes named in its intents; one, unless an earlier version of this service made it."""
     age_s: float
-    """Since its first intent, by Postgres's clock."""
+    """Seconds since its first intent, by Postgres's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedChange:
-    """What the trail knows of a change that has a marker."""
+    """The trail's knowledge of a change that has a marker."""
 
     change_id: UUID
     committed: bool | None
-    """None: it has no outcome."""
+    """The outcome; None where there is none."""
     age_s: float | None
-    """Of its outcome, by Postgres's clock."""
+    """Seconds since the outcome, by Postgres's clock."""
     writers: frozenset[str]
-    """Empty: it has no intent."""
+    """The writer nodes named in its intents; empty where there is none."""
 
     @property
     def lasts(self) -> bool:
-        """Whether its outcome has been there for a minute: nobody can still take it for open."""
+        """True where the outcome is at least a minute old: no process can still take the change for open."""
         return self.age_s is not None and self.age_s >= SWEEP_AGE_S
 
 
@@ -95,45 +95,44 @@ class OpenChanges(Protocol):
     """The reconciler's view of the trail. Every call raises ``UnavailableError`` when Postgres is away."""
 
     async def new(self, cluster: str, since: Moment | None, known: Sequence[UUID]) -> tuple[list[OpenChange], Moment]:
-        """Return the changes that are open now, of those begun since a moment (None: just now) and those known before.
+        """Return the open changes among those begun since a moment (None: just now) and those known before.
 
-        The moment that comes with them is the next call's ``since``. In this way no change is missed, however late
-        its row could be seen.
+        The second result is the next call's ``since``. So no change is missed, however late its row became visible.
         """
 
     async def old(self, cluster: str, before: UUID | None) -> tuple[list[OpenChange], UUID | None]:
-        """Return open changes of the next piece of a walk back over all ids, and where it goes on; None: at its end."""
+        """Return open changes of the next piece of a walk back over all ids, and the id behind it; None at the end."""
 
     async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
-        """Return what is known of each of some changes. The outcomes that it tells of are durable once it returns."""
+        """Return the trail's knowledge of changes. The outcomes in it are durable at the return."""
 
 
 class Markers(Protocol):
     """A cluster's markers. Every call raises ``UnavailableError`` when ZooKeeper does not answer."""
 
     async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
-        """Return the changes that have markers, and the names of nodes among them that are no markers."""
+        """Return the changes that have markers, and the names of other nodes beside them."""
 
     async def writers(self, deadline: float) -> frozenset[str]:
-        """Return the writer nodes that exist, at the moment of the call or later."""
+        """Return the names of existing writer nodes, at the moment of the call or later."""
 
     async def drop(self, change_ids: Sequence[UUID]) -> None:
         """Drop markers."""
 
     async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
-        """Drop the released markers whose time has come by ``now``, of the changes that ``lasting()`` returns."""
+        """Drop the released markers due by ``now``, of the changes that ``lasting()`` returns."""
 
 
 class ReconciledStore(ClusterStore, Protocol):
-    """A cluster's store with what the reconciler needs besides. Both are there once the store was started."""
+    """A cluster's store with the reconciler's further ports. Both are available once the store was started."""
 
     @property
     def markers(self) -> Markers:
-        """Its markers."""
+        """The cluster's markers."""
 
     @property
     def leadership(self) -> Leadership:
-        """Who leads it."""
+        """The leadership of the cluster."""
 
 
 class Reconciler:
@@ -142,8 +141,9 @@ class Reconciler:
     Args:
         store: The cluster, started.
         audit: The trail, which takes the outcomes.
-        changes: The trail, asked for what is open.
-        deadline_ms: How long a request may take. A change open for twice as long is nobody's any more.
+        changes: The trail, queried for open changes.
+        deadline_ms: The deadline of a request, in milliseconds. A change open for twice as long belongs to no request
+            any more.
     """
 
     def __init__(self, store: ReconciledStore, audit: AuditLog, changes: OpenChanges, *, deadline_ms: int) -> None:
@@ -167,21 +167,21 @@ class Reconciler:
         self._strays: tuple[str, ...] = ()
 
     def _look_at_all(self) -> None:
-        """Have all changes walked through, and all markers compared with the trail."""
+        """Start a walk over all changes, and a comparison of all markers with the trail."""
         self._walked = False
         self._walk_from: UUID | None = None
         self._sweep_at = 0.0
 
     def start(self) -> None:
-        """Begin, in the background."""
+        """Start in the background."""
         self._background.start()
 
     async def stop(self) -> None:
-        """Stop. What was not settled is another process's, or this one's after its next start."""
+        """Stop. Another process settles the rest, or this one after its next start."""
         await self._background.stop()
 
     def warnings(self) -> list[Notice]:
-        """Return what an operator should know; only the leader knows anything."""
+        """Return notices for operators; only the leader has any."""
         found = []
         name = self._store.name
         overdue = [change for change in self._open.values() if change.age_s > 2 * self._old_s + _CALL_S]
@@ -215,7 +215,7 @@ class Reconciler:
 
     async def _run(self) -> None:
         while True:
-            # Replicas that were started together should not all ask at once.
+            # Replicas that were started together should not all query at once.
             await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
             try:
                 await self.round()
@@ -229,10 +229,10 @@ class Reconciler:
                 self._troubled = False
 
     async def round(self) -> bool:
-        """Lead if that can be, and then settle and sweep what is due; return whether this process leads.
+        """Lead if possible, and then settle and sweep due changes and markers; return whether this process leads.
 
         Raises:
-            UnavailableError: A store is away. What was found open is looked at again.
+            UnavailableError: A store is away. The open changes found stay known.
         """
         if not await self._store.leadership.seek(_soon()):
             if self._leading:
@@ -244,7 +244,7 @@ class Reconciler:
             self._leading = True
             logger.info("Cluster %s: this process leads", self._store.name)
         await self._find()
-        # Listed after the intents were read: a writer that they name and that is not there will never commit again.
+        # Listed after the intents were read: a writer named in them that does not exist will never commit again.
         writers = await self._store.markers.writers(_soon())
         gone, self._writers = self._writers - writers, writers
         if gone:
@@ -257,7 +257,7 @@ class Reconciler:
     # -- settling
 
     async def _find(self) -> None:
-        """Bring what is known to be open up to date. What was settled stays in it until Postgres has the outcome."""
+        """Update the known open changes. A settled change stays among them until Postgres has the outcome."""
         self._found_at = time.monotonic()
         last = self._since
         found, self._since = await self._changes.new(self._store.name, last, tuple(self._open.keys() | self._decided))
@@ -315,10 +315,10 @@ class Reconciler:
         self._sweep_at = min(self._sweep_at, time.monotonic() + seconds)
 
     async def _sweep(self, writers: frozenset[str]) -> None:
-        """Drop the markers that have done their work, of dead writers above all: the living drop their own.
+        """Drop the markers that have done their work, above all those of dead writers: living writers drop their own.
 
-        A marker of a change that has an intent and no outcome has decided the change. Whoever made the marker is about
-        to write the outcome; where Postgres has none in the next round either, the outcome was lost.
+        A marker of a change that has an intent and no outcome has decided the change. The process that made the marker
+        is about to write the outcome; where Postgres has none in the next round either, the outcome was lost.
 
         Raises:
             UnavailableError: A store is away. The next round sweeps again.
@@ -346,12 +346,12 @@ class Reconciler:
 
 
 def _done(change: MarkedChange, writers: frozenset[str]) -> bool:
-    """Say whether a marker has done its work."""
+    """Return True where a marker has done its work."""
     return change.lasts and (bool(change.committed) or _dead(change, writers))
 
 
 def _dead(change: OpenChange | MarkedChange, writers: frozenset[str]) -> bool:
-    """Say whether a change can't commit any more, because its writer is none of those that there are."""
+    """Return True where a change can't commit any more: its writer is not among the existing ones."""
     return not change.writers & writers
 
 

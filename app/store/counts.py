@@ -1,4 +1,4 @@
-"""What a cluster's store counts of itself, and the states that its session and its mirror are in."""
+"""Counts of a cluster's store, and the states of its session and its mirror."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _RESULTS: Final[dict[type, str]] = {
 
 
 class Transactions:
-    """Counts the transactions that were submitted, by what became of them."""
+    """Counts the submitted transactions by their ends."""
 
     def __init__(self) -> None:
         self._ended = {result: Histogram(SECONDS) for result in (*_RESULTS.values(), _UNKNOWN)}
 
     def ended(self, verdict: transactions.Verdict | None, seconds: float) -> None:
-        """Count one; None is one whose reply did not come."""
+        """Count the end of a transaction; None is a lost reply."""
         self._ended[_RESULTS.get(type(verdict), _UNKNOWN)].add(seconds)
 
     def metrics(self) -> Iterator[Sample]:

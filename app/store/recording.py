@@ -1,4 +1,4 @@
-"""What a cluster's store does for the recorder, besides its journal: all nodes in pages, absent ones, markers."""
+"""The recorder's port to a cluster's store, besides the journal: all nodes in pages, absent nodes, markers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Recording:
         return self._mirror.trees[tree].page(after, size)
 
     def unreadable(self, tree: Tree, entity: Entity) -> bool:
-        """Say whether a node is there that this service may not read."""
+        """Return True where a node exists that this service may not read."""
         return znodes.path_of(tree, entity) in self._mirror.forbidden
 
     @property
@@ -68,7 +68,7 @@ class Recording:
         return self._follower.mirror
 
     async def absent_at(self, tree: Tree, entity: Entity, deadline: float) -> tuple[int, int] | None:
-        """Return when ZooKeeper has no node for an entity; see the port."""
+        """Return a revision at which ZooKeeper has no node for an entity; see the port."""
         session = self._keeper.current
         async with answered(self._name, deadline):
             touched = session.touch()

@@ -1,4 +1,4 @@
-"""One cluster's store: the parts put together behind the port that the services use."""
+"""One cluster's store: its parts put together behind the services' port."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _REPLACED: Final = "the session that the attempt was begun under was replaced"
 class ZooKeeperStore:
     """The configs of one cluster in ZooKeeper; implements :class:`~app.services.ports.store.ClusterStore`.
 
-    Build it, then ``await start()`` on the event loop that it will be used on. It connects in the background, for as
-    long as it takes, and comes back by itself whenever ZooKeeper does.
+    Build the store, then ``await start()`` on the event loop that will use it. It connects in the background, for as
+    long as it takes, and reconnects by itself whenever ZooKeeper is back.
 
     Args:
         name: The cluster's name, for errors and logs.
@@ -58,10 +58,11 @@ class ZooKeeperStore:
         session_timeout_ms: The session timeout to ask for, 45 s at most; the server may grant another.
         max_packet: Largest transaction in bytes.
         notifications_max: Most notifications while brokers are registered.
-        jute_maxbuffer: The brokers' jute.maxbuffer: bytes that a list of names stays below while they are registered.
-        facets: By facet name, what the mirror indexes for it.
-        access: Who this service is to ZooKeeper, and the ACL of what it creates; nobody, and open, where left out.
-        layout: The settings' choice of where client configs are, which counts until one is stored.
+        jute_maxbuffer: The brokers' jute.maxbuffer: bytes that a list of names stays below while brokers are
+        registered.
+        facets: By facet name, the mirror's index of the facet.
+        access: This service's identity in ZooKeeper, and the ACL of its nodes; none, and open, where left out.
+        layout: The settings' layout of client configs, which counts until one is stored.
     """
 
     def __init__(  # noqa: PLR0913 - a cluster's settings
@@ -94,7 +95,7 @@ class ZooKeeperStore:
     # -- life
 
     async def start(self) -> None:
-        """Begin connecting and return at once."""
+        """Start to connect, and return at once."""
         mailbox = Mailbox(asyncio.get_running_loop())
         self._layout = LayoutNode(self.name, self._chosen)
         self._guard = Guard(self.name, self._layout)
@@ -132,7 +133,7 @@ class ZooKeeperStore:
         self._keeper.start()
 
     async def stop(self) -> None:
-        """End the session; waits a few seconds at most. Reads of the mirror go on."""
+        """End the session; waits a few seconds at most. Reads of the mirror continue."""
         await self._purger.stop()
         await self._follower.stop()
         await self._guard.stop()
@@ -205,7 +206,7 @@ class ZooKeeperStore:
         return self._loaded().trees[tree].with_keys(facet, after=after, prefix=prefix)
 
     def place(self) -> Place:
-        """Return where the client configs are; see the port."""
+        """Return the place of the client configs; see the port."""
         return self._layout.place
 
     def topic_exists(self, name: str) -> bool | None:
@@ -252,7 +253,7 @@ class ZooKeeperStore:
 
         place = self.place()
         if place.source is not None and tree is place.source:
-            # What is gone from there is in the other tree, and must be in the mirror first.
+            # An entity that has left this tree is in the other one, and must be in the mirror first.
             self._read_aside(session, place.tree, entity)
         found = await self._read(session, znodes.path_of(tree, entity), deadline, taken)
         if found is None:
@@ -279,7 +280,7 @@ class ZooKeeperStore:
         self, session: Session, path: str, deadline: float, taken: Delivery | None = None
     ) -> tuple[bytes | None, Any] | None:
         """Read a node's data and Stat behind all writes before the call; None when it is absent."""
-        # A read goes to one server, which may be behind; on one session it is never behind that session's writes.
+        # A read is from one server, which may be behind, but within one session never behind that session's writes.
         touched = session.touch()
         reply = session.get(path)
         if taken is not None:
@@ -345,7 +346,7 @@ class ZooKeeperStore:
             UnavailableError: Nothing was submitted, or ZooKeeper refused for reasons of its own (rights, quotas).
             FrozenError: The cluster was frozen since the admission; nothing was submitted.
             StaleControllerError: The controller changed since then; nothing was submitted.
-            BodyTooLargeError: With its marker it is above the limit after all; nothing was submitted.
+            BodyTooLargeError: With its marker the transaction is above the limit; nothing was submitted.
         """
         session = self._keeper.current
         if transaction.writer != session.writer:
@@ -358,12 +359,13 @@ class ZooKeeperStore:
         transactions.check_packet(made.operations, self._limits)
         result = await self._run(session, made, deadline)
         if isinstance(result, Committed) and any(isinstance(write, StateWrite) for write in transaction.writes):
-            # So that this process shows it at once; others are told by their watches, or by the check that fails.
+            # Read at once, so that this process shows the new state; other processes see it by their watches, or by a
+            # failed check.
             await mended(self._guard.refresh(), deadline)
         return result
 
     async def read_freeze(self, deadline: float) -> FreezeState:
-        """Read whether the cluster is frozen; see the port."""
+        """Read the freeze; see the port."""
         session = self._keeper.current
         found = await self._read(session, znodes.FREEZE, deadline)
         if found is None:
@@ -373,7 +375,7 @@ class ZooKeeperStore:
         return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime), stat.czxid)
 
     async def read_layout(self, deadline: float) -> LayoutState:
-        """Read where the client configs are; see the port."""
+        """Read the place of the client configs; see the port."""
         session = self._keeper.current
         found = await self._read(session, znodes.LAYOUT, deadline)
         if found is None:
@@ -386,17 +388,17 @@ class ZooKeeperStore:
             raise CorruptZnodeError(znodes.LAYOUT, f"can't be read: {error}") from None
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
-        """Return the entities that hold nothing, by the mirror; see :mod:`app.services.upkeep.compact`."""
+        """Return the entities that are empty by the mirror; see :mod:`app.services.upkeep.compact`."""
         return compaction.seemingly_empty(self._loaded())
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
-        """Look at an entity in ZooKeeper; see :mod:`app.services.upkeep.compact`."""
+        """Check that an entity is empty in ZooKeeper; see :mod:`app.services.upkeep.compact`."""
         session = self._keeper.current
         async with answered(self.name, deadline):
             return await compaction.look(session, tree, Entity.from_id(entity_id), age_s)
 
     async def _run(self, session: Session, made: transactions.Operations, deadline: float) -> CommitResult:
-        """Submit a transaction and wait for what becomes of it."""
+        """Submit a transaction and wait for its end."""
         if time.monotonic() >= deadline:
             raise unavailable(f"Cluster {self.name}: the deadline passed before anything was submitted")
         reply = session.multi(made.operations)
@@ -405,7 +407,8 @@ class ZooKeeperStore:
         verdict: transactions.Verdict | None = None
 
         def delivered(results: Any, error: Exception | None) -> None:
-            # Here and not below, so that it takes its place among all replies, and happens though the caller is gone.
+            # Here and not below: the commit keeps its place among all replies, and is applied even if the caller is
+            # gone.
             nonlocal verdict
             follower.in_flight -= 1
             if error is None:
@@ -444,15 +447,15 @@ class ZooKeeperStore:
         return verdict or Unknown()
 
     async def _answer(self, reply: Any, deadline: float, touched: Session | None) -> Any:
-        """Wait for a reply whose call changes nothing that matters.
+        """Wait for a reply whose call changes nothing of importance.
 
         Args:
             reply: The reply.
-            deadline: Until when.
+            deadline: The deadline, on the clock of ``time.monotonic()``.
             touched: The session, when the call writes to its writer node.
 
         Raises:
-            UnavailableError: None came; nothing was applied.
+            UnavailableError: No reply came; nothing was applied.
             NoNodeError: The node is absent.
         """
         try:
@@ -481,5 +484,5 @@ class ZooKeeperStore:
         return self._keeper.clock.new_id()
 
     def release_marker(self, change_id: UUID) -> None:
-        """Let a marker go, at least a minute from now; see the port."""
+        """Drop a marker later, at least a minute from now; see the port."""
         self.markers.release(change_id)

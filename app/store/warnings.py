@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.store.mirror.nodes import Mirror
 
 _LONG: Final = 0.7
-"""The part of what brokers can list from which an operator is warned."""
+"""The share of the longest possible list from which operators are warned."""
 _STUCK_MS: Final = 10_000
 _NAMED: Final = 5
 """Names given one by one; the rest is a number."""
@@ -53,11 +53,11 @@ def of(follower: Follower) -> Iterator[Notice]:
 
 
 def of_lists(mirror: Mirror, limit: int) -> Iterator[Notice]:
-    """Return a notice of each list of names that brokers soon can't read any more.
+    """Return a notice for each list of names that brokers soon can't read any more.
 
     Args:
         mirror: The mirror.
-        limit: Bytes that a list stays below.
+        limit: The limit of a list in bytes.
     """
     for tree, copy in mirror.trees.items():
         longest = copy.listings.longest_of_users()
@@ -76,12 +76,12 @@ def of_lists(mirror: Mirror, limit: int) -> Iterator[Notice]:
 
 
 def _counted(what: str, names: Collection[str]) -> Notice:
-    """Return a notice that has the number of some names, and the first of them in its detailed form."""
+    """Return a notice with the number of names, and the first names in its detailed form."""
     return Notice(f"{what}: {len(names)} of them", f"{what}: {some(names)}")
 
 
 def some(names: Iterable[str]) -> str:
-    """Return the first few names, quoted, and how many there are besides."""
+    """Return the first few names, quoted, and the number of the rest."""
     every = list(names)
     listed = ", ".join(repr(name) for name in every[:_NAMED])
     return listed if len(every) <= _NAMED else f"{listed} and {len(every) - _NAMED} more"

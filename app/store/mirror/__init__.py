@@ -1,1 +1,1 @@
-"""The copy of the configs in memory: loaded, followed, and what changed in it."""
+"""The copy of the configs in memory: its load, its updates, and the journal of its changes."""

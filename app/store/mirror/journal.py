@@ -1,11 +1,11 @@
 """The mirror's journal: a bounded ring of entries, and those that wait for the mirror's revision.
 
-What the mirror takes may be ahead of its revision: own commits are applied as their replies arrive, before older
+The mirror's changes may be ahead of its revision: own commits are applied as their replies arrive, before older
 notifications are read. Entries wait in a heap until the revision has reached theirs, and so enter the ring in order.
 
 An entry has the first revision at which any write that it holds may have been made: a node that was read for a
 notification may be several writes newer than before. Writes seen late (without a notification, a removal) get the next
-revision. So a reader that has passed a revision was given every write up to there.
+revision. So a reader that has passed a revision was given every write up to that revision.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from app.domain.facets import Tree
 
 MOST: Final = 50_000
-"""Entries."""
+"""The greatest number of entries."""
 MOST_BYTES: Final = 32 * 2**20
-"""Of all nodes that entries point to, about; most of them are the mirror's own as well."""
+"""Bytes of all nodes that entries point to, approximately; most of the nodes are the mirror's own as well."""
 _LEFT: Final = 7 / 8
-"""Share of the bounds that is left when the oldest entries go: many at once, so that each costs little."""
+"""Share of the bounds that remains when the oldest entries are dropped: many at once, so that each costs little."""
 _ENTRY_BYTES: Final = 200
 _NODE_BYTES: Final = 150
 
@@ -34,8 +34,8 @@ _NODE_BYTES: Final = 150
 class Journal:
     """Implements :class:`app.services.ports.journal.Journal`.
 
-    Args:
-        most: Entries kept.
+    most: The greatest number of entries.
+    most_bytes: The greatest number of bytes.
         most_bytes: Bytes kept.
     """
 
@@ -86,14 +86,14 @@ class Journal:
         """Take a change of a node.
 
         Args:
-            tree: Its tree.
-            entity_id: Its entity.
-            before: What the mirror had.
-            after: What it has now; None where the node is absent.
-            seen_at: Of an absent node, the revision of the notification that it was read for, where there is one.
+            tree: The node's tree.
+            entity_id: The node's entity.
+            before: The mirror's node before.
+            after: The mirror's node now; None where it is absent.
+            seen_at: The revision of the notification that an absent node was read for, where there is one.
         """
-        # The first revision at which anything of it may have happened: a reader that is past a revision must have been
-        # given every write up to there, and a node may be several writes newer than the one that the mirror had.
+        # The first revision at which any of its writes may have been made: a reader that is past a revision must have
+        # been given every write up to that revision, and a node may be several writes newer than the mirror's.
         revision = max(self._revision + 1, 0 if before is None else before.mzxid + 1)
         if after is None:
             revision = max(revision, seen_at)
@@ -107,7 +107,7 @@ class Journal:
             self._shrink()
 
     def advance(self, revision: int) -> None:
-        """Let go the entries that the mirror's revision has reached."""
+        """Move the entries that the mirror's revision has reached into the ring."""
         self._revision = max(self._revision, revision)
         ahead = self._ahead
         while ahead and ahead[0][0] <= revision:
@@ -118,7 +118,7 @@ class Journal:
         return count > self._most * share or self._bytes > self._most_bytes * share
 
     def _shrink(self) -> None:
-        """Drop the oldest entries. Where too many wait, drop all: anything may have changed."""
+        """Drop the oldest entries. With too many waiting entries, drop all: anything may have changed."""
         entries, dropped = self._entries, 0
         count = len(entries) + len(self._ahead)
         while dropped < len(entries) and (
@@ -134,7 +134,7 @@ class Journal:
 
 
 def _is_next(before: Node | None, after: Node) -> bool:
-    """Say whether one write alone lies between two sights of a node."""
+    """Return True where exactly one write lies between two sights of a node."""
     if before is None:
         return after.version == 0
     return (after.czxid, after.version) == (before.czxid, before.version + 1)

@@ -1,8 +1,8 @@
-"""Which topics the cluster has: the children of ``/brokers/topics``.
+"""The topics of the cluster: the children of ``/brokers/topics``.
 
-Brokers create and delete a topic without a config notification. For reads the names are followed by a child watch,
-names alone, so that a list of 100,000 costs one reply. Writes ask ZooKeeper itself: a topic may have been created a
-moment ago, and configs of one that the cluster does not have would be found by the next topic of that name.
+Brokers create and delete a topic without a config notification. For reads a child watch follows the names, and nothing
+else, so that a list of 100,000 costs one reply. Writes ask ZooKeeper itself: a topic may have been created a moment
+ago, and configs of an absent topic would apply to the next topic of that name.
 
 Source: kafka.server.ZkAdminManager, which refuses configs of topics that are not in its metadata; KafkaZkClient.
 """
@@ -25,8 +25,8 @@ class TopicMetadata:
     """The names of a cluster's topics, as followed.
 
     Attributes:
-        names: None where there is no ``/brokers/topics``, or it may not be listed.
-        rung: They have to be listed again.
+        names: The names; None where there is no ``/brokers/topics``, or it may not be listed.
+        rung: True where the names have to be listed again.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ class TopicMetadata:
         self._watch = session.watcher(self.ring)
 
     def ring(self) -> None:
-        """Have the names listed again."""
+        """Request another list of the names."""
         self.rung = True
         self._wake()
 
@@ -47,7 +47,7 @@ class TopicMetadata:
         """List the names and leave a watch.
 
         Raises:
-            ZookeeperError: It has to be tried again.
+            ZookeeperError: The call failed and must be repeated.
             UnavailableError: The connection went down meanwhile.
         """
         self.rung = False
@@ -55,7 +55,7 @@ class TopicMetadata:
             names, _ = await session.children(znodes.BROKER_TOPICS, self._watch)
             self.names = frozenset(names)
         except NoNodeError:
-            # A child watch needs the node; this one tells when it comes.
+            # A child watch needs the node; this watch reports the node's creation.
             if await session.exists(znodes.BROKER_TOPICS, self._watch) is not None:
                 self.ring()
             self.names = None
@@ -67,7 +67,7 @@ class TopicMetadata:
 
 
 async def unknown(session: Session, topics: Collection[str]) -> list[str]:
-    """Return those of some topics that the cluster does not have; none where there is no metadata.
+    """Return the topics that the cluster does not have; none where there are no metadata.
 
     Raises:
         ZookeeperError: A call failed; NoNodeError when the session's writer is gone.
@@ -75,7 +75,7 @@ async def unknown(session: Session, topics: Collection[str]) -> list[str]:
     """
     absent = await _absent(session, topics)
     if absent:
-        # A server may be behind; behind a write of this session it is not.
+        # A server may be behind, but never behind a write of its own session.
         await session.touch()
         absent = await _absent(session, absent)
     return absent

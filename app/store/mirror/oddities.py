@@ -1,7 +1,7 @@
-"""Children of ``/config/changes`` that an operator should know: what is no notification, and what names no entity.
+"""Warnings about children of ``/config/changes``: names that are no notifications, and notifications without an entity.
 
-A child that is no notification stops brokers. A notification that names no entity is passed over by brokers and by
-this service, and purged with its neighbours; whatever its writer changed, nobody heard of.
+A child that is no notification stops brokers. A notification that names no entity is ignored by brokers and by this
+service, and purged with its neighbours; no process has noticed the change of its writer.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Final
 from app.store import znodes
 
 _RELIST_SECONDS: Final = 5.0
-"""While there are oddities and children come and go, all of them are listed so often, and there may be 37,000."""
+"""Seconds between two lists of all children while there are oddities and children come and go: there may be 37,000."""
 
 
 class Oddities:
-    """What is known of them.
+    """The known oddities.
 
     Attributes:
-        strays: Names that are no notifications', as of the last listing.
+        strays: Names that are not notifications', as of the last list.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Oddities:
             self._nameless = {number: None for number in self._nameless if number in there}
 
     def outdated(self, stat: Any) -> bool:
-        """Say whether the children are to be listed again: oddities may be gone, by their parent's Stat."""
+        """Return True where the children have to be listed again: by their parent's Stat, oddities may be gone."""
         return (
             bool(self.strays or self._nameless)
             and stat.pzxid != self._pzxid

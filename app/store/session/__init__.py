@@ -1,1 +1,1 @@
-"""The connection to ZooKeeper: one session after another, on the event loop; who leads."""
+"""The connection to ZooKeeper: one session after another, on the event loop; and the leadership."""

@@ -1,10 +1,10 @@
-"""Who this service is to ZooKeeper, and the ACL of every node that it creates.
+"""This service's identity in ZooKeeper, and the ACL of every node that it creates.
 
-Open is Kafka's default: anyone may do anything. Secure is what brokers with ``zookeeper.set.acl=true`` write: all
-rights for the creator, and reading for anyone but below ``/config/users`` and ``/config/brokers``, where SCRAM keys
-and passwords are. Brokers name the creator alone. Here two may need the nodes: the brokers, whose identity the ACL
-names, and this service, by the credentials of its session (scheme ``auth``, for which ZooKeeper puts who the session
-is). Nodes that are there keep the ACL that they have.
+Open is Kafka's default: anyone may do anything. Secure is the ACL of brokers with ``zookeeper.set.acl=true``: all
+rights for the creator, and reading for anyone except below ``/config/users`` and ``/config/brokers``, which hold SCRAM
+keys and passwords. Brokers name the creator alone. Here two parties may need the nodes: the brokers, whose identity the
+ACL names, and this service, by the credentials of its session (scheme ``auth``, which ZooKeeper replaces by the
+session's identity). Existing nodes keep their ACL.
 
 Source: core/src/main/scala/kafka/zk/ZkData.scala (defaultAcls, sensitivePath).
 """
@@ -35,7 +35,7 @@ class Access:
 
     def __init__(self, identity: str | None = None, credentials: str | None = None) -> None:
         self.auth = [] if credentials is None else [("digest", credentials)]
-        """For kazoo, which sends it after every connect."""
+        """The credentials for kazoo, which sends them after every connect."""
         self._sensitive: list[ACL] = OPEN_ACL_UNSAFE
         self._others: list[ACL] = OPEN_ACL_UNSAFE
         if identity is not None:
@@ -44,14 +44,14 @@ class Access:
             self._others = [*self._sensitive, *READ_ACL_UNSAFE]
         self._sensitive_size = _size(self._sensitive)
         self.largest_acl = _size(self._others)
-        """The most bytes that an ACL takes in a request."""
+        """The greatest size of an ACL in a request, in bytes."""
 
     @classmethod
     def from_settings(cls, setting: str, acl: SecureAclSettings | str) -> Access:
-        """Build it from ``zookeeper_acl``, and read the file that it names.
+        """Build the access from ``zookeeper_acl``, and read the file that it names.
 
         Raises:
-            UnusableSettingsError: The file can't be read, or does not hold what it has to; ``setting`` is named.
+            UnusableSettingsError: The file can't be read, or its content is not valid; the message names ``setting``.
         """
         if isinstance(acl, str):
             return cls()
@@ -59,16 +59,16 @@ class Access:
 
     def acl_of(self, path: str) -> list[ACL]:
         """Return the ACL of a new node; the path is below the chroot."""
-        # A plain prefix, as in Kafka.
+        # The test is a plain prefix, as in Kafka.
         return self._sensitive if path.startswith(_SENSITIVE) else self._others
 
     def acl_size(self, path: str) -> int:
-        """Return the bytes that the ACL of a new node takes in a request."""
+        """Return the size of a new node's ACL in a request, in bytes."""
         return self._sensitive_size if path.startswith(_SENSITIVE) else self.largest_acl
 
 
 def _size(acl: list[ACL]) -> int:
-    # A count; for each its rights and two strings with their lengths.
+    # A count; for each entry its rights and two strings with their lengths.
     return 4 + sum(4 + 4 + len(each.id.scheme.encode()) + 4 + len(each.id.id.encode()) for each in acl)
 
 
@@ -79,7 +79,7 @@ def _credentials(path: Path, setting: str) -> str:
     except OSError as error:
         problem = f"can't be read: {error.strerror}"
     except UnicodeDecodeError:
-        # Raised below, where no exception is at hand any more that holds the file's content.
+        # Raised below, outside the handler, where no exception with the file's content is its context.
         problem = "is not a text file in UTF-8"
     else:
         if user and password and len(text.splitlines()) == 1:

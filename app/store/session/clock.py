@@ -1,8 +1,7 @@
-"""ZooKeeper's clock, as this process knows it, and the ids of changes that are made by it.
+"""ZooKeeper's clock as this process knows it, and the ids of changes, made by that clock.
 
-Ids order the trail, so the processes of a cluster make them by one clock: ZooKeeper's, which the Stats of a session's
-own writes tell. Between two such Stats this process's monotonic clock counts, which no correction of the wall clock
-moves.
+Ids order the trail, so the processes of a cluster make them by one clock: ZooKeeper's, from the Stats of a session's
+own writes. Between two such Stats this process's monotonic clock counts, which no correction of the wall clock moves.
 """
 
 from __future__ import annotations
@@ -23,35 +22,36 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOLERATED_S: Final = 60.0
-"""How far the own clock may be from ZooKeeper's before somebody is warned."""
+"""Seconds between the process's own clock and ZooKeeper's from which a warning is given."""
 _SAMPLES: Final = 16
-"""Replies remembered. The quickest of them counts, and where ZooKeeper's clock is set back it follows after so many."""
+"""Replies kept. The quickest of them counts, and a ZooKeeper clock that is set back is followed after so many
+replies."""
 _RANDOM_BITS: Final = 74
 _LOW_BITS: Final = 62
 _STEP_BITS: Final = 32
 
 
 class Clock:
-    """What one process knows of a cluster's ZooKeeper clock. Until :meth:`note` was called the own clock counts.
+    """A process's knowledge of a cluster's ZooKeeper clock. Before the first :meth:`note` the own clock counts.
 
     Args:
-        name: The cluster's.
+        name: The cluster's name.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._ahead: deque[float] = deque(maxlen=_SAMPLES)
-        """How many seconds ZooKeeper's clock was ahead of the monotonic one, at least, at each of the last replies."""
+        """Seconds by which ZooKeeper's clock was ahead of the monotonic one, at least, at each of the last replies."""
         self._off = False
         self._milliseconds = 0
         self._random = 0
 
     def begin(self) -> None:
-        """Forget what was known: another session begins, maybe after this machine was suspended."""
+        """Forget everything: another session begins, maybe after this machine was suspended."""
         self._ahead.clear()
 
     def note(self, mtime_ms: int) -> None:
-        """Take note of the time of a write of this session's own, when its reply has come."""
+        """Take note of the time of a write of this session's own, at its reply."""
         self._ahead.append(mtime_ms / 1000 - time.monotonic())
         off = self.off_s
         if (abs(off) > TOLERATED_S) is not self._off:
@@ -63,7 +63,7 @@ class Clock:
 
     @property
     def off_s(self) -> float:
-        """How many seconds the own clock is ahead of ZooKeeper's; 0 while that is not known."""
+        """Seconds by which the own clock is ahead of ZooKeeper's; 0 while unknown."""
         return time.time() - time.monotonic() - max(self._ahead) if self._ahead else 0.0
 
     def warnings(self) -> Iterator[Notice]:
@@ -84,7 +84,7 @@ class Clock:
         yield Sample("clock_ahead_seconds", self.off_s)
 
     def new_id(self) -> UUID:
-        """Return a UUIDv7 of ZooKeeper's time, above all that were made before."""
+        """Return a UUIDv7 of ZooKeeper's time, above all earlier ones of this process."""
         now = int((time.monotonic() + max(self._ahead) if self._ahead else time.time()) * 1000)
         if now > self._milliseconds:
             self._milliseconds, self._random = now, secrets.randbits(_RANDOM_BITS - 1)

@@ -1,11 +1,12 @@
-"""Which process leads a cluster: the one whose session made ``/confplane/leader``, an ephemeral node.
+"""The leader of a cluster: the process whose session made ``/confplane/leader``, an ephemeral node.
 
-The leader settles what others left open and sweeps markers (app/services/upkeep/reconcile.py). Everything it
-does is decided in ZooKeeper or unique in Postgres, so two leaders for a moment do no harm, and leading needs no fence.
+The leader settles the open changes of other processes and sweeps markers (app/services/upkeep/reconcile.py). All its
+decisions are made in ZooKeeper or are unique in Postgres, so two leaders for a moment do no harm, and leading needs no
+fence.
 
-There is no lock recipe here: kazoo's goes on saying "acquired" while it is cut off. Instead the node is looked at
-before each round of work, behind a write to the own writer node. From the moment before that write the session lives
-for at least its timeout, and by our own clock the term ends there, or at once when the connection goes down.
+There is no lock recipe here: kazoo's still says "acquired" while it is cut off. Instead the node is read before each
+round of work, behind a write to the own writer node. The session lives for at least its timeout from the moment before
+that write. By our own clock the term ends with the timeout, or at once when the connection is lost.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Leadership:
     """One process's part in the leadership of one cluster.
 
     Attributes:
-        leader: ``host:pid`` of whoever leads, as last read; None when nobody did.
+        leader: ``host:pid`` of the leader, as last read; None when there was none.
     """
 
     def __init__(self, name: str, keeper: Keeper) -> None:
@@ -44,12 +45,12 @@ class Leadership:
 
     @property
     def held(self) -> bool:
-        """Whether this process leads now, for all that its own clock and connection tell."""
+        """True while this process leads, by its own clock and connection."""
         session = self._session
         return session is not None and session.connected and time.monotonic() < self._until
 
     async def seek(self, deadline: float) -> bool:
-        """Become or stay the leader if that can be, and say whether it is so.
+        """Become or stay the leader if possible, and return whether this process leads.
 
         Raises:
             UnavailableError: ZooKeeper did not answer by the deadline.
@@ -64,7 +65,7 @@ class Leadership:
         return led
 
     async def _seek(self, deadline: float) -> bool:
-        # Until its answer the term that was found before goes on, as far as it reaches.
+        # Until the reply the earlier term continues, as far as it lasts.
         session = self._keeper.current
         async with answered(self._name, deadline):
             began = time.monotonic()
@@ -75,7 +76,7 @@ class Leadership:
                 except NoNodeError:
                     self._keeper.replace(session)
                     raise
-                # The first look may have been at a server that was behind.
+                # The first read may have been from a server that was behind.
                 led = await self._led_by(session)
             if led is None and await self._take(session):
                 led = session.writer
@@ -86,11 +87,11 @@ class Leadership:
         return True
 
     async def _led_by(self, session: Session) -> str | None:
-        """Return the writer of the session that leads."""
+        """Return the writer of the leader's session."""
         try:
             data, stat = await session.get(znodes.LEADER)
             if not stat.ephemeralOwner:
-                # No session's: it came with a copy of another ZooKeeper, and would stay for good.
+                # No session's node: it is from a copy of another ZooKeeper, and would stay for good.
                 await session.delete(znodes.LEADER)
                 raise NoNodeError  # noqa: TRY301 - now it is absent
         except NoNodeError:

@@ -1,1 +1,1 @@
-"""What is written: conditional transactions, what admits them, what proves them and what cleans up after them."""
+"""Writes: conditional transactions, their admission, their markers, and the clean-up after them."""

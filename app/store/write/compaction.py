@@ -1,4 +1,4 @@
-"""Finds config nodes that hold nothing, so that they can be removed (app/services/upkeep/compact.py)."""
+"""Finds empty config nodes for their removal (app/services/upkeep/compact.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAIR: Final = 2
 
 
 def seemingly_empty(mirror: Mirror) -> list[tuple[Tree, str]]:
-    """Return trees and ids of entities that hold nothing, a user's clients before the user."""
+    """Return trees and ids of empty entities, a user's clients before the user."""
     return [
         (tree, node.id)
         for tree, copy in mirror.trees.items()
@@ -31,7 +31,7 @@ def seemingly_empty(mirror: Mirror) -> list[tuple[Tree, str]]:
 
 
 async def look(session: Session, tree: Tree, entity: Entity, age_s: float) -> tuple[Removal, ...] | None:
-    """Read an entity, behind all writes before the call, and say what may go with it.
+    """Read an entity, behind all writes before the call, and return the nodes that may be removed with it.
 
     Raises:
         ZookeeperError: ZooKeeper did not answer.
@@ -50,7 +50,7 @@ async def look(session: Session, tree: Tree, entity: Entity, age_s: float) -> tu
         return None
     if children:
         folder = f"{path}/{_CLIENTS}"
-        # A user's folder of clients may have been left behind without any.
+        # A user's folder of clients may be left without any.
         bare = entity.types == (EntityType.USER,) and children == [_CLIENTS] and not (await session.children(folder))[0]
         return (own, Removal(folder)) if bare else None
     return (
@@ -63,7 +63,7 @@ async def look(session: Session, tree: Tree, entity: Entity, age_s: float) -> tu
 async def _with_parents(
     session: Session, tree: Tree, user: Entity, own: Removal, untouched_since: float
 ) -> tuple[Removal, ...]:
-    """Add the parents that a user's client leaves with nothing."""
+    """Add the parents that the removal of a user's client leaves empty."""
     path = znodes.path_of(tree, user)
     folder = own.path.rpartition("/")[0]
     replies = [session.children(folder), session.get(path), session.children(path)]

@@ -1,13 +1,13 @@
-"""The guard: may this cluster's configs be written through ZooKeeper, and which checks belong in the transaction.
+"""The guard: the permission to write this cluster's configs through ZooKeeper, and its checks in the transaction.
 
-Brokers refuse config writes unless ``/controller`` is there and is no KRaft controller's, and check that node's version
+Brokers refuse config writes unless ``/controller`` exists and is no KRaft controller's, and check that node's version
 in their transaction. A KRaft takeover deletes and creates the node, which leaves its version at 0, so
 ``/controller_epoch`` is checked as well. A store that no broker uses has neither node and needs no guard.
 
-And: is the cluster frozen. Each transaction checks the freeze node at the version that was read as "not frozen", so
-that nothing commits behind a freeze, whichever process has not heard of it.
+The guard also covers the freeze. Each transaction checks the freeze node at the version that was read as "not frozen":
+nothing commits behind a freeze, even in a process that has not noticed it.
 
-Kept by watches and read again after every reconnect and every conflict.
+The state is kept by watches and read again after every reconnect and every conflict.
 
 Source: KIP-866; KafkaZkClient.registerKRaftControllerAsZkController and setOrCreateEntityConfigs.
 """
@@ -33,7 +33,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Guard:
-    """What is known of a cluster's controller, its brokers, its freeze and its layout."""
+    """The known state of a cluster's controller, its brokers, its freeze and its layout."""
 
     def __init__(self, name: str, layout: LayoutNode) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class Guard:
         self._refusal: str | None = "its state is not known yet"
         self.brokers = 0
         self.known = False
-        """False until first read on the current session, and again when it could not be read."""
+        """False until the first read on the current session, and again after a failed read."""
 
     def checks(self) -> tuple[tuple[str, str, int], ...]:
         """Return the ``check`` operations of a transaction.
@@ -55,7 +55,7 @@ class Guard:
         Raises:
             FrozenError: A person froze the cluster.
             StaleControllerError: Brokers would refuse this write as well.
-            UnavailableError: Not known yet.
+            UnavailableError: The state is not known yet.
         """
         if not self.known:
             raise UnavailableError(
@@ -77,7 +77,7 @@ class Guard:
             self._session = session
             self._notice = session.watcher(self._refresh_soon)
             if self._task is not None:
-                # A call of the old session that was queued as it went down may never be answered.
+                # A call of the old session that was queued as the session ended may never be answered.
                 self._task.cancel()
                 self._task = None
         self.known = False
@@ -85,11 +85,11 @@ class Guard:
         self._refresh_soon()
 
     def down(self) -> None:
-        """Forget what may have changed unseen."""
+        """Forget the state, which may change unseen."""
         self.known = False
 
     async def refresh(self) -> None:
-        """Read again, and wait for it."""
+        """Read the state again, and wait for the read."""
         self._refresh_soon()
         if self._task is not None:
             await asyncio.wait({self._task})
@@ -113,7 +113,7 @@ class Guard:
                 if session is not None and session.connected:
                     await self._read(session)
             except ZookeeperError as error:
-                # The watches may not have been set; without them nothing would tell of the next change.
+                # The watches may not have been set; without them the next change would be missed.
                 logger.warning("Cluster %s: could not read the controller: %r", self._name, error)
                 self.known = False
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -123,7 +123,7 @@ class Guard:
 
     async def _read(self, session: Session) -> None:
         watch = self._notice
-        # An absent node can be watched by exists only. What changes between two of these calls rings the watch.
+        # An absent node can be watched by exists only. A change between two of these calls rings the watch.
         epoch = session.exists(znodes.CONTROLLER_EPOCH, watch)
         watched = session.exists(znodes.CONTROLLER, watch)
         controller = session.get(znodes.CONTROLLER)
@@ -146,7 +146,7 @@ class Guard:
             await layout
             freeze_data, freeze_stat = await frozen
         except NoNodeError:
-            # Somebody deleted it. Without the node there is nothing that a transaction could check.
+            # Somebody deleted the node. A transaction needs an existing node for its check.
             await session.ensure_roots()
             self._again = True
             return

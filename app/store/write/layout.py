@@ -1,9 +1,9 @@
-"""Where a cluster's client configs are: the znode ``/confplane/layout``, followed.
+"""The place of a cluster's client configs: the znode ``/confplane/layout``, followed.
 
-While they are moved from one tree to the other, some are here and some there. A reader must find each of them at every
-moment, so what this knows must never be behind what the mirror knows: the node is read from within the watch's event,
-ahead of all that is read because of later events, and its reply is taken in its place among all replies. After the end
-of a move the old tree is looked at, too, until the mirror has seen all of it.
+During a move from one tree to the other each entity may be in either tree. A reader must find each of them at every
+moment, so the known layout must never be behind the mirror: the node is read from within the watch's event, ahead of
+all reads for later events, and its reply is taken in its place among all replies. After the end of a move the old tree
+is read, too, until the mirror has seen the whole move.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class Copy(Protocol):
-    """The mirror that must not be ahead of what is known here."""
+    """The mirror, which must not be ahead of the known layout."""
 
     @property
     def revision(self) -> int:
-        """Up to which it has everything."""
+        """The revision up to which the mirror is complete."""
 
     def advance_soon(self) -> None:
         """Bring the revision to this moment."""
 
 
 class LayoutNode:
-    """What a process knows of one cluster's layout.
+    """A process's knowledge of one cluster's layout.
 
     Args:
         chosen: The settings' choice; None where there is none.
@@ -57,15 +57,15 @@ class LayoutNode:
         self._asked = 0
         self._quiet = asyncio.Event()
         self.on_missing: Callable[[], None] = lambda: None
-        """Called where the node is absent: nothing would tell of the next one."""
+        """Called where the node is absent: without a node there is no watch on the next change."""
 
     def guide(self, copy: Copy) -> None:
-        """Serve this mirror, which must not be ahead."""
+        """Serve this mirror, which must not be ahead of the layout."""
         self._copy = copy
 
     @property
     def place(self) -> Place:
-        """Where client configs are, for all that was followed."""
+        """The place of the client configs as it was followed."""
         if self._until is not None and self._copy is not None and self._copy.revision >= self._until:
             self._place, self._until = replace(self._place, source=None), None
         return self._place
@@ -73,7 +73,7 @@ class LayoutNode:
     # -- following
 
     def begin(self, session: Session) -> None:
-        """Follow on this session, new or reconnected, before anything else is read on it."""
+        """Follow on this session, new or reconnected, before any other read on it."""
         self._session = session
         self._watch = session.watcher(self._rang)
         self._rang()
@@ -86,21 +86,21 @@ class LayoutNode:
         return reply
 
     async def quiet(self) -> None:
-        """Wait until what is under way has been read."""
+        """Wait for all reads under way."""
         if self._asked:
             await self._quiet.wait()
 
     def _rang(self) -> None:
         session = self._session
         if session is not None:
-            with contextlib.suppress(UnavailableError):  # it is asked again after the reconnect
+            with contextlib.suppress(UnavailableError):  # read again after the reconnect
                 self.ask(session)
 
     def _taken(self, session: Session, value: Any, error: Exception | None) -> None:
         self._asked -= 1
         if not self._asked:
             self._quiet.set()
-        # Of one session's replies the later is the newer; that of one that was replaced may be late.
+        # Of one session's replies the later is the newer; a replaced session's reply may be late.
         if session is self._session:
             if error is None:
                 self._take(*value)
@@ -127,16 +127,16 @@ class LayoutNode:
     # -- for the mirror
 
     def order(self, *, loading: bool) -> tuple[Tree, Tree]:
-        """Return the trees in the order in which a node is to be read from both, so that no moved one is missed.
+        """Return the trees in the order of reads of a node in both, so that a moved entity is never missed.
 
-        What moves is gone from one tree and in the other at the same moment. Read after that, the other comes first.
-        Read meanwhile, as by a load, it comes last.
+        An entity leaves one tree and appears in the other at the same moment. A read after the move takes the
+        destination first. A read during the move, as by a load, takes the destination last.
         """
         place = self._place
         first = (place.source or place.tree) if loading else place.tree
         return first, first.other
 
-    # -- for people
+    # -- for operators
 
     def warnings(self) -> Iterator[Notice]:
         """Return the warnings for operators."""

@@ -1,12 +1,12 @@
-"""What is cleaned up: old notifications.
+"""The clean-up of old notifications.
 
 Notifications older than 15 minutes by ZooKeeper's clock are deleted, oldest first, as brokers do. While no broker is
-registered the oldest above the cap go as well: only replicas of this service read them then, and a replica that was
-behind finds the gap and loads again. With brokers registered nothing younger goes, since a broker that was away for
-less is owed all of them.
+registered the oldest above the cap are deleted as well: only replicas of this service read them then, and a replica
+that was behind finds the gap and loads again. With brokers registered no younger notification is deleted: a broker that
+was away for less than 15 minutes is owed all of them.
 
-What a recorder has not explained is kept for longer, within limits: its notifications are where a person would
-look for what happened.
+Notifications that a recorder has not explained are kept for longer, within limits: a person would look there for the
+cause of a change.
 
 Source: core/src/main/scala/kafka/common/ZkNodeChangeNotificationListener.scala.
 """
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 EXPIRATION_MS: Final = 15 * 60 * 1000
 PERIOD_SECONDS: Final = 60.0
 _LONGEST: Final = 4
-"""How many times as old those become that nobody has explained."""
+"""The factor to the age of notifications that no recorder has explained."""
 _BATCH: Final = 200
 _SLACK: Final = 0.1
-"""How far above the cap, as a part of it, the purge is called before its time."""
+"""The part of the cap by which it is exceeded when the purge is called early."""
 
 
 class Purger:
@@ -64,11 +64,11 @@ class Purger:
         self._background = Background(self._purge_forever, name=f"zookeeper-purge-{name}")
 
     def start(self) -> None:
-        """Begin, in the background."""
+        """Start in the background."""
         self._background.start()
 
     async def stop(self) -> None:
-        """Stop."""
+        """Stop the purge."""
         await self._background.stop()
 
     def keep(self, above: int | None, seconds: float) -> None:
@@ -76,7 +76,7 @@ class Purger:
         self._kept = None if above is None else (above, time.monotonic() + seconds)
 
     def noticed(self) -> None:
-        """Purge before the time when the notifications are well above the cap."""
+        """Purge early when the notifications are well above the cap."""
         if not self._guard.brokers and self._follower.notifications > self._max * (1 + _SLACK):
             self._wake.set()
 
@@ -91,11 +91,11 @@ class Purger:
                 await self.purge(self._keeper.current)
 
     async def purge(self, session: Session) -> int:
-        """Delete what may go, once; return how many."""
+        """Delete the notifications that are due, once; return their number."""
         now = (await session.touch()).mtime
         names, stat = await session.children(znodes.CHANGES)
         self._follower.seen(names, stat)
-        # A notification that this replica has not applied is none of its business.
+        # Notifications that this replica has not applied are not its business.
         numbers = sorted(
             number for number in map(znodes.sequence_of, names) if number is not None and number < self._follower.next
         )
@@ -110,7 +110,7 @@ class Purger:
         return len(going)
 
     async def _due(self, session: Session, numbers: list[int], now: int) -> int:
-        """Return how many of the oldest are too old, and explained where a recorder runs."""
+        """Return the number of the oldest notifications that are too old, and explained where a recorder runs."""
         kept = self._kept
         if kept is None or kept[1] < time.monotonic():
             return await _count(session, numbers, lambda stat: now - stat.ctime > EXPIRATION_MS)
@@ -122,12 +122,12 @@ class Purger:
 
 
 async def _count(session: Session, numbers: list[int], goes: Callable[[Any], bool]) -> int:
-    """Return how many of the oldest go; times and zxids rise with the numbers, so a few reads tell."""
+    """Return the number of the oldest that are due; times and zxids rise with the numbers, so a few reads find it."""
     low, high = 0, len(numbers)
     while low < high:
         middle = (low + high) // 2
         stat = await session.exists(znodes.change_path(numbers[middle]))
-        # One that another replica or a broker just purged was too old, and so is all before it.
+        # A notification just purged by another replica or a broker was too old, and so are all before it.
         if stat is None or goes(stat):
             low = middle + 1
         else:

@@ -25,8 +25,8 @@ from app.api import (
 )
 from app.api.bodies import MAX_BODY
 from app.api.edge import Edge
-from app.api.facets import facet_router, resolve_client
 from app.api.lookup import Lookup
+from app.api.resources import Resources, resolve_client
 from app.api.specification import build
 from app.domain.facets import FacetName
 
@@ -43,27 +43,25 @@ DESCRIPTION = (
     "`Confplane-Min-Revision` to another replica and its answer will include what you saw. Every error, also of paths "
     "and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
 )
-_ROUTERS: Final = (
-    facet_router(
-        FacetName.CLIENT_CONFIGS,
-        schemas.CLIENT_CONFIGS,
-        examples.CLIENT_CONFIGS,
-        resolve_client(FacetName.CLIENT_CONFIGS),
+FAMILIES: Final = (
+    Resources(FacetName.CLIENT_CONFIGS, resolve_client(FacetName.CLIENT_CONFIGS)).routes(
+        schemas.CLIENT_CONFIGS, examples.CLIENT_CONFIGS
     ),
-    facet_router(
-        FacetName.CLIENT_QUOTAS, schemas.CLIENT_QUOTAS, examples.CLIENT_QUOTAS, resolve_client(FacetName.CLIENT_QUOTAS)
+    rpc.configs,
+    Resources(FacetName.CLIENT_QUOTAS, resolve_client(FacetName.CLIENT_QUOTAS)).routes(
+        schemas.CLIENT_QUOTAS, examples.CLIENT_QUOTAS
     ),
-    facet_router(FacetName.CONFIGS, config_schemas.CONFIGS, examples.CONFIGS, configs.resolve),
-    rpc.router,
-    configs.router,
-    entity_configs.router,
-    global_config.router,
-    audit.router,
-    registrations.router,
-    rollups.router,
-    definitions.router,
-    service.router,
-    docs_page.router,
+    rpc.quotas,
+    Resources(FacetName.CONFIGS, configs.resolve).routes(config_schemas.CONFIGS, examples.CONFIGS),
+    configs.routes,
+    entity_configs.routes,
+    global_config.routes,
+    audit.routes,
+    registrations.routes,
+    rollups.routes,
+    definitions.routes,
+    service.routes,
+    docs_page.routes,
 )
 """The busiest first: the router tries one route after the other."""
 
@@ -98,6 +96,7 @@ def create_api(
         clusters=services.clusters,
         deadline_ms=deadline_ms,
         max_body_bytes=max_body_bytes,
+        open_paths={route.path for family in FAMILIES for route in family if route.operation.is_open},
         readiness=services.readiness,
         traffic=traffic,
     )
@@ -119,8 +118,8 @@ def _routed(lifespan: Any) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    # As they are: to include a router would make each route anew, and match twice.
-    api.router.routes += [route for router in _ROUTERS for route in router.routes]
+    # As they are: to include a router of FastAPI's would make each route anew, and match twice.
+    api.router.routes += [route for family in FAMILIES for route in family]
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return api
 

@@ -5,21 +5,21 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import patterns, schemas, views
 from app.api.context import ClusterDep, PageSize, ServicesDep, ViewDep
-from app.api.docs import problems_of
+from app.api.operations import Effect, Operation
 from app.api.responses import json_response
-from app.api.routes import StrictRoute
+from app.api.routes import Routes
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError, NotFoundError
 from app.services.changes import states
 from app.services.ports.trail import AuditQuery
 
-router = APIRouter(prefix="/v1/clusters/{cluster}/audit", tags=["audit"], route_class=StrictRoute)
+routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 
 _RFC_3339 = re.compile(patterns.TIME)
 _Time = Annotated[
@@ -33,12 +33,16 @@ _Time = Annotated[
 ]
 
 
-@router.get(
+@routes.get(
     "",
-    operation_id="searchAudit",
-    summary="Search the trail, newest first",
-    response_model=schemas.AuditPage,
-    responses=problems_of(400, 404, 503),
+    Operation(
+        "searchAudit",
+        "Search the trail, newest first",
+        {200: schemas.AuditPage},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(503,),
+    ),
 )
 async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     request: Request,
@@ -96,12 +100,16 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     )
 
 
-@router.get(
+@routes.get(
     "/{changeId}",
-    operation_id="getAuditedChange",
-    summary="One change",
-    response_model=schemas.AuditedChange,
-    responses=problems_of(400, 404, 503),
+    Operation(
+        "getAuditedChange",
+        "One change",
+        {200: schemas.AuditedChange},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(503,),
+    ),
 )
 async def get(
     request: Request,

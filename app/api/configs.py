@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter, Body
+from fastapi import Body
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import batches, examples, views
 from app.api import config_schemas as schemas
 from app.api.context import ClusterDep, CommonDep, Fresh, Services, ServicesDep, ViewDep
-from app.api.docs import problems_of
-from app.api.idempotency import idempotent
+from app.api.operations import Answer, Effect, Operation
 from app.api.preconditions import entry_precondition
-from app.api.routes import StrictRoute
+from app.api.routes import Routes
 from app.domain.config_resources import ResourceType, resource_entity, resource_type
 from app.domain.entities import Entity
 from app.domain.errors import ConfplaneError, InvalidRequestError
@@ -26,23 +25,26 @@ from app.services.changes.edits import Edit, EditResult
 from app.services.clusters import Cluster
 from app.services.pace import in_slices
 
-router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["configs"], route_class=StrictRoute)
+routes = Routes("/v1/clusters/{cluster}", tag="configs")
 
-_DESCRIBE_STATUSES: Final = (400, 404, 409, 413, 415, 503)
-_ALTER_STATUSES: Final = (400, 404, 409, 412, 413, 415, 422, 429, 503, 504)
 _NOBODY: Final = Entity(())
 
 
-@router.post(
+@routes.post(
     "/configs:describe",
-    operation_id="describeConfigs",
-    summary="Describe the effective configs of topics and brokers (KIP-226)",
-    response_model=schemas.DescribedResources,
-    dependencies=[Fresh],
-    responses={
-        207: {"model": schemas.DescribedResources, "description": "Some resources can't be described"},
-        **problems_of(*_DESCRIBE_STATUSES, model=schemas.DescribeConfigsProblem),
-    },
+    Operation(
+        "describeConfigs",
+        "Describe the effective configs of topics and brokers (KIP-226)",
+        {
+            200: schemas.DescribedResources,
+            207: Answer(schemas.DescribedResources, "Some resources can't be described"),
+        },
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(409,),
+        problem=schemas.DescribeConfigsProblem,
+    ),
+    checks=[Fresh],
 )
 async def describe_configs(
     request: Request,
@@ -97,17 +99,18 @@ async def _described(
     return {**views.error_members(None), **named, "configs": configs, "warnings": found.warnings}, None
 
 
-@router.post(
+@routes.post(
     "/configs:incrementalAlter",
-    operation_id="incrementalAlterConfigs",
-    summary="Set, delete, append to and subtract from configs of topics and brokers (KIP-339)",
-    response_model=schemas.AlteredResources,
-    responses={
-        207: {"model": schemas.AlteredResources, "description": "Some resources failed"},
-        **problems_of(*_ALTER_STATUSES, model=schemas.IncrementalAlterProblem),
-    },
+    Operation(
+        "incrementalAlterConfigs",
+        "Set, delete, append to and subtract from configs of topics and brokers (KIP-339)",
+        {200: schemas.AlteredResources, 207: Answer(schemas.AlteredResources, "Some resources failed")},
+        effect=Effect.CHANGE,
+        tagged=False,
+        problems=(412,),
+        problem=schemas.IncrementalAlterProblem,
+    ),
 )
-@idempotent
 async def incremental_alter_configs(
     request: Request,
     cluster: ClusterDep,

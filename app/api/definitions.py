@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Annotated, Final
 
 import orjson
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,16 +16,14 @@ from app.api import definition_schemas as schemas
 from app.api import definitions_page
 from app.api.context import ClusterDep, ViewDep
 from app.api.definition_rows import select
-from app.api.docs import problems_of
+from app.api.operations import Answer, Effect, Operation
 from app.api.responses import PreparedResponse, consistency_headers
-from app.api.routes import StrictRoute
+from app.api.routes import Routes
 from app.domain.client_configs import ClientConfigs
 from app.domain.definitions import KAFKA_VERSION
 from app.domain.facets import FacetName
 
-router = APIRouter(
-    prefix="/v1/clusters/{cluster}/config-definitions", tags=["config-definitions"], route_class=StrictRoute
-)
+routes = Routes("/v1/clusters/{cluster}/config-definitions", tag="config-definitions")
 
 _JSON: Final = "application/json"
 _HTML: Final = "text/html"
@@ -33,19 +31,22 @@ _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else v
 """A form sends its fields even where nothing was chosen."""
 
 
-@router.get(
+@routes.get(
     "",
-    operation_id="listConfigDefinitions",
-    summary="What may be set where: types, defaults, ranges, dynamic or not",
-    responses={
-        200: {
-            "model": schemas.ConfigDefinitions,
-            "content": {_HTML: {"schema": {"type": "string"}}},
-            "description": "JSON, or with `Accept: text/html` a page that can be searched and sorted",
+    Operation(
+        "listConfigDefinitions",
+        "What may be set where: types, defaults, ranges, dynamic or not",
+        {
+            200: Answer.text(
+                "JSON, or with `Accept: text/html` a page that can be searched and sorted",
+                _HTML,
+                model=schemas.ConfigDefinitions,
+            )
         },
-        **problems_of(400, 404),
-    },
-    response_class=Response,
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(),
+    ),
 )
 async def list_definitions(
     request: Request,

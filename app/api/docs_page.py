@@ -11,22 +11,25 @@ from pathlib import Path
 from typing import Final
 
 import orjson
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.edge import DOCS, DOCS_SCRIPT, DOCS_STYLE, OPENAPI
+from app.api.operations import Effect, Operation
 from app.api.responses import PreparedResponse
-from app.api.routes import StrictRoute
+from app.api.routes import Decorator, Routes
 from app.pages import inline, render, source_hash
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+routes = Routes(tag=None)
+
+_DOCS: Final = "/docs"
+_SCRIPT: Final = "/docs/swagger-ui-bundle.js"
+_STYLE: Final = "/docs/swagger-ui.css"
 
 _FILES: Final = Path(str(files("fastapi_offline"))) / "static"
 _START: Final = inline("docs.js")
 # Its links are relative, so that it works behind a proxy that adds a prefix.
 _PAGE: Final = render(
-    "docs.html", style_path=DOCS_STYLE.removeprefix("/"), script_path=DOCS_SCRIPT.removeprefix("/"), start=_START
+    "docs.html", style_path=_STYLE.removeprefix("/"), script_path=_SCRIPT.removeprefix("/"), start=_START
 ).encode()
 _HEADERS: Final = {
     "content-type": "text/html; charset=utf-8",
@@ -42,7 +45,13 @@ _SPECIFICATION: Final = "specification"
 """Attribute of ``app.state`` with the task that renders the specification."""
 
 
-@router.get(OPENAPI)
+def _open(path: str) -> Decorator:
+    """Return a decorator that makes a route which anybody may ask, and which the specification does not have."""
+    facts = Operation(path, "", {}, effect=Effect.NOTHING, tagged=False, problems=(), is_open=True, listed=False)
+    return routes.get(path, facts)
+
+
+@_open("/openapi.json")
 async def openapi(request: Request) -> Response:
     """Return the specification."""
     state = request.app.state
@@ -54,19 +63,19 @@ async def openapi(request: Request) -> Response:
     return PreparedResponse(await asyncio.shield(rendering), {"content-type": "application/json"})
 
 
-@router.get(DOCS)
+@_open(_DOCS)
 async def page() -> Response:
     """The page itself."""
     return PreparedResponse(_PAGE, _HEADERS)
 
 
-@router.get(DOCS_SCRIPT)
+@_open(_SCRIPT)
 async def script() -> Response:
     """Swagger UI."""
     return _file("swagger-ui-bundle.js", "text/javascript")
 
 
-@router.get(DOCS_STYLE)
+@_open(_STYLE)
 async def style() -> Response:
     """Its looks."""
     return _file("swagger-ui.css", "text/css")

@@ -19,7 +19,7 @@ from app.api.traffic import HUNG_UP
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from app.services.clusters import Clusters
     from app.services.upkeep.readiness import Readiness
 
-DOCS: Final = "/docs"
-DOCS_SCRIPT: Final = "/docs/swagger-ui-bundle.js"
-DOCS_STYLE: Final = "/docs/swagger-ui.css"
-METRICS: Final = "/metrics"
-OPENAPI: Final = "/openapi.json"
-OPEN_PATHS: Final = frozenset({"/livez", "/readyz", METRICS, DOCS, DOCS_SCRIPT, DOCS_STYLE, OPENAPI})
 REQUEST_ID: Final = "confplane.request_id"
 PRINCIPAL: Final = "confplane.principal"
 DEADLINE: Final = "confplane.deadline"
@@ -44,7 +38,6 @@ _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _CLUSTER: Final = "/v1/clusters/"
 _PARTS: Final = 5
 """Of a path, up to the facet in ``/v1/clusters/{cluster}/{facet}``: they tell which operation is meant."""
-_CONDITIONAL: Final = (b"if-match", b"if-none-match")
 _DRAINED_BODIES: Final = 4
 """How much of a body that nobody reads is still taken, in bodies of the largest size."""
 _DRAIN_S: Final = 30.0
@@ -59,6 +52,7 @@ class Edge:
         clusters: Those that there are: every answer of one, errors too, carries its headers of consistency.
         deadline_ms: How long a request may take.
         max_body_bytes: Largest request body.
+        open_paths: Paths that need no token.
         readiness: Once it says that the process is stopping, every answer asks the client to close its connection, so
             that none is left on which a request could be on its way when the process closes it.
         traffic: Counts the requests.
@@ -72,6 +66,7 @@ class Edge:
         clusters: Clusters,
         deadline_ms: int,
         max_body_bytes: int,
+        open_paths: Collection[str],
         readiness: Readiness,
         traffic: Traffic,
     ) -> None:
@@ -80,6 +75,7 @@ class Edge:
         self._clusters = clusters
         self._readiness = readiness
         self._authenticator = authenticator
+        self._open_paths = open_paths
         self._deadline_s = deadline_ms / 1000
         self._max_drained = _DRAINED_BODIES * max_body_bytes
 
@@ -136,7 +132,7 @@ class Edge:
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Find out who calls and which cluster is asked for; refuse what no route may be reached with."""
-        if scope["path"] not in OPEN_PATHS:
+        if scope["path"] not in self._open_paths:
             authorization = headers.get(_AUTHORIZATION)
             try:
                 scope[PRINCIPAL] = self._authenticator.authenticate(authorization)
@@ -150,8 +146,6 @@ class Edge:
                 scope[STORE] = cluster.store
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)
-        if scope["method"] == "POST":
-            _check_conditions(scope, headers)
 
 
 class _Body:
@@ -202,21 +196,3 @@ def _check_path(scope: Scope) -> None:
             f"There is nothing at {raw[:200].decode('latin-1')!a}: before the entity id %2F is no separator, and part "
             "of no name; /openapi.json lists what there is"
         )
-
-
-def _check_conditions(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-    """Refuse conditional headers where a request writes several entities, rather than ignore them.
-
-    Raises:
-        InvalidRequestError: There is one.
-    """
-    for name in _CONDITIONAL:
-        if name in headers:
-            _, colon, verb = scope["path"].rpartition("/")[2].partition(":")
-            if colon and verb != "describe":
-                shown = name.decode().title()
-                raise InvalidRequestError(
-                    f"{shown} is not taken here, where each entry has a precondition of its own; use the "
-                    "entry's `etag` field",
-                    pointer=shown,
-                )

@@ -1,40 +1,41 @@
 """KIP-21: describe and alter entities of every type in one request."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Body
+from fastapi import Body
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import batches, examples, views
 from app.api import kip_schemas as schemas
 from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep, ViewDep
-from app.api.docs import problems_of
-from app.api.idempotency import idempotent
-from app.api.routes import StrictRoute
+from app.api.operations import Answer, Effect, Operation
+from app.api.routes import Routes
 from app.domain.errors import ConfplaneError, OutcomeUnknownError
 from app.services.kips import entity_configs
 from app.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
 from app.services.pace import Pace, in_slices
 
-router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["entity-configs"], route_class=StrictRoute)
-
-_DESCRIBE_STATUSES: Final = (400, 404, 409, 413, 415, 503)
-_ALTER_STATUSES: Final = (400, 404, 409, 413, 415, 422, 429, 503, 504)
+routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
 
 
-@router.post(
+@routes.post(
     "/entity-configs:describe",
-    operation_id="describeEntityConfigs",
-    summary="Describe what is set on entities of any type (KIP-21)",
-    response_model=schemas.DescribedEntityConfigs,
-    dependencies=[Fresh],
-    responses={
-        207: {"model": schemas.DescribedEntityConfigs, "description": "Some entities can't be described"},
-        **problems_of(*_DESCRIBE_STATUSES, model=schemas.DescribeEntityConfigsProblem),
-    },
+    Operation(
+        "describeEntityConfigs",
+        "Describe what is set on entities of any type (KIP-21)",
+        {
+            200: schemas.DescribedEntityConfigs,
+            207: Answer(schemas.DescribedEntityConfigs, "Some entities can't be described"),
+        },
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(409,),
+        problem=schemas.DescribeEntityConfigsProblem,
+    ),
+    checks=[Fresh],
 )
 async def describe_entity_configs(
     request: Request,
@@ -62,17 +63,18 @@ async def describe_entity_configs(
     return _answered(request, entities, errors)
 
 
-@router.post(
+@routes.post(
     "/entity-configs:alter",
-    operation_id="alterEntityConfigs",
-    summary="Alter entities of any type (KIP-21)",
-    response_model=schemas.AlteredEntityConfigs,
-    responses={
-        207: {"model": schemas.AlteredEntityConfigs, "description": "Some entities failed"},
-        **problems_of(*_ALTER_STATUSES, model=schemas.AlterEntityConfigsProblem),
-    },
+    Operation(
+        "alterEntityConfigs",
+        "Alter entities of any type (KIP-21)",
+        {200: schemas.AlteredEntityConfigs, 207: Answer(schemas.AlteredEntityConfigs, "Some entities failed")},
+        effect=Effect.CHANGE,
+        tagged=False,
+        problems=(),
+        problem=schemas.AlterEntityConfigsProblem,
+    ),
 )
-@idempotent
 async def alter_entity_configs(
     request: Request,
     cluster: ClusterDep,

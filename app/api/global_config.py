@@ -1,36 +1,37 @@
 """KIP-5: the configs that all brokers share, read and changed as one."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import examples, problems, views
 from app.api import kip_schemas as schemas
 from app.api.context import ClusterDep, CommonDep, Fresh, ServicesDep, ViewDep
-from app.api.docs import problems_of
-from app.api.idempotency import idempotent
+from app.api.operations import Effect, Operation
 from app.api.responses import json_response
-from app.api.routes import StrictRoute
+from app.api.routes import Routes
 from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.ops import Op, OpType
 from app.domain.texts import clipped
 from app.services.kips import global_config
 
-router = APIRouter(prefix="/v1/clusters/{cluster}", tags=["global-config"], route_class=StrictRoute)
-
-_CHANGE_STATUSES: Final = (400, 404, 409, 413, 415, 422, 429, 503, 504)
+routes = Routes("/v1/clusters/{cluster}", tag="global-config")
 
 
-@router.get(
+@routes.get(
     "/global-config",
-    operation_id="getGlobalConfig",
-    summary="Read what is set for all brokers (KIP-5)",
-    response_model=schemas.GlobalConfig,
-    dependencies=[Fresh],
-    responses=problems_of(400, 404, 409, 503),
+    Operation(
+        "getGlobalConfig",
+        "Read what is set for all brokers (KIP-5)",
+        {200: schemas.GlobalConfig},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(409,),
+    ),
+    checks=[Fresh],
 )
 async def get_global_config(request: Request, cluster: ClusterDep, _: ViewDep) -> Response:
     """The dynamic default of all brokers, ordered by key."""
@@ -43,14 +44,18 @@ async def get_global_config(request: Request, cluster: ClusterDep, _: ViewDep) -
     return json_response(request, body)
 
 
-@router.post(
+@routes.post(
     "/global-config:change",
-    operation_id="changeGlobalConfig",
-    summary="Change what is set for all brokers (KIP-5)",
-    response_model=schemas.ChangedGlobalConfig,
-    responses=problems_of(*_CHANGE_STATUSES, model=schemas.GlobalConfigProblem),
+    Operation(
+        "changeGlobalConfig",
+        "Change what is set for all brokers (KIP-5)",
+        {200: schemas.ChangedGlobalConfig},
+        effect=Effect.CHANGE,
+        tagged=False,
+        problems=(),
+        problem=schemas.GlobalConfigProblem,
+    ),
 )
-@idempotent
 async def change_global_config(
     request: Request,
     cluster: ClusterDep,

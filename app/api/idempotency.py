@@ -14,20 +14,17 @@ from starlette.requests import Request
 from app.api import patterns
 from app.api.bodies import BODY
 from app.api.edge import HEADERS
+from app.api.operations import Handler
 from app.api.responses import PreparedResponse, consistency_headers
 from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
 from app.services.changes.idempotency import POINTER, RequestKey
 from app.services.ports.request_keys import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.responses import Response
 
     from app.api.context import Common, Services
     from app.services.clusters import Cluster
-
-    Handler = Callable[..., Awaitable[Response]]
 
 _NAME: Final = b"idempotency-key"
 _REPLAYED: Final = "idempotency-replayed"
@@ -68,17 +65,19 @@ def idempotent(handler: Handler) -> Handler:
     return once
 
 
-def refuse_key(request: Request) -> None:
-    """Refuse an Idempotency-Key on an operation that does not honour it, rather than ignore it.
+def keyless(handler: Handler) -> Handler:
+    """Have a handler refuse an Idempotency-Key that it would else ignore; it takes ``common``."""
 
-    Raises:
-        IdempotencyUnsupportedError: There is one.
-    """
-    if _NAME in request.scope[HEADERS]:
-        raise IdempotencyUnsupportedError(
-            "This operation does not honour Idempotency-Key, and will not pretend to; send the request without it",
-            pointer=POINTER,
-        )
+    @wraps(handler)
+    async def refusing(request: Request, **given: Any) -> Response:
+        if _NAME in request.scope[HEADERS] and not given["common"].validate_only:
+            raise IdempotencyUnsupportedError(
+                "This operation does not honour Idempotency-Key, and will not pretend to; send the request without it",
+                pointer=POINTER,
+            )
+        return await handler(request=request, **given)
+
+    return refusing
 
 
 def _key(request: Request, given: str) -> str:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import Depends, Header
+from starlette.requests import Request
 
 from app.api import patterns
+from app.api.edge import HEADERS
 from app.domain.errors import InvalidRequestError
 from app.services.etags import ANY, Precondition
 
@@ -58,6 +60,21 @@ def _conditions(
 
 
 ConditionsDep = Annotated[Conditions, Depends(_conditions)]
+
+
+def refuse_conditions(request: Request) -> None:
+    """Refuse conditional headers where a request writes several entities, rather than ignore them.
+
+    Raises:
+        InvalidRequestError: There is one.
+    """
+    for name in ("If-Match", "If-None-Match"):
+        if name.lower().encode() in request.scope[HEADERS]:
+            raise InvalidRequestError(
+                f"{name} is not taken here, where each entry has a precondition of its own; use the entry's `etag` "
+                "field",
+                pointer=name,
+            )
 
 
 def entry_precondition(etag: str | None, *, pointer: str) -> Precondition:

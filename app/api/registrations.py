@@ -2,20 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import patterns, schemas, views
 from app.api.context import ClusterDep, CommonDep, PageSize, ServicesDep, ViewDep
-from app.api.docs import problems_of
-from app.api.idempotency import refuse_key
+from app.api.operations import Effect, Operation
 from app.api.responses import json_response
-from app.api.routes import StrictRoute
+from app.api.routes import Routes
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 
-router = APIRouter(prefix="/v1/clusters/{cluster}/registrations", tags=["registrations"], route_class=StrictRoute)
+routes = Routes("/v1/clusters/{cluster}/registrations", tag="registrations")
 
 _Id = Annotated[
     str | None,
@@ -27,12 +26,16 @@ _Id = Annotated[
 ]
 
 
-@router.get(
+@routes.get(
     "",
-    operation_id="listRegistrations",
-    summary="List registrations, ordered by entity id",
-    response_model=schemas.RegistrationPage,
-    responses=problems_of(400, 404, 503),
+    Operation(
+        "listRegistrations",
+        "List registrations, ordered by entity id",
+        {200: schemas.RegistrationPage},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(503,),
+    ),
 )
 async def list_registrations(
     request: Request,
@@ -57,12 +60,16 @@ async def list_registrations(
     return json_response(request, {"items": items, "nextPageToken": cursor})
 
 
-@router.delete(
+@routes.delete(
     "",
-    operation_id="clearRegistrations",
-    summary="Clear the registrations of one entity, or of all",
-    response_model=schemas.ClearedRegistrations,
-    responses=problems_of(400, 404, 503),
+    Operation(
+        "clearRegistrations",
+        "Clear the registrations of one entity, or of all",
+        {200: schemas.ClearedRegistrations},
+        effect=Effect.CLEARING,
+        tagged=False,
+        problems=(503,),
+    ),
 )
 async def clear_registrations(
     request: Request,
@@ -74,8 +81,6 @@ async def clear_registrations(
     everything: Annotated[bool, Query(alias="all", description="All entities of the cluster")] = False,
 ) -> Response:
     """They come back as soon as a client registers again."""
-    if not common.validate_only:
-        refuse_key(request)
     if (entity_id is None) is not everything:
         raise InvalidRequestError("Say what to clear: either id=<entity id> or all=true", pointer="id")
     entity = None if entity_id is None else Entity.from_id(entity_id, pointer="id").id

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import patterns, rollup_schemas, views
 from app.api.context import ClusterDep, IfNoneMatch, PageSize, ServicesDep, ViewDep
-from app.api.docs import problems_of
+from app.api.operations import Effect, Operation
 from app.api.preconditions import not_modified
 from app.api.responses import PreparedResponse, consistency_headers, json_response, number
-from app.api.routes import StrictRoute
+from app.api.routes import Routes
 from app.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
 from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
 from app.services.ports.rollups import Place, RollupRun, RowQuery
 from app.services.reads.rollups import item_of, never_run, selection
 
-router = APIRouter(prefix="/v1/clusters/{cluster}/rollups", tags=["rollups"], route_class=StrictRoute)
+routes = Routes("/v1/clusters/{cluster}/rollups", tag="rollups")
 
 _TOKEN = re.compile(patterns.ROW_TOKEN)
 _INT64 = 2**63
@@ -36,12 +36,16 @@ _FORMS: dict[ColumnType, dict[str, Any]] = {
 _CONTAINS = "; rows that have this one among theirs"
 
 
-@router.get(
+@routes.get(
     "",
-    operation_id="listRollups",
-    summary="What there is, and from when",
-    response_model=rollup_schemas.RollupList,
-    responses=problems_of(400, 404, 503),
+    Operation(
+        "listRollups",
+        "What there is, and from when",
+        {200: rollup_schemas.RollupList},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(503,),
+    ),
 )
 async def list_rollups(request: Request, cluster: ClusterDep, services: ServicesDep, _: ViewDep) -> Response:
     """Every rollup with its current run, which is the complete one that tells of the latest moment."""
@@ -148,25 +152,29 @@ def _add(rollup: Rollup) -> None:
         return await _get(rollup, given)
 
     get.__signature__ = _signature(rollup)  # type: ignore[attr-defined]  # what inspect looks for
-    router.add_api_route(
-        f"/{rollup.name}",
-        get,
-        operation_id=f"getRollup{rollup_schemas.title(rollup)}",
-        summary=rollup.question,
-        description="The rows of the current run, in the order of "
-        + ", ".join(f"`{column.member}`" for name in rollup.key for column in rollup.columns if column.name == name)
-        + ". Filters are exact, and may be given together; a page of a filtered list may be short, and even empty, and"
-        " yet have a `nextPageToken`. 404 where it was never run: no rows would mean something else.",
-        response_model=rollup_schemas.PAGES[rollup.name],
-        responses={304: {"description": "Not modified"}, **problems_of(400, 404, 410, 503)},
+    order = [f"`{column.member}`" for name in rollup.key for column in rollup.columns if column.name == name]
+    operation = Operation(
+        f"getRollup{rollup_schemas.title(rollup)}",
+        rollup.question,
+        {200: rollup_schemas.PAGES[rollup.name]},
+        effect=Effect.NOTHING,
+        tagged=True,
+        problems=(410, 503),
+        description=f"The rows of the current run, in the order of {', '.join(order)}. Filters are exact, and may be "
+        "given together; a page of a filtered list may be short, and even empty, and yet have a `nextPageToken`. 404 "
+        "where it was never run: no rows would mean something else.",
     )
+    routes.get(f"/{rollup.name}", operation)(get)
 
 
 for _each in ROLLUPS.values():
     _add(_each)
 
 
-@router.get("/{name}", include_in_schema=False)
+@routes.get(
+    "/{name}",
+    Operation("getRollup", "No rollup", {}, effect=Effect.NOTHING, tagged=False, problems=(), listed=False),
+)
 async def unknown(name: str, _: ClusterDep, __: ViewDep) -> Response:
     """Say which rollups there are."""
     raise NotFoundError(f"There is no rollup {name[:100]!a}; there are: {', '.join(ROLLUPS)}")

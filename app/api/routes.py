@@ -1,8 +1,11 @@
-"""The route class of this API: the one way to a handler, and the one place where its errors become problems."""
+"""The routes of this API: the one way to a handler, and the one place where its errors become problems."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
@@ -10,31 +13,85 @@ from starlette.responses import Response
 
 from app.api import problems
 from app.api.binding import Binder
+from app.api.idempotency import idempotent, keyless
+from app.api.operations import Effect, Handler
+from app.api.preconditions import refuse_conditions
 from app.api.traffic import HUNG_UP
 from app.domain.errors import ConfplaneError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any
+    from collections.abc import Iterator
 
-    Answer = Callable[[Request], Coroutine[Any, Any, Response]]
+    from fastapi.params import Depends
+
+    from app.api.operations import Operation
+
+Answering = Callable[[Request], Coroutine[Any, Any, Response]]
+Decorator = Callable[[Handler], Handler]
+_WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {Effect.CHANGE: idempotent, Effect.CLEARING: keyless}
 
 
 class StrictRoute(APIRoute):
-    """A route whose arguments are found by :class:`Binder`.
+    """A route to one handler.
+
+    Args:
+        method: The HTTP method.
+        path: With its parameters in braces.
+        handler: What answers.
+        operation: The facts of what it does.
+        tag: The family that the specification lists it under.
+        checks: Dependencies that give the handler nothing.
 
     Attributes:
+        operation: The facts.
         answer: Answers a request, also one that fails.
     """
 
-    answer: Answer
+    answer: Answering
 
-    def get_route_handler(self) -> Answer:
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        operation: Operation,
+        *,
+        tag: str | None = None,
+        checks: Sequence[Depends] = (),
+    ) -> None:
+        self.operation = operation
+        super().__init__(
+            path,
+            _WRAPPED.get(operation.effect, _plain)(handler),
+            methods=[method],
+            operation_id=operation.id,
+            summary=operation.summary,
+            description=operation.description,
+            status_code=next(iter(operation.answers), 200),
+            response_class=Response,
+            responses=operation.described(),
+            tags=[] if tag is None else [tag],
+            dependencies=checks,
+            include_in_schema=operation.listed,
+        )
+
+    def takes(self, header: str) -> bool:
+        """Say whether a header is a parameter of the operation."""
+        return any(
+            field.alias == header
+            for part in (self.dependant, *self.dependant.dependencies)
+            for field in part.header_params
+        )
+
+    def get_route_handler(self) -> Answering:
         """Return :attr:`answer`."""
         bind, handler = Binder(self.dependant), self.endpoint
+        unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
 
         async def answer(request: Request) -> Response:
             try:
+                if unconditional:
+                    refuse_conditions(request)
                 response: Response = await handler(**await bind(request))
             except ConfplaneError as error:
                 return problems.respond(request, error)
@@ -46,3 +103,59 @@ class StrictRoute(APIRoute):
 
         self.answer = answer
         return answer
+
+
+class Routes:
+    """The routes of one family of operations, in the order in which they are matched.
+
+    Args:
+        prefix: What their paths begin with.
+        tag: The family's name in the specification; None where it has none of them.
+    """
+
+    def __init__(self, prefix: str = "", *, tag: str | None) -> None:
+        self._prefix = prefix
+        self._tag = tag
+        self._made: list[StrictRoute] = []
+
+    def __iter__(self) -> Iterator[StrictRoute]:
+        return iter(self._made)
+
+    def get(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+        """Return a decorator that makes a route to a handler; arguments as those of :class:`StrictRoute`."""
+        return partial(self._add, "GET", path, operation, checks)
+
+    def post(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+        """As :meth:`get`."""
+        return partial(self._add, "POST", path, operation, checks)
+
+    def put(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+        """As :meth:`get`."""
+        return partial(self._add, "PUT", path, operation, checks)
+
+    def delete(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+        """As :meth:`get`."""
+        return partial(self._add, "DELETE", path, operation, checks)
+
+    def _add(
+        self, method: str, path: str, operation: Operation, checks: Sequence[Depends], handler: Handler
+    ) -> Handler:
+        self._made.append(StrictRoute(method, self._prefix + path, handler, operation, tag=self._tag, checks=checks))
+        return handler
+
+
+def declared(handler: Handler, **annotations: Any) -> Handler:
+    """Return a handler that declares other types of some parameters: those that differ from route to route."""
+    signature = inspect.signature(handler)
+    made = update_wrapper(partial(handler), handler)
+    made.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect looks for
+        parameters=[
+            parameter.replace(annotation=annotations.get(name, parameter.annotation))
+            for name, parameter in signature.parameters.items()
+        ]
+    )
+    return made
+
+
+def _plain(handler: Handler) -> Handler:
+    return handler

@@ -3,18 +3,17 @@
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter, Body
+from fastapi import Body
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import batches, examples, schemas
 from app.api.context import ClusterDep, Common, CommonDep, Fresh, ServicesDep, ViewDep
-from app.api.docs import problems_of
 from app.api.entries import entry
-from app.api.idempotency import idempotent
+from app.api.operations import Answer, Effect, Operation
 from app.api.preconditions import entry_precondition
 from app.api.responses import json_bytes
-from app.api.routes import StrictRoute
+from app.api.routes import Routes
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
@@ -25,21 +24,23 @@ from app.services.collections import Collection
 from app.services.pace import in_slices
 from app.services.reads.describe import RegistrationRequest
 
-router = APIRouter(prefix="/v1/clusters/{cluster}", route_class=StrictRoute)
+quotas = Routes("/v1/clusters/{cluster}", tag="client-quotas")
+configs = Routes("/v1/clusters/{cluster}", tag="client-configs")
 
-_DESCRIBE_PROBLEMS = problems_of(400, 404, 413, 415, 503)
 _DESCRIBED: Final = b'{"throttleTimeMs":0,"errorCode":0,"errorMessage":null,"entries":['
-_ALTER_STATUSES: Final = (400, 404, 409, 412, 413, 415, 422, 429, 503, 504)
 
 
-@router.post(
+@quotas.post(
     "/client-quotas:describe",
-    tags=["client-quotas"],
-    operation_id="describeClientQuotas",
-    summary="Describe client quotas by a filter (KIP-546)",
-    response_model=schemas.DescribedQuotas,
-    dependencies=[Fresh],
-    responses=_DESCRIBE_PROBLEMS,
+    Operation(
+        "describeClientQuotas",
+        "Describe client quotas by a filter (KIP-546)",
+        {200: schemas.DescribedQuotas},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(),
+    ),
+    checks=[Fresh],
 )
 async def describe_client_quotas(
     request: Request,
@@ -53,14 +54,17 @@ async def describe_client_quotas(
     return await _describe(request, services, collection, _filter(collection, body))
 
 
-@router.post(
+@configs.post(
     "/client-configs:describe",
-    tags=["client-configs"],
-    operation_id="describeClientConfigs",
-    summary="Describe client configs by a filter, or resolve them for one client (KIP-649)",
-    response_model=schemas.DescribedConfigs,
-    dependencies=[Fresh],
-    responses=_DESCRIBE_PROBLEMS,
+    Operation(
+        "describeClientConfigs",
+        "Describe client configs by a filter, or resolve them for one client (KIP-649)",
+        {200: schemas.DescribedConfigs},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(),
+    ),
+    checks=[Fresh],
 )
 async def describe_client_configs(
     request: Request,
@@ -88,18 +92,18 @@ async def describe_client_configs(
     return await _describe(request, services, collection, wanted)
 
 
-@router.post(
+@quotas.post(
     "/client-quotas:alter",
-    tags=["client-quotas"],
-    operation_id="alterClientQuotas",
-    summary="Alter client quotas (KIP-546)",
-    response_model=schemas.AlteredQuotas,
-    responses={
-        207: {"model": schemas.AlteredQuotas, "description": "Some entries failed"},
-        **problems_of(*_ALTER_STATUSES, model=schemas.AlterQuotasProblem),
-    },
+    Operation(
+        "alterClientQuotas",
+        "Alter client quotas (KIP-546)",
+        {200: schemas.AlteredQuotas, 207: Answer(schemas.AlteredQuotas, "Some entries failed")},
+        effect=Effect.CHANGE,
+        tagged=False,
+        problems=(412,),
+        problem=schemas.AlterQuotasProblem,
+    ),
 )
-@idempotent
 async def alter_client_quotas(
     request: Request,
     cluster: ClusterDep,
@@ -111,18 +115,18 @@ async def alter_client_quotas(
     return await _alter(request, cluster.collections[FacetName.CLIENT_QUOTAS], services, common, body)
 
 
-@router.post(
+@configs.post(
     "/client-configs:alter",
-    tags=["client-configs"],
-    operation_id="alterClientConfigs",
-    summary="Alter client configs (KIP-649)",
-    response_model=schemas.AlteredConfigs,
-    responses={
-        207: {"model": schemas.AlteredConfigs, "description": "Some entries failed"},
-        **problems_of(*_ALTER_STATUSES, model=schemas.AlterConfigsProblem),
-    },
+    Operation(
+        "alterClientConfigs",
+        "Alter client configs (KIP-649)",
+        {200: schemas.AlteredConfigs, 207: Answer(schemas.AlteredConfigs, "Some entries failed")},
+        effect=Effect.CHANGE,
+        tagged=False,
+        problems=(412,),
+        problem=schemas.AlterConfigsProblem,
+    ),
 )
-@idempotent
 async def alter_client_configs(
     request: Request,
     cluster: ClusterDep,

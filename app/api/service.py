@@ -2,50 +2,59 @@
 
 from typing import Any, Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 import app
 from app.api import edge, schemas, views
 from app.api.context import ClusterDep, Fresh, ServicesDep, ViewDep
-from app.api.docs import problems_of
+from app.api.operations import Answer, Effect, Operation
 from app.api.responses import PreparedResponse, json_response
-from app.api.routes import StrictRoute
+from app.api.routes import Routes
 from app.domain.errors import UnauthenticatedError
 from app.security.principals import Authenticator
 from app.services.ports.store import StoreStatus
 from app.services.recorder.recorded import Watermark
 from app.services.upkeep.readiness import Report
 
-router = APIRouter(tags=["service"], route_class=StrictRoute)
+routes = Routes(tag="service")
 
 AUTHENTICATOR: Final = "authenticator"
 """Attribute of ``app.state`` with what knows tokens, for operations that are open and tell more to those with one."""
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
-@router.get(
+@routes.get(
     "/livez",
-    operation_id="livez",
-    summary="Is the process alive",
-    response_model=schemas.Liveness,
-    responses=problems_of(400),
+    Operation(
+        "livez",
+        "Is the process alive",
+        {200: schemas.Liveness},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(),
+        is_open=True,
+    ),
 )
 async def livez(request: Request) -> Response:
     """200 as long as the process makes progress, whatever its stores do."""
     return json_response(request, {"status": "alive", "version": app.__version__})
 
 
-@router.get(
+@routes.get(
     "/readyz",
-    operation_id="readyz",
-    summary="Can the process do its work",
-    response_model=schemas.ReadinessReport,
-    responses={
-        503: {"model": schemas.ReadinessReport, "description": "Still starting, or about to stop"},
-        **problems_of(400),
-    },
+    Operation(
+        "readyz",
+        "Can the process do its work",
+        {
+            200: schemas.ReadinessReport,
+            503: Answer(schemas.ReadinessReport, "Still starting, or about to stop"),
+        },
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(),
+        is_open=True,
+    ),
 )
 async def readyz(request: Request, services: ServicesDep) -> Response:
     """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when one of them is away.
@@ -65,21 +74,21 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
     return json_response(request, body, status=200 if report.ready else 503, headers=headers)
 
 
-@router.get(
-    edge.METRICS,
-    operation_id="metrics",
-    summary="The metrics of the process, for Prometheus",
-    response_class=Response,
-    responses={
-        200: {
-            "content": {
-                "text/plain": {"schema": {"type": "string"}},
-                _OPENMETRICS: {"schema": {"type": "string"}},
-            },
-            "description": f"Prometheus' text format, or OpenMetrics by `Accept: {_OPENMETRICS}`",
+@routes.get(
+    "/metrics",
+    Operation(
+        "metrics",
+        "The metrics of the process, for Prometheus",
+        {
+            200: Answer.text(
+                f"Prometheus' text format, or OpenMetrics by `Accept: {_OPENMETRICS}`", "text/plain", _OPENMETRICS
+            )
         },
-        **problems_of(400),
-    },
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(),
+        is_open=True,
+    ),
 )
 async def metrics(request: Request, services: ServicesDep) -> Response:
     """Counts of this process, and the states of its sessions and mirrors (docs/operations.md), a second old at most.
@@ -91,12 +100,16 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     return PreparedResponse(body, {"content-type": media_type})
 
 
-@router.get(
+@routes.get(
     "/v1/whoami",
-    operation_id="whoami",
-    summary="The principal of the token that is used",
-    response_model=schemas.WhoAmI,
-    responses=problems_of(400),
+    Operation(
+        "whoami",
+        "The principal of the token that is used",
+        {200: schemas.WhoAmI},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(),
+    ),
 )
 async def whoami(request: Request, _: ViewDep) -> Response:
     """Kafka's form of a principal."""
@@ -104,12 +117,16 @@ async def whoami(request: Request, _: ViewDep) -> Response:
     return json_response(request, {"principal": principal.name, "authenticatedBy": principal.kind})
 
 
-@router.get(
+@routes.get(
     "/v1/clusters",
-    operation_id="listClusters",
-    summary="The clusters that this service serves",
-    response_model=schemas.ClusterList,
-    responses=problems_of(400),
+    Operation(
+        "listClusters",
+        "The clusters that this service serves",
+        {200: schemas.ClusterList},
+        effect=Effect.NOTHING,
+        tagged=False,
+        problems=(),
+    ),
 )
 async def clusters(request: Request, services: ServicesDep, _: ViewDep) -> Response:
     """Ordered by name."""
@@ -117,13 +134,12 @@ async def clusters(request: Request, services: ServicesDep, _: ViewDep) -> Respo
     return json_response(request, {"items": items, "nextPageToken": None})
 
 
-@router.get(
+@routes.get(
     "/v1/clusters/{cluster}",
-    operation_id="getCluster",
-    summary="One cluster",
-    response_model=schemas.ClusterDetails,
-    dependencies=[Fresh],
-    responses=problems_of(400, 404, 503),
+    Operation(
+        "getCluster", "One cluster", {200: schemas.ClusterDetails}, effect=Effect.NOTHING, tagged=False, problems=()
+    ),
+    checks=[Fresh],
 )
 async def get_cluster(request: Request, services: ServicesDep, cluster: ClusterDep, _: ViewDep) -> Response:
     """Its state as this process sees it, and what its trail has of others' writes."""

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from app.api import config_schemas, examples, kip_schemas, patterns, schemas
+from app.api import patterns
 from app.api.context import EMBEDDED
-from app.api.edge import OPEN_PATHS
+from app.api.operations import Effect
 from app.api.problems import MEDIA_TYPE
+from app.api.routes import StrictRoute
+from app.api.schemas import Problem
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from fastapi.params import Body
 
 TAGS: Final = {
     "service": "The process, its stores, its clusters, and who is asking",
@@ -34,20 +37,27 @@ TAGS: Final = {
     "registrations": "Which client software supports which dynamic configs (KIP-649)",
 }
 _REF: Final = "#/components/{}/{}"
-_PROBLEM_NAMES: Final = {
-    400: "InvalidRequest",
-    401: "Unauthenticated",
-    404: "NotFound",
-    409: "Conflict",
-    410: "Gone",
-    412: "PreconditionFailed",
-    413: "TooLarge",
-    415: "NotJson",
-    422: "Refused",
-    429: "Throttled",
-    503: "Unavailable",
-    504: "OutcomeUnknown",
+_PROBLEMS: Final = {
+    400: ("InvalidRequest", "The request breaks a rule; `errors` names the place"),
+    401: ("Unauthenticated", "No valid bearer token"),
+    404: ("NotFound", "No such cluster, entity or change"),
+    409: ("Conflict", "The stored state does not allow it"),
+    410: ("Gone", "The result that `pageToken` names is not kept any more; begin again without it"),
+    412: ("PreconditionFailed", "A precondition failed; `etag` is the current one"),
+    413: ("TooLarge", "The body, or the transaction that it would make, is too large"),
+    415: ("NotJson", "The body is not declared to be JSON"),
+    422: (
+        "Refused",
+        (
+            "A config is refused by its definition, by what is set beside it, or by the cluster's policy; or the "
+            "Idempotency-Key is of another request"
+        ),
+    ),
+    429: ("Throttled", "Too many changes are waiting for the brokers; see Retry-After"),
+    503: ("Unavailable", "ZooKeeper or Postgres is away, or not caught up; see Retry-After"),
+    504: ("OutcomeUnknown", "The write was sent and its reply was lost; its outcome is unknown"),
 }
+"""Problems by status: their names in the components, and what they mean."""
 _VALUES: Final = frozenset({"examples", "default", "enum", "const"})
 """Keywords of JSON Schema that hold values, not schemas."""
 _PARAMETERS: Final = {
@@ -92,32 +102,31 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
     "WWW-Authenticate": _header(None, "The scheme: Bearer"),
 }
 _CLUSTER_PATH: Final = "/v1/clusters/{cluster}"
-_CLUSTER_HEADERS: Final = ("Confplane-Revision", "Confplane-Stale-Ms")
-_WRITES: Final = ("alter", "change", "incrementalAlter", "create", "put", "delete")
-_TAGGED: Final = ("create", "put", "getClient", "getConfigs", "getRollup", "effective")
+_OF_CHANGES: Final = (409, 422, 429, 503, 504)
 _RETRY_STATUSES: Final = frozenset({409, 429, 503})
 
 
 def build(api: FastAPI) -> dict[str, Any]:
     """Return the specification of an application."""
-    spec = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
+    order = list(TAGS)
+    # By what they are about; the application has its routes in another order, the busiest first.
+    routes = sorted(
+        (route for route in api.routes if isinstance(route, StrictRoute) and route.operation.listed),
+        key=lambda route: order.index(str(route.tags[0])),
+    )
+    spec = get_openapi(title=api.title, version=api.version, description=api.description, routes=routes)
     spec["tags"] = [{"name": name, "description": description} for name, description in TAGS.items()]
     components = spec["components"]
-    models = components["schemas"] | _problem_models()
+    models = components["schemas"] | _problem_models({Problem, *(route.operation.problem for route in routes)})
     components["schemas"] = {name: _plain(models[name]) for name in sorted(models) if name not in _UNUSED_MODELS}
-    components["responses"] = {}
-    components["parameters"] = {}
+    components["responses"], components["parameters"] = {}, {}
     components["headers"] = HEADERS
     components["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer <token>`"}
     }
-    order = list(TAGS)
-    # By what they are about; the application has its routes in another order, the busiest first.
-    paths = sorted(spec["paths"].items(), key=lambda path: order.index(next(iter(path[1].values()))["tags"][0]))
-    spec["paths"] = dict(paths)
-    for path, item in paths:
-        for operation in item.values():
-            _operation(path, operation, components)
+    for route in routes:
+        for method in route.methods or ():
+            _complete(spec["paths"][route.path_format][method.lower()], route, components)
     for kind in ("parameters", "responses"):
         components[kind] = dict(sorted(components[kind].items()))
     plain: dict[str, Any] = json.loads(
@@ -126,75 +135,85 @@ def build(api: FastAPI) -> dict[str, Any]:
     return plain
 
 
-def _problem_models() -> dict[str, Any]:
+def _problem_models(models: set[type[Problem]]) -> dict[str, Any]:
     found = models_json_schema(
-        [
-            (model, "serialization")
-            for model in (
-                schemas.Problem,
-                schemas.AlterQuotasProblem,
-                schemas.AlterConfigsProblem,
-                config_schemas.DescribeConfigsProblem,
-                config_schemas.IncrementalAlterProblem,
-                kip_schemas.GlobalConfigProblem,
-                kip_schemas.DescribeEntityConfigsProblem,
-                kip_schemas.AlterEntityConfigsProblem,
-            )
-        ],
-        ref_template="#/components/schemas/{model}",
+        [(model, "serialization") for model in models], ref_template="#/components/schemas/{model}"
     )[1]["$defs"]
     return dict(found)
 
 
-def _operation(path: str, operation: dict[str, Any], components: dict[str, Any]) -> None:
-    """Make one operation exact, and move what it shares with others into the components."""
-    parameters = [_parameter(parameter) for parameter in operation.pop("parameters", [])]
+def _complete(described: dict[str, Any], route: StrictRoute, components: dict[str, Any]) -> None:
+    """Make FastAPI's description of an operation exact, and move what it shares with others into the components."""
+    order = {"path": 0, "query": 1, "header": 2}
+    parameters = sorted(described.pop("parameters", []), key=lambda parameter: order[parameter["in"]])
+    body = described.pop("requestBody", None)
+    responses = {int(status): response for status, response in described.pop("responses").items()}
+    responses = {status: responses[status] for status in route.operation.answers}  # FastAPI adds a 422 of its own
+    if route.operation.tagged and "GET" in (route.methods or ()):
+        responses[HTTPStatus.NOT_MODIFIED] = {"description": "Not modified"}
+    responses |= {status: _problem(route, status) for status in _problems(route, parameters, body)}
     if parameters:
-        order = {"path": 0, "query": 1, "header": 2}
-        parameters.sort(key=lambda parameter: order[parameter["in"]])
-        operation["parameters"] = [_shared(parameter, operation, components["parameters"]) for parameter in parameters]
-    if (shown := examples.BODIES.get(operation["operationId"])) is not None:
+        described["parameters"] = [_shared(_parameter(each), route, components["parameters"]) for each in parameters]
+    if body is not None:
         # FastAPI drops nulls on its way through here, and in these a null is the default entity.
-        operation["requestBody"]["content"]["application/json"]["examples"] = shown
-    responses = operation["responses"]
-    if MEDIA_TYPE not in responses.get("422", {}).get("content", {}):
-        responses.pop("422", None)  # FastAPI's own, of a form that is never answered
-    if path in OPEN_PATHS:
-        responses.pop("401", None)
-        operation["security"] = []
-    else:
-        operation["security"] = [{"bearer": []}]
+        [field] = route.dependant.body_params
+        body["content"]["application/json"]["examples"] = cast("Body", field.field_info).openapi_examples
+        described["requestBody"] = body
+    described["responses"] = {}
     for status, response in sorted(responses.items()):
-        names = ["X-Request-Id", *_headers(path, operation["operationId"], int(status))]
+        names = ["X-Request-Id", *_headers(route, status)]
         response["headers"] = {name: {"$ref": _REF.format("headers", name)} for name in names}
         schema = response.get("content", {}).get(MEDIA_TYPE, {}).get("schema", {})
         if schema.get("$ref", "").endswith("/Problem"):
-            name = _PROBLEM_NAMES[int(status)]
+            name, _ = _PROBLEMS[status]
             components["responses"].setdefault(name, response)
             response = {"$ref": _REF.format("responses", name)}  # noqa: PLW2901 - kept once, in the components
-        responses[status] = response
-    operation["responses"] = dict(sorted(responses.items()))
-    for key in ("parameters", "requestBody", "responses", "security"):  # in the order of reading
-        if key in operation:
-            operation[key] = operation.pop(key)
+        described["responses"][str(int(status))] = response
+    described["security"] = [] if route.operation.is_open else [{"bearer": []}]
 
 
-def _headers(path: str, operation_id: str, status: int) -> list[str]:
+def _problems(route: StrictRoute, parameters: list[dict[str, Any]], body: Any) -> set[int]:
+    """Return the statuses of the problems that an operation may answer."""
+    names = {parameter["name"] for parameter in parameters}
+    found = {400, *route.operation.problems}
+    if not route.operation.is_open:
+        found.add(401)
+    if "cluster" in names:
+        found.add(404)
+    if "If-Match" in names:
+        found.add(412)
+    if body is not None:
+        found |= {413, 415}
+    if "consistency" in names:
+        found.add(503)
+    if route.operation.effect is Effect.CHANGE:
+        found.update(_OF_CHANGES)
+    return found
+
+
+def _problem(route: StrictRoute, status: int) -> dict[str, Any]:
+    model = Problem if status == HTTPStatus.UNAUTHORIZED else route.operation.problem
+    schema = {"$ref": _REF.format("schemas", model.__name__)}
+    return {"description": _PROBLEMS[status][1], "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+def _headers(route: StrictRoute, status: int) -> list[str]:
     """Return the names of the headers that an answer may carry besides the request id."""
     if status == HTTPStatus.UNAUTHORIZED:
         return ["WWW-Authenticate"]
-    of_cluster = status >= HTTPStatus.BAD_REQUEST or path.startswith(_CLUSTER_PATH)
-    names = [*_CLUSTER_HEADERS] if of_cluster else []
+    operation, names = route.operation, list[str]()
+    if status >= HTTPStatus.BAD_REQUEST or route.path.startswith(_CLUSTER_PATH):
+        names += ["Confplane-Revision", "Confplane-Stale-Ms"]
     if status in _RETRY_STATUSES:
         names.append("Retry-After")
-    writes = operation_id.startswith(_WRITES)
-    if status == HTTPStatus.GATEWAY_TIMEOUT or (writes and status < HTTPStatus.MULTIPLE_CHOICES):
+    changed = operation.effect is Effect.CHANGE and status < HTTPStatus.MULTIPLE_CHOICES
+    if changed or status == HTTPStatus.GATEWAY_TIMEOUT:
         names.append("Confplane-Change-Id")
-    if writes and status < HTTPStatus.MULTIPLE_CHOICES:
+    if changed:
         names.append("Idempotency-Replayed")
-    if status < HTTPStatus.BAD_REQUEST and operation_id.startswith(_TAGGED):
+    if operation.tagged and status < HTTPStatus.BAD_REQUEST:
         names.append("ETag")
-    if status < HTTPStatus.BAD_REQUEST and operation_id.startswith("create"):
+    if HTTPStatus.CREATED in operation.answers and status < HTTPStatus.BAD_REQUEST:
         names.append("Location")
     return names
 
@@ -212,11 +231,11 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _shared(parameter: dict[str, Any], operation: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+def _shared(parameter: dict[str, Any], route: StrictRoute, shared: dict[str, Any]) -> dict[str, Any]:
     """Return a reference to a parameter that operations have in common; any other as it is."""
     name = _PARAMETERS.get(parameter["name"])
     if parameter["name"] == "If-None-Match":
-        name = "ifNoneMatchRead" if "304" in operation["responses"] else "ifNoneMatchWrite"
+        name = "ifNoneMatchRead" if route.operation.effect is Effect.NOTHING else "ifNoneMatchWrite"
     if name is None or shared.setdefault(name, parameter) != parameter:
         return parameter
     return {"$ref": _REF.format("parameters", name)}

@@ -26,6 +26,8 @@ FACETS = (
     ("ClientConfigs", "client-configs", "configs", {"acks": "1"}, {"acks": "all"}),
 )
 
+FACTS = ("ETag", "Location", "Confplane-Change-Id", "Idempotency-Replayed")
+
 
 class Recorder:
     """Sends requests by operation id, and holds each answer against the committed specification."""
@@ -38,6 +40,8 @@ class Recorder:
             for method, operation in item.items()
         }
         self.seen: set[tuple[str, int]] = set()
+        self.facts: set[tuple[str, str]] = set()
+        """Operations and the headers of theirs by which an answer says what was done."""
 
     def send(self, operation_id: str, status: int, url: str, **options: Any) -> httpx.Response:
         """Send one request, and check that its answer has this status and is as described."""
@@ -46,6 +50,11 @@ class Recorder:
         assert response.status_code == status, (operation_id, response.status_code, response.text)
         assert str(status) in operation.definition.raw["responses"], f"{operation_id} does not document {status}"
         operation.validate_response(response)
+        documented = operation.definition.raw["responses"][str(status)].get("headers", {})
+        for header in FACTS:
+            if header in response.headers and status < 400:
+                assert header in documented, f"{operation_id} does not document {header}"
+                self.facts.add((operation_id, header))
         if status >= 400 and operation_id != "readyz":
             assert response.headers["content-type"] == "application/problem+json"
             assert response.json().keys() >= PROBLEM_MEMBERS
@@ -465,3 +474,16 @@ def test_every_operation_was_answered_with_success_and_with_a_problem(recorder: 
         statuses = {status for name, status in recorder.seen if name == operation_id}
         assert any(status < 300 for status in statuses), operation_id
         assert any(status == 400 for status in statuses), (operation_id, json.dumps(sorted(statuses)))
+
+
+def test_every_header_that_says_what_was_done_was_met(recorder: Recorder) -> None:
+    if len(recorder.seen) < 30:
+        pytest.skip("only with the tests above")
+    documented = {
+        (operation_id, header)
+        for operation_id, operation in recorder._operations.items()
+        for status, response in operation.definition.raw["responses"].items()
+        for header in FACTS
+        if status.startswith("2") and header in response.get("headers", {})
+    }
+    assert documented == recorder.facts

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from app.api.app import specification
+from app.api.app import FAMILIES, specification
+from app.api.operations import Effect, Operation
 from app.wiring import openapi_yaml
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
 
@@ -21,9 +22,13 @@ OPERATIONS: dict[str, dict[str, Any]] = {
     for method, operation in item.items()
 }
 OPEN = frozenset({"livez", "metrics", "readyz"})
-WRITES = frozenset(
-    name for name in OPERATIONS if name.startswith(("alter", "change", "incrementalAlter", "create", "put", "delete"))
+ROUTES = {route.operation.id: route for family in FAMILIES for route in family}
+READS = frozenset(
+    name
+    for name, operation in OPERATIONS.items()
+    if operation["method"] == "get" or operation["path"].endswith(":describe")
 )
+WRITES = frozenset(OPERATIONS) - READS - {"clearRegistrations"}
 UNCONDITIONAL = frozenset({"alterEntityConfigs", "changeGlobalConfig"})
 """Writes of KIPs that have no preconditions."""
 
@@ -91,6 +96,28 @@ def test_every_answer_is_described(name: str) -> None:
             assert {"Confplane-Revision", "Confplane-Stale-Ms"} <= headers
         if (int(status) < 300 and name in WRITES) or status == "504":
             assert "Confplane-Change-Id" in headers
+
+
+@pytest.mark.parametrize("fact", ["effect", "tagged", "problems"])
+def test_no_operation_is_made_without_its_facts(fact: str) -> None:
+    facts: dict[str, Any] = {"effect": Effect.NOTHING, "tagged": False, "problems": ()}
+    assert Operation("whoami", "Who", {}, **facts).id == "whoami"
+    del facts[fact]
+    with pytest.raises(TypeError, match=fact):
+        Operation("whoami", "Who", {}, **facts)
+
+
+def test_what_operations_do_fits_their_methods_and_paths() -> None:
+    assert {name for name in OPERATIONS if ROUTES[name].operation.effect is Effect.NOTHING} == READS
+    assert {name for name in OPERATIONS if ROUTES[name].operation.effect is Effect.CHANGE} == WRITES
+
+
+@pytest.mark.parametrize("name", sorted(READS))
+def test_a_read_with_an_etag_takes_it_back(name: str) -> None:
+    operation = OPERATIONS[name]
+    parameters = {parameter["name"] for parameter in map(_resolve, operation.get("parameters", []))}
+    tagged = "ETag" in operation["responses"]["200"]["headers"]
+    assert ("If-None-Match" in parameters, "304" in operation["responses"]) == (tagged, tagged)
 
 
 @pytest.mark.parametrize("name", sorted(OPERATION_IDS))

@@ -16,6 +16,7 @@ from starlette.routing import Match
 from app.api.app import _routed
 from app.api.edge import HEADERS
 from app.api.lookup import Lookup
+from app.api.operations import Effect, Operation
 from app.api.responses import PreparedResponse
 from app.api.routes import StrictRoute
 from app.domain.errors import NotFoundError
@@ -55,7 +56,8 @@ async def _handler(
     return PreparedResponse(b"done", {})
 
 
-ROUTE = StrictRoute("/things/{name}", _handler, methods=["PUT"], dependencies=[Depends(_checked)])
+FACTS = Operation("putThing", "Put a thing", {200: Item}, effect=Effect.NOTHING, tagged=False, problems=())
+ROUTE = StrictRoute("PUT", "/things/{name}", _handler, FACTS, checks=[Depends(_checked)])
 
 
 async def _answer(

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Body, Query
+from fastapi import Body, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,12 +24,11 @@ from app.api.context import (
     ServicesDep,
     ViewDep,
 )
-from app.api.docs import problems_of
-from app.api.idempotency import idempotent
+from app.api.operations import Answer, Effect, Operation
 from app.api.paths import entity_in_path
 from app.api.preconditions import Conditions, ConditionsDep, not_modified
 from app.api.responses import PreparedResponse, consistency_headers, json_response
-from app.api.routes import StrictRoute
+from app.api.routes import Routes, declared
 from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
@@ -45,97 +44,101 @@ Resolve = Callable[[Services, Cluster, Entity], Awaitable[tuple[dict[str, Any], 
 """Finds the effective values of an entity: the body of the answer, and its ETag."""
 
 
-def read_resource(name: FacetName, models: schemas.FacetSchemas) -> Any:
-    """Make the handler of GET, which every poller calls: no I/O unless asked for."""
-    in_path: Any = entity_in_path(models.id_pattern, models.example_id)
-
-    async def read(
-        request: Request,
-        cluster: ClusterDep,
-        services: ServicesDep,
-        entity: in_path,
-        view: ViewDep,
-        if_none_match: IfNoneMatch = None,
-    ) -> Response:
-        collection, describe = cluster.collections[name], services.describe
-        node = describe.node(collection, entity.id)
-        if view != "default":
-            _, etag = describe.content(collection, node)
-            not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
-            return json_response(request, await views.full_resource(collection, node.id, node.config, node=node))
-        body, etag = _rendered(describe, collection, node)
-        return _polled(cluster, body, etag, if_none_match)
-
-    return read
-
-
-@lru_cache(maxsize=16_384)
-def _rendered(describe: DescribeService, collection: Collection, node: Node) -> tuple[bytes, str]:
-    """Return the default view of a node and its ETag. Nodes never change, so what is polled is rendered once."""
-    declared, etag = describe.content(collection, node)
-    return orjson.dumps(views.resource(collection, node.id, declared)), etag
-
-
-def read_effective(models: schemas.FacetSchemas, resolve: Resolve) -> Any:
-    """Make the handler of GET .../effective."""
-    in_path: Any = entity_in_path(models.id_pattern, models.example_id, suffix="/effective")
-
-    async def read(
-        cluster: ClusterDep,
-        services: ServicesDep,
-        entity: in_path,
-        _: ViewDep,
-        if_none_match: IfNoneMatch = None,
-    ) -> Response:
-        body, etag = await resolve(services, cluster, entity)
-        return _polled(cluster, orjson.dumps(body), etag, if_none_match)
-
-    return read
-
-
-def resolve_client(name: FacetName) -> Resolve:
-    """Return how the values of a facet of client entities are found."""
-
-    async def resolve(services: Services, cluster: Cluster, entity: Entity) -> tuple[dict[str, Any], str]:
-        collection = cluster.collections[name]
-        found, etag = services.describe.effective(collection, entity)
-        return views.effective(collection, found), etag
-
-    return resolve
-
-
-def _polled(cluster: Cluster, body: bytes, etag: str, if_none_match: str | None) -> Response:
-    """Answer a polled read: 304 when the poller has it already."""
-    headers = {"etag": etag, **consistency_headers(cluster.store)}
-    if not_modified(if_none_match, etag):
-        return PreparedResponse(b"", headers, status=304)
-    return PreparedResponse(body, headers | {"content-type": "application/json"})
-
-
-def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str, Any], resolve: Resolve) -> APIRouter:
-    """Make the router of one facet's resources.
+class Resources:
+    """The handlers of one facet's resources.
 
     Args:
         name: The facet.
-        models: Its wire forms.
-        shown: Examples of bodies.
         resolve: Finds the effective values.
     """
-    noun = models.noun
-    in_path: Any = entity_in_path(models.id_pattern, models.example_id)
-    body_model: Any = models.body
-    new_model: Any = models.new
-    router = APIRouter(prefix=f"/v1/clusters/{{cluster}}/{name.value}", tags=[name.value], route_class=StrictRoute)
 
-    @router.get(
-        "",
-        operation_id=f"list{noun}",
-        summary=f"List the entities that have {name.value}",
-        response_model=models.page,
-        dependencies=[Fresh],
-        responses=problems_of(400, 404, 503),
-    )
-    async def list_resources(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+    def __init__(self, name: FacetName, resolve: Resolve) -> None:
+        self._name = name
+        self._resolve = resolve
+
+    def routes(self, models: schemas.FacetSchemas, shown: dict[str, Any]) -> Routes:
+        """Return the routes.
+
+        Args:
+            models: The wire forms of the facet.
+            shown: Examples of bodies.
+        """
+        name, noun = self._name.value, models.noun
+        entity = entity_in_path(models.id_pattern, models.example_id)
+        routes = Routes(f"/v1/clusters/{{cluster}}/{name}", tag=name)
+        routes.get(
+            "",
+            Operation(
+                f"list{noun}",
+                f"List the entities that have {name}",
+                {200: models.page},
+                effect=Effect.NOTHING,
+                tagged=False,
+                problems=(),
+            ),
+            checks=[Fresh],
+        )(self._list)
+        routes.post(
+            "",
+            Operation(
+                f"create{noun}",
+                f"Create the {name} of an entity",
+                {201: models.resource, 200: Answer(models.resource, "Identical content was already there")},
+                effect=Effect.CHANGE,
+                tagged=True,
+                problems=(),
+            ),
+        )(declared(self._create, body=Annotated[models.new, Body(openapi_examples=shown)]))
+        routes.get(
+            "/{id:path}/effective",
+            Operation(
+                f"effective{noun}",
+                "The effective values, each with its source and every candidate level",
+                {200: models.effective},
+                effect=Effect.NOTHING,
+                tagged=True,
+                problems=(409,),
+            ),
+            checks=[Fresh],
+        )(declared(self._effective, entity=entity_in_path(models.id_pattern, models.example_id, suffix="/effective")))
+        routes.get(
+            "/{id:path}",
+            Operation(
+                f"get{noun}",
+                "What an entity declares, exactly as it was set",
+                {200: models.resource},
+                effect=Effect.NOTHING,
+                tagged=True,
+                problems=(409,),
+            ),
+            checks=[Fresh],
+        )(declared(self._get, entity=entity))
+        routes.put(
+            "/{id:path}",
+            Operation(
+                f"put{noun}",
+                f"Replace all {name} of an entity",
+                {200: models.resource},
+                effect=Effect.CHANGE,
+                tagged=True,
+                problems=(),
+            ),
+        )(declared(self._put, entity=entity, body=Annotated[models.body, Body(openapi_examples=shown)]))
+        routes.delete(
+            "/{id:path}",
+            Operation(
+                f"delete{noun}",
+                f"Remove all {name} of an entity",
+                {200: schemas.DeletedResource},
+                effect=Effect.CHANGE,
+                tagged=False,
+                problems=(),
+            ),
+        )(declared(self._delete, entity=entity))
+        return routes
+
+    async def _list(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+        self,
         request: Request,
         *,
         cluster: ClusterDep,
@@ -162,7 +165,7 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
             str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
         ] = None,
     ) -> Response:
-        collection = cluster.collections[name]
+        collection = cluster.collections[self._name]
         wanted = {"user": user, "client-id": client_id, "ip": ip, "topic": topic, "broker": broker}
         page = await services.describe.page(
             collection,
@@ -178,109 +181,107 @@ def facet_router(name: FacetName, models: schemas.FacetSchemas, shown: dict[str,
         if view == "full":
             items = [await views.full_resource(collection, node.id, node.config, node=node) for node, _ in page.items]
         else:
-            items = [views.resource(collection, node.id, declared) for node, declared in page.items]
+            items = [views.resource(collection, node.id, content) for node, content in page.items]
         return json_response(request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped})
 
-    @router.post(
-        "",
-        operation_id=f"create{noun}",
-        summary=f"Create the {name.value} of an entity",
-        status_code=201,
-        response_model=models.resource,
-        responses={
-            200: {"model": models.resource, "description": "Identical content was already there"},
-            **problems_of(400, 404, 409, 412, 413, 415, 422, 429, 503, 504),
-        },
-    )
-    @idempotent
-    async def create(
+    async def _create(
+        self,
         request: Request,
         cluster: ClusterDep,
         services: ServicesDep,
         common: CommonDep,
         conditions: ConditionsDep,
-        body: Annotated[new_model, Body(openapi_examples=shown)],
+        body: schemas.ResourceBody,
     ) -> Response:
-        collection = cluster.collections[name]
+        collection = cluster.collections[self._name]
         edit = _edit(collection, body, Mode.CREATE, conditions, entity=None)
         result = await _run(services, collection, edit, common)
         response = await _written(request, collection, result, common, status=201 if result.created else 200)
         response.headers["Location"] = f"{request.scope.get('root_path', '')}{request.scope['path']}/{edit.entity.id}"
         return response
 
-    path = "/{id:path}"
-    router.add_api_route(
-        f"{path}/effective",
-        read_effective(models, resolve),
-        methods=["GET"],
-        operation_id=f"effective{noun}",
-        summary="The effective values, each with its source and every candidate level",
-        responses={
-            200: {"model": models.effective},
-            304: {"description": "Not modified"},
-            **problems_of(400, 404, 409, 503),
-        },
-        dependencies=[Fresh],
-        response_class=Response,
-    )
-    router.add_api_route(
-        path,
-        read_resource(name, models),
-        methods=["GET"],
-        operation_id=f"get{noun}",
-        summary="What an entity declares, exactly as it was set",
-        responses={
-            200: {"model": models.resource},
-            304: {"description": "Not modified"},
-            **problems_of(400, 404, 409, 503),
-        },
-        dependencies=[Fresh],
-        response_class=Response,
-    )
+    async def _get(
+        self,
+        request: Request,
+        cluster: ClusterDep,
+        services: ServicesDep,
+        entity: Entity,
+        view: ViewDep,
+        if_none_match: IfNoneMatch = None,
+    ) -> Response:
+        collection, describe = cluster.collections[self._name], services.describe
+        node = describe.node(collection, entity.id)
+        if view == "full":
+            _, etag = describe.content(collection, node)
+            not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
+            return json_response(request, await views.full_resource(collection, node.id, node.config, node=node))
+        body, etag = _rendered(describe, collection, node)
+        return _polled(cluster, body, etag, if_none_match)
 
-    @router.put(
-        path,
-        operation_id=f"put{noun}",
-        summary=f"Replace all {name.value} of an entity",
-        response_model=models.resource,
-        responses=problems_of(400, 404, 409, 412, 413, 415, 422, 429, 503, 504),
-    )
-    @idempotent
-    async def put(
+    async def _effective(
+        self,
+        cluster: ClusterDep,
+        services: ServicesDep,
+        entity: Entity,
+        _: ViewDep,
+        if_none_match: IfNoneMatch = None,
+    ) -> Response:
+        body, etag = await self._resolve(services, cluster, entity)
+        return _polled(cluster, orjson.dumps(body), etag, if_none_match)
+
+    async def _put(
+        self,
         request: Request,
         cluster: ClusterDep,
         services: ServicesDep,
         common: CommonDep,
-        entity: in_path,
+        entity: Entity,
         conditions: ConditionsDep,
-        body: Annotated[body_model, Body(openapi_examples=shown)],
+        body: schemas.ResourceBody,
     ) -> Response:
-        collection = cluster.collections[name]
+        collection = cluster.collections[self._name]
         edit = _edit(collection, body, Mode.REPLACE, conditions, entity=entity)
         return await _written(request, collection, await _run(services, collection, edit, common), common)
 
-    @router.delete(
-        path,
-        operation_id=f"delete{noun}",
-        summary=f"Remove all {name.value} of an entity",
-        response_model=schemas.DeletedResource,
-        responses=problems_of(400, 404, 409, 412, 422, 429, 503, 504),
-    )
-    @idempotent
-    async def delete(
+    async def _delete(
+        self,
         request: Request,
         cluster: ClusterDep,
         services: ServicesDep,
         common: CommonDep,
-        entity: in_path,
+        entity: Entity,
         conditions: ConditionsDep,
     ) -> Response:
-        collection = cluster.collections[name]
+        collection = cluster.collections[self._name]
         edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
         result = await _run(services, collection, edit, common)
         return json_response(request, {"id": edit.entity.id}, headers=_change_header(result), revision=result.revision)
 
-    return router
+
+@lru_cache(maxsize=16_384)
+def _rendered(describe: DescribeService, collection: Collection, node: Node) -> tuple[bytes, str]:
+    """Return the default view of a node and its ETag. Nodes never change, so what is polled is rendered once."""
+    declared, etag = describe.content(collection, node)
+    return orjson.dumps(views.resource(collection, node.id, declared)), etag
+
+
+def resolve_client(name: FacetName) -> Resolve:
+    """Return how the values of a facet of client entities are found."""
+
+    async def resolve(services: Services, cluster: Cluster, entity: Entity) -> tuple[dict[str, Any], str]:
+        collection = cluster.collections[name]
+        found, etag = services.describe.effective(collection, entity)
+        return views.effective(collection, found), etag
+
+    return resolve
+
+
+def _polled(cluster: Cluster, body: bytes, etag: str, if_none_match: str | None) -> Response:
+    """Answer a polled read: 304 when the poller has it already."""
+    headers = {"etag": etag, **consistency_headers(cluster.store)}
+    if not_modified(if_none_match, etag):
+        return PreparedResponse(b"", headers, status=304)
+    return PreparedResponse(body, headers | {"content-type": "application/json"})
 
 
 async def _run(services: Services, collection: Collection, edit: Edit, common: Common) -> EditResult:

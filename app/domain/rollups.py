@@ -1,6 +1,6 @@
-"""What the rollups tell, column by column: what the API and the commands need to know of them, free of Spark.
+"""The rollups' columns for the API and the commands, free of Spark.
 
-A test holds these equal to what the jobs return (app/rollups/jobs); what a column means exactly stands there.
+A test holds these equal to the results of the jobs (app/rollups/jobs), which define the exact meaning of each column.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ColumnType(StrEnum):
-    """What a column holds; names are Spark's."""
+    """The type of a column; names are Spark's."""
 
     STRING = "string"
     INT = "int"
@@ -34,7 +34,7 @@ class Column:
     """One column."""
 
     name: str
-    """Of the job; snake_case."""
+    """The name in the job; snake_case."""
     type: ColumnType
     description: str
     nullable: bool = False
@@ -47,12 +47,12 @@ class Column:
 
     @property
     def is_revision(self) -> bool:
-        """Whether it holds zxids: 64 bits, which JSON's readers may not hold."""
+        """True where the column holds zxids: 64 bits, which JSON's readers may not hold."""
         return self.type is ColumnType.LONG and self.name.endswith("revision")
 
     @property
     def is_number(self) -> bool:
-        """Whether it holds numbers."""
+        """True where the column holds numbers."""
         return self.type in {ColumnType.INT, ColumnType.LONG, ColumnType.DOUBLE}
 
 
@@ -62,14 +62,14 @@ class Rollup:
 
     name: str
     question: str
-    """What it answers."""
+    """The question that the rollup answers."""
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    """Columns that tell rows apart, in the order in which rows are listed."""
+    """Columns that identify a row, in the order of the rows."""
     entity: str | None = None
-    """The column by which the rows of an entity are found at once."""
+    """The column that finds the rows of an entity at once."""
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """Value of its column ``kind`` -> what is wrong there, and what to do."""
+    """Value of its column ``kind`` -> the mismatch, and its remedy."""
 
 
 def _text(name: str, description: str, *, nullable: bool = False) -> Column:
@@ -84,11 +84,13 @@ _COMPATIBILITY: Final = Rollup(
     "compatibility",
     "Which configs does the software of each client support, and when was it seen?",
     (
-        _text("entity_id", "Who registered: `user=alice,client-id=billing`, or `user=alice` without a client-id"),
+        _text(
+            "entity_id", "The registered client: `user=alice,client-id=billing`, or `user=alice` without a client-id"
+        ),
         _text("software_name", "As the client gave it"),
         _text("software_version", "As the client gave it"),
-        Column("supported_configs", ColumnType.TEXTS, "What at least one client of it supports, sorted"),
-        Column("common_configs", ColumnType.TEXTS, "What all clients of it support, sorted"),
+        Column("supported_configs", ColumnType.TEXTS, "Configs that at least one of its clients supports, sorted"),
+        Column("common_configs", ColumnType.TEXTS, "Configs that all of its clients support, sorted"),
         Column("first_seen", ColumnType.TIMESTAMP, "UTC"),
         Column("last_seen", ColumnType.TIMESTAMP, "UTC, at a day's resolution"),
     ),
@@ -101,14 +103,14 @@ _DRIFT: Final = Rollup(
     (
         _text("entity_type", "`broker` or `topic`"),
         _text("config_key", "The config"),
-        Column("rank", ColumnType.INT, "1 is what most have; all others deviate"),
+        Column("rank", ColumnType.INT, "1 for the value of most; all other values deviate"),
         _text("state", "`value`, `secret`, or `none` where there is no value at all"),
         _text("value", "In the form of its type; null unless `state` is `value`", nullable=True),
         _text("fingerprint", "Of a secret, keyed", nullable=True),
-        _count("entities", "How many brokers or topics it is effective on"),
-        _count("own", "How many of these set it themselves"),
-        _count("total", "How many brokers or topics there are"),
-        Column("examples", ColumnType.TEXTS, "Ids of some of those that deviate"),
+        _count("entities", "Number of brokers or topics with this effective value"),
+        _count("own", "Number of these that set it themselves"),
+        _count("total", "Number of all brokers or topics"),
+        Column("examples", ColumnType.TEXTS, "Ids of some that deviate"),
     ),
     key=("entity_type", "config_key", "rank"),
 )
@@ -119,9 +121,9 @@ _IMPACT: Final = Rollup(
         _text("facet", "`client-quotas`, `client-configs` or `configs`"),
         _text("default_id", "The default: `user`, `client-id`, `user,client-id`, `user=alice,client-id`, `broker`..."),
         _text("config_key", "The config or quota"),
-        _text("value", "What is set there now; null where nothing is, and for a secret", nullable=True),
+        _text("value", "The value set there now; null where none is, and for a secret", nullable=True),
         _count("affected", "Registered clients, or brokers, that would see another value"),
-        _count("overridden", "Those that would not, because of an entry that counts before this one"),
+        _count("overridden", "Those that would not, because an entry of higher precedence sets the key"),
         _count("unsupported", "Of the affected, those that have registered no support for the key"),
         Column("examples", ColumnType.TEXTS, "Ids of some of the affected"),
     ),
@@ -140,15 +142,15 @@ _QUOTAS: Final = Rollup(
             "Null where it is unlimited; of the cluster the sum of all budgets",
             nullable=True,
         ),
-        Column("level", ColumnType.INT, "1 to 8 as KIP-55 counts them: where it comes from", nullable=True),
-        _text("source", "The id of the entry that it comes from", nullable=True),
-        _text("budget", "Who draws on one and the same quota", nullable=True),
-        _count("clients", "How many clients: 1, or all"),
-        _count("unlimited", "How many of them have no quota"),
-        _count("unreadable", "How many have one whose stored value is no number"),
-        _count("budgets", "How many quotas the sum is over"),
-        Column("capacity", ColumnType.DOUBLE, "What one broker can bear, as given to the run", nullable=True),
-        Column("share", ColumnType.DOUBLE, "value / capacity; above 1 more is promised than there is", nullable=True),
+        Column("level", ColumnType.INT, "The level of the quota's entry, 1 to 8 as KIP-55 counts them", nullable=True),
+        _text("source", "The id of the quota's entry", nullable=True),
+        _text("budget", "The id of the clients that share the quota", nullable=True),
+        _count("clients", "Number of clients: 1, or all"),
+        _count("unlimited", "Number of clients without a quota"),
+        _count("unreadable", "Number of clients whose stored quota is not a number"),
+        _count("budgets", "Number of quotas in the sum"),
+        Column("capacity", ColumnType.DOUBLE, "Capacity of one broker, as given to the run", nullable=True),
+        Column("share", ColumnType.DOUBLE, "value / capacity; above 1 the quotas exceed the capacity", nullable=True),
     ),
     key=("config_key", "entity_id"),
     entity="entity_id",
@@ -158,14 +160,14 @@ _ACTIVITY: Final = Rollup(
     "Who changes what, how often, and how often is it taken back?",
     (
         Column("day", ColumnType.DATE, "The UTC date on which the changes began"),
-        _text("principal", "Who asked for them; `External:unknown` for what was written past this service"),
+        _text("principal", "The principal of the changes; `External:unknown` for writes past this service"),
         _text("kind", "`change`, or `external`"),
         _text("entity_type", "`user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes"),
         _text("config_key", "The config or quota; empty for changes that altered none"),
         _count("committed", "Changes that were applied"),
-        _count("rejected", "Changes that were not"),
+        _count("rejected", "Changes that were not applied"),
         _count("open", "Changes that have no outcome yet"),
-        _count("reverts", "Of the committed ones, those that set the key back to what it was within a week before"),
+        _count("reverts", "Committed changes that set the key back to its value of at most a week before"),
     ),
     key=("day", "principal", "kind", "entity_type", "config_key"),
 )
@@ -191,17 +193,17 @@ _INTEGRITY: Final = Rollup(
     "Does the trail, folded up, come to what ZooKeeper holds? One row per mismatch.",
     (
         _text("tree", "`/config` or `/confplane/client-configs`"),
-        _text("entity_id", "Whose znode"),
+        _text("entity_id", "The entity of the znode"),
         _text("kind", ". ".join(f"`{kind}`: {text}" for kind, text in _MISMATCHES.items())),
-        _text("config_key", "Of `content` the key; empty otherwise"),
-        Column("trail_revision", ColumnType.LONG, "Of the last change that counts; 0 where there is none"),
-        _text("change_id", "Of that change", nullable=True),
-        _text("expected", "Of `content`, the value by the trail", nullable=True),
-        _text("found", "Of `content`, the value in ZooKeeper", nullable=True),
+        _text("config_key", "The key of `content`; empty otherwise"),
+        Column("trail_revision", ColumnType.LONG, "The revision of the last change that counts; 0 where there is none"),
+        _text("change_id", "The id of that change", nullable=True),
+        _text("expected", "The value of `content` by the trail", nullable=True),
+        _text("found", "The value of `content` in ZooKeeper", nullable=True),
         Column("trail_version", ColumnType.INT, "The znode's version by the trail", nullable=True),
         Column("version", ColumnType.INT, "The znode's version as it is", nullable=True),
         Column("znode_revision", ColumnType.LONG, "The znode's mzxid", nullable=True),
-        Column("pending", ColumnType.BOOLEAN, "It may go away by itself"),
+        Column("pending", ColumnType.BOOLEAN, "True where the mismatch may go away by itself"),
     ),
     key=("tree", "entity_id", "kind", "config_key", "trail_revision"),
     entity="entity_id",
@@ -209,20 +211,20 @@ _INTEGRITY: Final = Rollup(
 )
 
 ROLLUPS: Final = {each.name: each for each in (_COMPATIBILITY, _DRIFT, _IMPACT, _QUOTAS, _ACTIVITY, _INTEGRITY)}
-"""By name, in the order in which they are run and listed."""
+"""The rollups by name, in the order in which they are run and listed."""
 
 _OF_CLIENTS: Final = [name for name, key in QUOTA_KEYS.items() if (EntityType.USER,) in key.kinds]
 
 
 def capacity(given: object) -> dict[str, float]:
-    """Read what one broker can bear, by quota key and in the quota's unit.
+    """Read the capacity of one broker, by quota key and in the quota's unit.
 
     Raises:
-        ValueError: It is no map of quota keys to numbers above zero.
+        ValueError: The value is no map of quota keys to numbers above zero.
     """
     if not isinstance(given, dict):
         form = "this must be a map of quota keys to numbers, such as producer_byte_rate: 125000000"
-        raise ValueError(form)  # noqa: TRY004 - it is what a person wrote
+        raise ValueError(form)  # noqa: TRY004 - it is a person's input
     found: dict[str, float] = {}
     for key, value in given.items():
         if key not in _OF_CLIENTS:

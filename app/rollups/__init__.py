@@ -1,1 +1,1 @@
-"""Cluster-wide rollups on Spark: sources, jobs, sinks. What imports pyspark, pyarrow, ADBC or Altair is here only."""
+"""Cluster-wide rollups on Spark: sources, jobs, sinks. Only this package imports pyspark, pyarrow, ADBC or Altair."""

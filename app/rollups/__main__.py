@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 if not __package__:
-    # Run as a file: what is to be found is the package, and not the modules beside this one.
+    # Run as a file: imports must find the package, and not the modules beside this one.
     sys.path[0] = str(Path(__file__).parents[2])
 
 from app.cli.commands import cli

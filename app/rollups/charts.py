@@ -1,4 +1,4 @@
-"""What the rollups' rows look like as pictures: one pass over the rows of each, and a chart of what matters most."""
+"""Charts of the rollups' rows: one pass over the rows of each, and pictures of the most important ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 MOST: Final = 12
-"""Bars of one chart; the rest is told together or left out, as the caption says."""
+"""Bars of one chart; the rest is summed up or left out, as the caption says."""
 _WIDTH: Final = 620
 _BAR: Final = 18
 _NAME_PX: Final = 260
@@ -24,7 +24,7 @@ _FONT: Final = "Helvetica, Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart, and what it shows."""
+    """A chart with its title and its caption."""
 
     title: str
     caption: str
@@ -33,7 +33,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a section shows of its rows."""
+    """The summary of a section's rows."""
 
     facts: tuple[str, ...]
     """Sentences with the totals."""
@@ -41,7 +41,7 @@ class Summary:
 
 
 def summary(name: str, rows: Iterable[Mapping[str, Any]]) -> Summary:
-    """Return what is to be shown of a rollup's rows, which are read once."""
+    """Return the summary of a rollup's rows, which are read once."""
     return _SUMMARIES[name](rows)
 
 
@@ -215,8 +215,8 @@ _SUMMARIES: Final[dict[str, Callable[[Iterable[Mapping[str, Any]]], Summary]]] =
 
 
 def svg(picture: Picture) -> str:
-    """Return a picture as SVG, drawn here: it takes neither a browser nor a network."""
-    import vl_convert  # noqa: PLC0415 - it takes a while, and only who draws needs it
+    """Return a picture as SVG, drawn here: this needs neither a browser nor a network."""
+    import vl_convert  # noqa: PLC0415 - slow to import, and only needed to draw
 
     drawn: str = vl_convert.vegalite_to_svg(_themed(picture.chart))
     return drawn

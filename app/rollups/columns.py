@@ -52,7 +52,7 @@ def kind_of(entity_id: Column, *kinds: EntityType) -> Column:
 
 
 def first_ids(ids: Column, count: int) -> Column:
-    """Aggregate ids to an array of the first ones in order, nulls left out; no more than these are held in memory."""
+    """Aggregate ids to an array of the first ones in order, without nulls; only these are held in memory."""
     return F.coalesce(F.min_by(ids, ids, count), F.array().cast(TEXTS))
 
 

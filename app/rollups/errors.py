@@ -18,7 +18,7 @@ class SparkFailedError(Exception):
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Raise what Spark raises in a block as :class:`SparkFailedError`."""
+    """Raise Spark's errors in a block as :class:`SparkFailedError`."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

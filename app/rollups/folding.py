@@ -1,4 +1,4 @@
-"""The trail folded up: what each znode should hold, and where a row is missing between two changes."""
+"""The folded trail: the state that each znode should have, and the gaps where a row is missing between two changes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def folded(changes: DataFrame, floor: int, ceiling: int, begin: int | None) -> D
     """Fold the trail up, entity by entity.
 
     Args:
-        changes: Of all time; columns as of the job ``integrity``.
+        changes: Changes of all time; columns as of the job ``integrity``.
         floor: Of the changes up to this revision the last one counts; later ones are kept one by one.
         ceiling: Of the changes above this revision the last one is kept.
         begin: The revision of the first change of the trail.
 
     Returns:
         ``tree, entity_id``
-        ``tail``: what those changes left: ``revision, change_id, version`` (null: removed), ``czxid`` (null: not told),
-        ``config``.
+        ``tail``: the states that those changes left: ``revision, change_id, version`` (null: removed), ``czxid`` (null:
+        not known), ``config``.
         ``gaps``: changes made on a state that no change before them left: ``revision, change_id, left_version`` by the
         change before, ``read_version``.
         ``is_open``: a change has no outcome.
@@ -46,7 +46,7 @@ def folded(changes: DataFrame, floor: int, ceiling: int, begin: int | None) -> D
         "entity_id", "change_id", "facet", "outcome", "revision", "version_read", "czxid_read", "version", "before",
         "after", _czxid().alias("czxid"),
     )  # fmt: skip
-    # Open ones have no revision: they come last, where they precede nothing.
+    # Open changes have no revision: they are last, where they precede nothing.
     in_order = Window.partitionBy(*ENTITY).orderBy(F.asc_nulls_last("revision"))
     linked = (
         of_nodes.withColumn("previous", F.lag(F.struct("version", "czxid", "after")).over(in_order))
@@ -57,7 +57,7 @@ def folded(changes: DataFrame, floor: int, ceiling: int, begin: int | None) -> D
     is_committed, revision = F.col("outcome") == COMMITTED, F.col("revision")
     following = F.col("next_revision")
     is_last = following.isNull() | ((revision <= floor) & (following > floor))
-    # Above the ceiling may be all of a history, and nothing of it is compared.
+    # Changes above the ceiling may be a whole history, and none of them is compared.
     in_tail = is_committed & (is_last | revision.between(floor + 1, ceiling))
     result = F.struct("revision", "change_id", "version", "czxid", F.col("after").alias("config"))
     left_version, read_version = F.col("previous.version"), F.col("version_read")
@@ -91,7 +91,7 @@ def nothing() -> Column:
 
 
 def same_content(one: Column, other: Column) -> Column:
-    """Say whether two maps have the same keys, and the same values where both tell them."""
+    """Say whether two maps have the same keys, and the same values where both are known."""
     keys, others = F.map_keys(one), F.map_keys(other)
     return (
         (F.size(keys) == F.size(others))
@@ -106,9 +106,9 @@ def _tree(path: Column) -> Column:
 
 
 def _czxid() -> Column:
-    """Return the zxid that made the znode which a change left; null where the trail does not tell it.
+    """Return the zxid of the creation of the znode that a change left; null where the trail does not have it.
 
-    A run of others that made it, maybe after it was gone, has more writes than versions: the making is one.
+    A run of writes by others that created the znode, maybe again, has more writes than versions: the creation is one.
     """
     read, made = F.col("version_read"), F.col("writes") != F.col("version") - F.col("version_read")
     by_us = F.when(read.isNull(), F.col("revision")).otherwise(F.col("czxid_read"))
@@ -130,10 +130,10 @@ def _joins_on() -> Column:
 
 
 def _is_gap(begin: int | None) -> Column:
-    """Say whether the content before a change is not what is known to have been there."""
+    """Say whether the content before a change differs from the known content."""
     previous, before = F.col("previous"), F.col("before")
     left = F.when(previous["version"].isNotNull(), previous["after"]).otherwise(nothing())
-    # What was there before the trail began may hold anything.
+    # Before the begin of the trail a znode may have had any content.
     made_later = F.col("version_read").isNotNull() & (F.col("czxid_read") > (_NEVER if begin is None else begin))
     unexplained = F.when(previous.isNull(), made_later).otherwise(~F.col("joins_on"))
     return (F.col("outcome") == COMMITTED) & unexplained & ~same_content(left, before)

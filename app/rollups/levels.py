@@ -1,7 +1,7 @@
-"""Which entry decides a quota of a registered client: the eight levels of KIP-55 and KIP-546, as columns.
+"""The entry that decides a quota of a registered client: the eight levels of KIP-55 and KIP-546, as columns.
 
-The rule is the one of app/domain/resolution.py, where it is applied to one client at a time; a test compares them. A
-client that is registered without a client-id stands for one whose client-id has no entry of its own.
+The rule is that of app/domain/resolution.py, which resolves one client at a time; a test compares the two. A client
+that is registered without a client-id represents any client-id without an entry of its own.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 CLIENT_QUOTAS: Final = tuple(
     sorted(name for name, key in QUOTA_KEYS.items() if (EntityType.USER, EntityType.CLIENT_ID) in key.kinds)
 )
-"""The quota keys of clients; those of ips are no client's."""
+"""The quota keys of clients; those of ips apply to no client."""
 
 PAIR_LEVELS: Final = (1, 2, 4, 5)
 """Levels whose quota each pair of user and client-id has for itself."""
 USER_LEVELS: Final = (3, 6)
-"""Levels whose quota all clients of a user share. That of levels 7 and 8 all connections of a client-id share."""
+"""Levels whose quota all clients of a user share. The quota of levels 7 and 8 is shared by all connections of a
+client-id."""
 
 EVERYWHERE: Final = {5: "user,client-id", 6: "user", 8: "client-id"}
-"""The levels whose one entry every client falls under."""
+"""The levels with one entry for all clients."""
 
 _DEFAULT_USER: Final = EntityType.USER.value
 _DEFAULT_CLIENT: Final = EntityType.CLIENT_ID.value
@@ -58,16 +59,16 @@ def quota_entries(znodes: DataFrame) -> DataFrame:
 
 
 def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
-    """Return for each client which entry decides each of its quotas.
+    """Return for each client the entries that decide its quotas.
 
     Args:
-        clients: Of :func:`registered_clients`.
-        entries: Of :func:`quota_entries`.
+        clients: The result of :func:`registered_clients`.
+        entries: The result of :func:`quota_entries`.
 
     Returns:
-        The columns of ``clients`` and, named as each key, ``struct(level, source, stored)``, or null where no entry
-        sets the key, so that it is unlimited. ``of_user`` and ``of_client``: what is set for the default client-id of
-        the client's user, and for its client-id under the default user (key -> stored string, or null).
+        The columns of ``clients`` and, named as each key, ``struct(level, source, stored)``, or null for an unlimited
+        key, which no entry sets. ``of_user`` and ``of_client``: the quotas set for the default client-id of the
+        client's user, and for its client-id under the default user (key -> stored string, or null).
 
     Costs three joins of the clients with the entries: by id, by user and by client-id. A client is one row throughout.
     """
@@ -111,7 +112,7 @@ def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
 
 
 def by_key(decided: DataFrame) -> DataFrame:
-    """Return what :func:`deciding` found with one row per client and key: ``config_key, level, source, stored``.
+    """Return the result of :func:`deciding` with one row per client and key: ``config_key, level, source, stored``.
 
     ``has_user`` and ``has_client`` say whether ``of_user`` and ``of_client`` set the key.
     """
@@ -131,7 +132,7 @@ def by_key(decided: DataFrame) -> DataFrame:
 
 
 def _map_where(condition: Column, name: str) -> Column:
-    """Return the one map of quotas among those of a group for which something holds."""
+    """Return the one map of quotas among those of a group that meets a condition."""
     return F.first(F.when(condition, F.col("quotas")), ignorenulls=True).alias(name)
 
 

@@ -1,4 +1,4 @@
-"""What a run reads from. Free of Spark, so that the wiring can make it."""
+"""The stores that a run reads. Free of Spark, so that the wiring can make the description."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 class Origin:
     """One cluster's ZooKeeper, and the Postgres that has its trail. Its representation has no secrets.
 
-    Files of secrets are named by path: whoever needs one reads it there, tasks on the workers included.
+    Files of secrets are named by path, and read where they are needed, tasks on the workers included.
     """
 
     name: str
-    """The cluster's."""
+    """The cluster's name."""
     cluster: ClusterSettings = field(repr=False)
     dsn: SecretStr = field(repr=False)
-    """Of Postgres: a connection string for libpq."""
+    """The connection string of Postgres, for libpq."""
 
     def save(self, path: Path) -> None:
-        """Write it to a new file that nobody else may read."""
-        # What else the settings of a cluster hold is for the service, and may be secret.
+        """Write the origin to a new file that nobody else may read."""
+        # The other settings of a cluster are for the service, and may be secret.
         cluster = self.cluster.model_dump(mode="json", exclude={"policies", "policy_file", "server_properties"})
         content = {
             "name": self.name,
@@ -42,6 +42,6 @@ class Origin:
 
     @classmethod
     def load(cls, path: Path) -> Origin:
-        """Read what was saved."""
+        """Read a saved origin."""
         content = json.loads(path.read_text("utf-8"))
         return cls(content["name"], ClusterSettings.model_validate(content["cluster"]), SecretStr(content["dsn"]))

@@ -1,4 +1,4 @@
-"""How far Spark is with a run, as it tells itself."""
+"""The progress of Spark with a run, by its own count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Tasks(NamedTuple):
-    """Tasks of the stages that are known so far. Later stages become known when those before them are done."""
+    """Tasks of the stages known so far. Later stages become known after those before them."""
 
     done: int
     known: int

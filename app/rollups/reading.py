@@ -1,4 +1,4 @@
-"""What a run reads: one moment of one cluster, as the frames that jobs take."""
+"""Readings: one moment of one cluster, as the frames of the jobs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from app.rollups.job import Job
 
 _LATE: Final = timedelta(days=1)
-"""How long after its ``recorded_at`` a row may become visible: that is when its transaction began."""
+"""The longest time from a row's ``recorded_at``, the begin of its transaction, until the row is visible."""
 
 
 class NotInReadingError(ValueError):
-    """A job needs what this reading does not have; the message is for the person who asked for the run."""
+    """A job needs a part that this reading lacks; the message is for the person who asked for the run."""
 
 
 class Frames(Protocol):
-    """Where a reading's frames come from."""
+    """The source of a reading's frames."""
 
     def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
         """Return columns of a frame; ``low`` is the least ``id`` of events, or the least ``created_at`` of changes.
@@ -43,12 +43,13 @@ class Reading:
     """One moment of one cluster.
 
     Attributes:
-        cluster: Its name.
+        cluster: The cluster's name.
         as_of: The moment, aware.
-        options: What jobs ask for (``job.OPTIONS``), but for ``capacity``. Without znodes there is no ``ceiling``, no
+        options: Options of jobs (``job.OPTIONS``), except ``capacity``. Without znodes there is no ``ceiling``, no
             ``floor`` and no ``horizon``.
-        position: JSON. Where this run is, to be kept with what it publishes and handed to :meth:`frames` by the next:
-            ``as_of`` (ISO 8601), ``registration_id``, ``floor``, ``horizon``, ``watermark`` (decimal strings or null).
+        position: The position of this run as JSON, to be kept with its rows and handed to :meth:`frames` by the next
+            run: ``as_of`` (ISO 8601), ``registration_id``, ``floor``, ``horizon``, ``watermark`` (decimal strings or
+            null).
     """
 
     cluster: str
@@ -60,19 +61,18 @@ class Reading:
     def frames(
         self, job: Job, previous: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, DataFrame], datetime | None]:
-        """Return the frames that a job takes, with exactly the columns that it names.
+        """Return the frames of a job, with exactly the columns that it names.
 
         Args:
             job: The job.
-            previous: The position of a run that the job's rows can be built on.
+            previous: The position of a run that the job may build on.
 
         Returns:
-            The frames, and the ``since`` of an incremental run (see :class:`Job`). It is None where the run is one
-            from the beginning after all: the job is not incremental, there is no run before, or that one saw what is
-            not there any more.
+            The frames, and the ``since`` of an incremental run (see :class:`Job`). It is None for a run from the
+            beginning: the job is not incremental, there is no run before, or rows that the run before saw are gone.
 
         Raises:
-            NotInReadingError: It needs frames that this reading does not have.
+            NotInReadingError: The job needs frames that this reading lacks.
         """
         since = self._since(previous) if previous is not None and job.incremental else None
         lows: dict[str, int | datetime] = {}
@@ -87,12 +87,12 @@ class Reading:
         """Return columns of one frame.
 
         Args:
-            name: See app/rollups/schemas.py.
-            columns: Which of its columns, in this order.
+            name: The frame; see app/rollups/schemas.py.
+            columns: Columns of the frame, in this order.
             low: The least ``id`` of registration events, or the least ``created_at`` of changes.
 
         Raises:
-            NotInReadingError: It is not in this reading.
+            NotInReadingError: The frame is not in this reading.
         """
         if name == "registrations":
             events = self._frames.frame("registration_events", schemas.REGISTRATION_EVENTS.names)
@@ -102,14 +102,14 @@ class Reading:
     def _since(self, previous: Mapping[str, Any]) -> datetime | None:
         then = datetime.fromisoformat(previous["as_of"])
         if then > self.as_of or int(previous["registration_id"]) > int(self.position["registration_id"]):
-            return None  # it is of later, or the tables were put back
+            return None  # the position is later, or the tables were restored
         oldest = self._frames.oldest(then - _LATE)
         first = then if oldest is None else min(oldest, then)
         return first.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def reading_of(cluster: str, options: Mapping[str, Any], registration_id: int, frames: Frames) -> Reading:
-    """Return a reading, its position made of what it tells the jobs."""
+    """Return a reading; its position is made from its options."""
     revisions = {name: options.get(name) for name in ("floor", "horizon", "watermark")}
     position = {
         "as_of": options["as_of"].isoformat(),

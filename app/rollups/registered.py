@@ -1,4 +1,4 @@
-"""The registrations that stand, out of the events in which they were recorded."""
+"""Current registrations, from the events in which they were recorded."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 _SOFTWARE: Final = ("entity_id", "software_name", "software_version", "supported_configs")
 _START: Final = -1
-"""Below every id of an event: what an earlier run found is older than any of them."""
+"""An id below that of every event, for rows of an earlier run."""
 
 
 def current(events: DataFrame, previous: DataFrame | None = None) -> DataFrame:
-    """Return what is registered, one row per entity, software, version and set of supported configs.
+    """Return the current registrations, one row per entity, software, version and set of supported configs.
 
     Args:
         events: Rows of ``REGISTRATION_EVENTS``.
-        previous: What stood before the first of them, of the schema ``REGISTRATIONS``; None for nothing.
+        previous: The registrations before the first event, of the schema ``REGISTRATIONS``; None for nothing.
 
     Returns:
         Rows of ``REGISTRATIONS``.

@@ -1,7 +1,7 @@
-"""One HTML page of all current results, with pictures, that is read without a network.
+"""One HTML page of all current results, with pictures, readable without a network.
 
-It holds no script at all: the charts are drawn here, and stand in the page as images. Names in a cluster are what its
-users chose, so every text is escaped.
+The page has no script at all: the charts are drawn here, and are images in the page. Names in a cluster are chosen by
+its users, so every text is escaped.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from app.rollups.charts import Picture
 
 ROWS: Final = 25
-"""Of each result that are shown as they are."""
+"""Rows of each result that are listed."""
 
 _STYLE: Final = inline("report.css")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A rollup's current run; without one it was never run.
+    """A rollup's current run; a rollup that never ran has none.
 
     Attributes:
-        name: The rollup's.
-        question: What it answers.
-        rows: Each with the columns by name. They are read once, however many there are.
-        as_of: The moment that they tell of; None where it was never run.
-        run_id: Of the run.
-        count: How many rows there are.
+        name: The rollup's name.
+        question: The question that the rollup answers.
+        rows: The rows, each with the columns by name. They are read once, in any number.
+        as_of: The moment that the rows describe; None where the rollup never ran.
+        run_id: The id of the run.
+        count: The number of rows.
     """
 
     name: str
@@ -52,8 +52,8 @@ def page(cluster: str, results: Sequence[Result], *, made: datetime) -> str:
 
     Args:
         cluster: The cluster's name.
-        results: In the order in which they are shown.
-        made: When it is made, UTC.
+        results: The results, in the order of the page.
+        made: The time of the page, UTC.
     """
     return render(
         "report.html", style=_STYLE, cluster=cluster, results=results, made=made, summarized=_summarized, drawn=_drawn
@@ -62,12 +62,12 @@ def page(cluster: str, results: Sequence[Result], *, made: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What a section shows of its rows."""
+    """The listed rows of a section, and their summary."""
 
     facts: Sequence[str]
     pictures: Sequence[Picture]
     first: Sequence[Mapping[str, Any]]
-    """The rows that are shown as they are."""
+    """The rows that are listed."""
 
 
 def _summarized(result: Result) -> _Shown:

@@ -1,4 +1,4 @@
-"""Runs jobs: reads their frames, publishes their rows, and cleans up behind runs that were not so lucky."""
+"""Runs jobs: reads their frames, publishes their rows, and cleans up after failed runs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _CAPACITY: Final = "capacity"
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How jobs are to be run.
+    """The options of a run.
 
     Attributes:
-        principal: Who asks for it.
-        full: Begin at the beginning, also where a job could go on from its current run.
-        since: A UTC midnight: what an incremental job counts by time it counts anew from there on, at least.
-        capacity: Quota key -> what one broker can bear.
-        output: Where to write Parquet too, on any file system of Hadoop; None for nowhere.
+        principal: The caller.
+        full: Begin at the beginning, also where a job could continue from its current run.
+        since: A UTC midnight: an incremental job counts anew from this time on, at least.
+        capacity: Quota key -> the capacity of one broker.
+        output: The path for Parquet files too, on any file system of Hadoop; None for none.
     """
 
     principal: str
@@ -59,9 +59,9 @@ class Finished:
     run: RollupRun
     seconds: float
     is_current: bool
-    """False where a run that tells of a later moment is complete already."""
+    """False where a run of a later moment is complete already."""
     path: str | None
-    """Of its Parquet files."""
+    """The path of its Parquet files."""
 
 
 class Runner:
@@ -69,8 +69,8 @@ class Runner:
 
     Args:
         spark: From :func:`app.rollups.session.session`.
-        reading: What they read.
-        store: Where their rows go.
+        reading: The jobs' reading.
+        store: The store of their rows.
         runs: The runs of the cluster, in the same Postgres.
     """
 
@@ -81,15 +81,15 @@ class Runner:
         self._runs = runs
 
     def run(self, job: Job, options: RunOptions, *, run_id: UUID | None = None) -> Finished:
-        """Run a job, and return when its rows are published.
+        """Run a job, and return once its rows are published.
 
         Args:
             job: The job.
-            options: How.
-            run_id: Of a run to make, or to make again: nothing is done where it is complete. None for a new one.
+            options: The options of the run.
+            run_id: The id of a run to make, or to make again: nothing is done where it is complete. None for a new run.
 
         Raises:
-            NotInReadingError: The reading has not what the job needs.
+            NotInReadingError: The reading lacks a part that the job needs.
             UnavailableError: A store is away.
             ConcurrentChangeError: Another process makes this very run, or gave it up.
             SparkFailedError: A task failed, or the cluster is away.
@@ -123,7 +123,7 @@ class Runner:
                 path = self._write(job, job(**given), run_id, begun, options.output)
                 done = self._runs.complete(run_id)
             except BaseException as error:
-                # What can't be told now the next run finds out by itself.
+                # A failed update here is made up for by the next run.
                 with contextlib.suppress(ConfplaneError):
                     self._runs.fail(run_id, reason(error))
                 raise
@@ -138,8 +138,8 @@ class Runner:
         return self._store.rows(job, run_id=run.id, parts=self._runs.parts(run.id))
 
     def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: int, output: str | None) -> str | None:
-        """Write the rows to where they belong; Parquet first, so that whoever is told of a run finds both."""
-        # What Spark does for this run can be told apart, followed and cancelled.
+        """Write the rows to all their stores; Parquet first, so that a reader of a complete run finds both."""
+        # Spark's work for this run can be identified, followed and cancelled by its group.
         self._spark.sparkContext.setJobGroup(str(run_id), f"rollup {job.name}", interruptOnCancel=True)
         rows = ordered(frame, job)
         path = None
@@ -164,12 +164,12 @@ class Runner:
 
 @contextmanager
 def runner(spark: SparkSession, reading: Reading, dsn: SecretStr) -> Iterator[Runner]:
-    """Return what runs the jobs of a reading, for the length of a block.
+    """Return the runner of a reading's jobs, for the length of a block.
 
     Args:
         spark: From :func:`app.rollups.session.session`.
-        reading: What they read.
-        dsn: Of the Postgres that the rows go to, of the service's role.
+        reading: The jobs' reading.
+        dsn: The Postgres of the rows, as the service's role.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -179,12 +179,13 @@ def runner(spark: SparkSession, reading: Reading, dsn: SecretStr) -> Iterator[Ru
         try:
             yield Runner(spark, reading, RunStore(spark, target), runs)
         finally:
-            # What transforms persisted; not after each job, since the reading keeps its znodes there for all of them.
+            # Drops the persisted frames of transforms. Not done after each job: the reading keeps its znodes there for
+            # all jobs.
             spark.catalog.clearCache()
 
 
 def _from(position: Mapping[str, Any], since: datetime | None) -> Mapping[str, Any]:
-    """Return the position to go on from: that of the run before, or further back where that is wished for."""
+    """Return the position to continue from: that of the run before, or an earlier one by request."""
     then = datetime.fromisoformat(position["as_of"])
     if since is None or since >= then:
         return position
@@ -192,7 +193,7 @@ def _from(position: Mapping[str, Any], since: datetime | None) -> Mapping[str, A
 
 
 def reason(error: BaseException) -> str:
-    """Return what is kept of why a run failed: what we say ourselves; of others' errors only of which kind they are."""
+    """Return the kept reason of a failure: messages of our own errors; of other errors only their type."""
     if isinstance(error, ConfplaneError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):

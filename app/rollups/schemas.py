@@ -1,11 +1,11 @@
-"""The frames that the jobs read: what a row is, and the Spark schema of each.
+"""The frames that the jobs read: the rows and the Spark schema of each.
 
 Names are the trail's own (app/audit/tables.py). Times are UTC, and so is the session's time zone. A run is of one
 cluster, so no frame names it.
 
-Those of Postgres are read at one moment, in one snapshot that all tasks share: they agree with each other, and a task
-that runs twice reads the same. The znodes are read before that moment. A task that is run again, on another worker say,
-may see a znode later than that: its ``mzxid`` is above the option ``horizon`` then.
+The frames of Postgres are read at one moment, in one snapshot that all tasks share: they agree with each other, and a
+task that runs twice reads the same. The znodes are read before that moment. A task that is run again, on another worker
+say, may see a znode later than that moment: its ``mzxid`` is then above the option ``horizon``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 TEXTS: Final = ArrayType(StringType(), containsNull=False)
 CONFIG: Final = MapType(StringType(), StringType(), valueContainsNull=True)
-"""Config key -> stored string; null is a value that is there and isn't told."""
+"""Config key -> stored string; null is a value that exists and is hidden."""
 
 
 def _required(name: str, kind: object) -> StructField:
@@ -40,7 +40,7 @@ def _optional(name: str, kind: object) -> StructField:
 COMMITTED: Final = "committed"
 REJECTED: Final = "rejected"
 OPEN: Final = "open"
-"""No outcome as of the run: applied, or not, or yet to be."""
+"""The outcome of a change without one as of the run: applied, or not, or yet to be."""
 
 CHANGES: Final = StructType(
     [
@@ -123,8 +123,8 @@ REGISTRATIONS: Final = StructType(
         _required("last_seen", TimestampType()),
     ]
 )
-"""One row per entity, software, version and set of supported configs (sorted) that is not cleared: what
-:func:`app.rollups.registered.current` makes of the events. Entities are ``user=`` or ``user=,client-id=``."""
+"""One row per entity, software, version and set of supported configs (sorted) that is not cleared: the result of
+:func:`app.rollups.registered.current` for the events. Entities are ``user=`` or ``user=,client-id=``."""
 
 ZNODES: Final = StructType(
     [
@@ -168,6 +168,6 @@ STATES: Final = StructType(
         _required("content", CONFIG),
     ]
 )
-"""One row per entity that the recorder has a state of (``entity_states``): the last one that the trail explains. Empty
-where the recorder never ran. Columns as of ``entity_states``; of an absent entity ``mzxid`` is a revision at which it
-was absent. Null values of ``content``: secrets, and keys of no facet."""
+"""One row per entity that the recorder has a state of (``entity_states``): the last state that the trail explains.
+Empty where the recorder never ran. Columns as of ``entity_states``; of an absent entity ``mzxid`` is a revision at
+which it was absent. Null values of ``content``: secrets, and keys of no facet."""

@@ -1,4 +1,4 @@
-"""The Spark session of a run: what it needs to be told whatever it runs on."""
+"""The Spark session of a run: the settings that every run needs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def session(
     """Return the Spark session of this process, started when there is none.
 
     Args:
-        master: A Spark master's URL; None for what spark-submit was told, or else ``local[*]``.
-        name: Shown by the cluster.
-        settings: Spark settings that win over those made here.
+        master: A Spark master's URL; None for the master of spark-submit, or else ``local[*]``.
+        name: The name that the cluster shows.
+        settings: Spark settings that win over the ones here.
 
     Raises:
         RuntimeError: There is no Java.
@@ -54,12 +54,12 @@ def session(
 
 
 def submitted() -> bool:
-    """Say whether spark-submit runs this process: it has started Java, and knows the master."""
+    """Return True where spark-submit runs this process: it has started Java, and knows the master."""
     return "SPARK_ENV_LOADED" in os.environ
 
 
 def use_this_python() -> None:
-    """Have Spark's Python workers run this interpreter and this code; what the environment says already wins."""
+    """Make Spark's Python workers run this interpreter and this code; settings of the environment win."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ours = [str(Path(__file__).with_name("workers")), str(Path(__file__).parents[2])]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

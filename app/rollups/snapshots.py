@@ -1,7 +1,7 @@
 """Readings kept as Parquet, on any file system that Hadoop knows: for a lake, and to run jobs on them again.
 
-A snapshot is a directory with one of Parquet files per frame, and ``reading``, one line of JSON. That is written last:
-a directory without it is none.
+A snapshot is a directory with one of Parquet files per frame, and ``reading``, one line of JSON. That file is written
+last: a directory without it is no snapshot.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def save_snapshot(spark: SparkSession, reading: Reading, path: str) -> None:
 
     Args:
         spark: The session of the reading.
-        reading: Of all frames. One as of the past has no znodes and no states, and leaves them out.
+        reading: A reading of all frames. A reading of the past has no znodes and no states, and leaves them out.
         path: A directory that does not exist, on any file system that Hadoop knows.
 
     Raises:
-        pyspark.errors.AnalysisException: There is something at ``path``.
+        pyspark.errors.AnalysisException: ``path`` exists.
     """
     frames = []
     for name, schema in _FRAMES.items():
@@ -70,10 +70,10 @@ def save_snapshot(spark: SparkSession, reading: Reading, path: str) -> None:
 
 @contextmanager
 def read_snapshot(spark: SparkSession, path: str) -> Iterator[Reading]:
-    """Read what :func:`save_snapshot` wrote.
+    """Read a snapshot of :func:`save_snapshot`.
 
     Raises:
-        NoSnapshotError: It is no snapshot, an unfinished one, or one of another format.
+        NoSnapshotError: The path has no snapshot, an unfinished one, or one of another format.
     """
     try:
         lines = spark.read.text(f"{path}/{_ABOUT}").collect()
@@ -105,7 +105,7 @@ class _Files:
         return frame.select(*columns)
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return when the oldest change began that was recorded, or got its outcome, since then."""
+        """Return the begin of the oldest change that was recorded, or got its outcome, since then."""
         since = F.lit(recorded_since)
         changes = self.frame("changes", ("created_at", "recorded_at", "concluded_at"))
         recorded = changes.where((F.col("recorded_at") >= since) | (F.col("concluded_at") >= since))

@@ -9,4 +9,4 @@ from app.rollups.jobs import activity, compatibility, drift, impact, integrity, 
 JOBS: Final = {
     job.name: job for job in (compatibility.JOB, drift.JOB, impact.JOB, quotas.JOB, activity.JOB, integrity.JOB)
 }
-"""In the order in which they are run and listed."""
+"""The jobs, in the order in which they are run and listed."""

@@ -1,4 +1,4 @@
-"""Who changes what, how often, and how often is it taken back?
+"""Changes by day, principal and config key: how many, and how many were reverted.
 
 One row per UTC day, principal, kind of change, entity type and config key.
 
@@ -17,11 +17,11 @@ One row per UTC day, principal, kind of change, entity type and config key.
                  like any value. Values that the trail does not tell (secrets) are never a revert.
 ================ ======================================================================================================
 
-Incremental: the days from ``since`` on are counted anew out of the changes of these days and of the window before
-them, and all earlier days are kept. So changes that are recorded late, or settled late, end up where they belong.
+Incremental: the days from ``since`` on are counted anew from the changes of these days and of the window before them,
+and all earlier days are kept. So changes that are recorded late, or settled late, are counted on the right day.
 
-Costs one pass over the changes, one shuffle of two narrow rows per change and key, sorted by revision within the
-states of a key. No entity's history is held in memory, however long.
+Costs one pass over the changes, one shuffle of two narrow rows per change and key, sorted by revision within the states
+of a key. No entity's history is held in memory, of any length.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 WINDOW_DAYS: Final = 7
-"""How long after a change setting it back counts as a revert."""
+"""Days after a change in which setting it back counts as a revert."""
 
 _KEY: Final = ("day", "principal", "kind", "entity_type", "config_key")
 _COUNTS: Final = ("committed", "rejected", "open", "reverts")
@@ -75,8 +75,8 @@ def transform(*, changes: DataFrame, previous: DataFrame | None = None, since: d
     )
     is_committed = F.col("outcome") == COMMITTED
     left = _side(_state("after"), is_result=True)
-    # What a key was before each change, and what it was after: of both, in the order of revisions, those of one state
-    # of one key come together. So the last "before" above an "after" is the change that it sets back.
+    # The states of a key before and after each change: of both, in the order of revisions, those of one state of one
+    # key are neighbours. So the last "before" above an "after" is the change that it sets back.
     sides = F.when(is_committed, F.array(_side(_state("before"), is_result=False), left)).otherwise(F.array(left))
     steps = altered.withColumn("side", F.explode(sides)).drop("before", "after")
     of_state = Window.partitionBy("path", "config_key", "side.state").orderBy("revision")
@@ -112,7 +112,7 @@ def _side(state: Column, *, is_result: bool) -> Column:
 
 
 def _state(config: str) -> Column:
-    """Return what a key is in a map: ``=value``, ``-`` where it is absent, null where its value is not told."""
+    """Return the state of a key in a map: ``=value``, ``-`` where it is absent, null where its value is not known."""
     key = F.col("config_key")
     value = F.concat(F.lit("="), F.col(config)[key])
     return F.when(F.map_contains_key(config, key), value).when(key.isNotNull(), F.lit("-"))

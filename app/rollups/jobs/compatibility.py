@@ -1,4 +1,4 @@
-"""Which configs does the software of each client support, and when was it seen?
+"""The configs that the software of each client supports, with the time of the registrations.
 
 One row per entity, software and version that is registered and was not cleared (KIP-649).
 
@@ -12,7 +12,7 @@ One row per entity, software and version that is registered and was not cleared 
 ==================== ==================================================================================================
 
 Incremental, and exact at that: ids of events are in the order of their commits, and first, last, union and intersection
-can be carried on from the run before. A clearing drops the earlier run's rows of its entity, or all.
+can be continued from the run before. A clearing drops the earlier run's rows of its entity, or all.
 
 Costs one pass over the new events and the earlier rows, and one shuffle by entity.
 """
@@ -44,12 +44,12 @@ OUTPUT: Final = StructType(
 
 _KEY: Final = ("entity_id", "software_name", "software_version")
 _EARLIER: Final = -1
-"""Stands for the id of what an earlier run found: below that of every event."""
+"""The id for rows of an earlier run: below that of every event."""
 
 
 def transform(*, registration_events: DataFrame, previous: DataFrame | None = None, since: object = None) -> DataFrame:
     """Return the rows; see the module."""
-    del since  # events are told apart by their ids
+    del since  # events are distinguished by their ids
     seen = registration_events.where("event = 'seen'").select(
         "id",
         *_KEY,

@@ -1,7 +1,7 @@
-"""Which values of a config are effective across brokers, and across topics, and who deviates from most?
+"""The effective values of each config across brokers, and across topics, with the entities that deviate from most.
 
-One row per entity type, config key and effective value. Keys are those that at least one of them sets, or the default
-of all brokers does; a key of one row has the same value everywhere.
+One row per entity type, config key and effective value. The keys are those that any entity of the type sets, or the
+default of all brokers; a key of one row has the same value everywhere.
 
 ================ ======================================================================================================
 ``entity_type``  ``broker`` or ``topic``
@@ -16,13 +16,13 @@ of all brokers does; a key of one row has the same value everywhere.
 ``examples``     ids of up to :data:`EXAMPLES` of those that deviate, the first in order; empty for rank 1
 ================ ======================================================================================================
 
-Effective on a broker is what is set for it, over the default of all brokers, over Kafka's (KIP-226). Entries that
-brokers leave out count as not set. On a topic it is what the topic sets, over the default of all brokers for the config
-behind it, over Kafka's. Brokers' own files are not known here: a value that they set, below the dynamic levels, is
-taken for Kafka's default. What is set for single brokers is left aside on topics, as partitions move.
+The effective value on a broker is its own, over the default of all brokers, over Kafka's (KIP-226). Entries that
+brokers ignore count as not set. The effective value on a topic is its own, over the default of all brokers for the
+config behind it, over Kafka's. Brokers' own files are not known here: a value that they set, below the dynamic levels,
+is taken for Kafka's default. Values of single brokers do not count for topics, since partitions move.
 
-Brokers are those that have an entry of their own; topics all that have a znode, which brokers make with the topic.
-Znodes that can't be read are left out.
+Brokers are those with an entry of their own; topics all with a znode, which brokers make with the topic. Znodes that
+can't be read are left out.
 
 Costs a row per topic and key, counted by value; a Python function runs once per broker, and once per different value.
 """
@@ -97,7 +97,7 @@ def transform(*, znodes: DataFrame) -> DataFrame:
     )
     entities = brokers.unionByName(nodes.where(F.col("entity_type") == _TOPIC))
     found = _with_values(entities, default)
-    # Of each text that is set, how many set it, and who first; those that set none are one group.
+    # For each text: the number of entities that set it, and the first; those that set none are one group.
     texts = (*_KEY, "is_own", "stored", "fingerprint")
     of_texts = (
         found.groupBy(*texts)
@@ -123,7 +123,7 @@ def transform(*, znodes: DataFrame) -> DataFrame:
 
 
 def _with_values(entities: DataFrame, default: DataFrame) -> DataFrame:
-    """Return a row per entity and key: what it sets itself, or else what a broker has from the default of all."""
+    """Return a row per entity and key: its own value, or else a broker's value from the default of all."""
     of_default = default.select(
         F.lit(_BROKER).alias("entity_type"), F.explode(F.map_keys("default_config")).alias("key")
     )
@@ -154,10 +154,10 @@ def _or_nothing(values: Column) -> Column:
 
 @F.udf(returnType=CONFIG, useArrow=False)
 def _counted(config: Mapping[str, str | None] | None, level: str) -> dict[str, str | None] | None:
-    """Return a stored level of a broker without the entries that brokers leave out."""
+    """Return a stored level of a broker without the entries that brokers ignore."""
     if config is None:
         return None
-    # Of secrets nothing is known but that they are texts.
+    # Of secrets only their form, a text, is known.
     return {name: value for name, value in config.items() if left_out(name, value or "", Level(level)) is None}
 
 
@@ -169,7 +169,7 @@ def _effective(
     stored: str | None,
     default: Mapping[str, str | None],
 ) -> tuple[str, str | None]:
-    """Return what a text that an entity sets comes to, or what it has that sets none."""
+    """Return the state and the value for a text that an entity sets, or for an entity that sets none."""
     known = {name: value for name, value in default.items() if value is not None}
     own = {key: stored} if is_own and stored is not None else {}
     if kind == _BROKER:

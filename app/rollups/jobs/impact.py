@@ -1,4 +1,4 @@
-"""If a default were changed: who would see another value, and who would not because it has an entry of its own?
+"""The entities that a changed default would affect, and those that an entry of their own protects.
 
 One row per default and config key.
 
@@ -16,11 +16,11 @@ One row per default and config key.
 ``examples``     ids of up to :data:`EXAMPLES` of the affected, the first in order
 ================ ======================================================================================================
 
-Brokers are those that have an entry of their own. What their files set is below the dynamic default, so it hides
-nothing. Topics that set nothing themselves follow their brokers; see ``drift``.
+Brokers are those with an entry of their own. Values in their files are below the dynamic default, so they hide nothing.
+Topics that set nothing themselves follow their brokers; see ``drift``.
 
-Costs what :func:`app.rollups.levels.deciding` does, and a row per client and default that it falls under, counted by
-default. The znodes, and what decides for each client, are kept in Spark's cache meanwhile.
+Costs as much as :func:`app.rollups.levels.deciding`, and a row per client and default that it falls under, counted by
+default. The znodes, and the deciding entries of each client, are kept in Spark's cache meanwhile.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _LEVEL_OF_USER: Final = 2
 _LEVEL_OF_CLIENT: Final = 4
 """The quota levels of the default client-id of one user, and of one client-id under the default user."""
 _NOWHERE: Final = 9
-"""In place of the level of a quota that is set nowhere."""
+"""The level of a quota that is set nowhere."""
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
     """Return the rows; see the module."""
-    # Both are used several times over, and reading them again would ask ZooKeeper and Postgres again.
+    # Both are used several times, and every read would ask ZooKeeper and Postgres again.
     readable = (
         znodes.where("entity_id IS NOT NULL AND NOT undecodable AND NOT forbidden")
         .select("tree", "entity_id", "config", "undecodable", "forbidden")
@@ -105,11 +105,11 @@ def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
 
 
 def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
-    """Tell of the three defaults that all clients fall under, whether or not they are set, and without clients too.
+    """Return the rows of the three defaults that all clients fall under, set or not, and without clients too.
 
-    Who decides what for how many is all that is needed of the clients, so each is looked at once.
+    The clients are only needed as counts by deciding level, so each is read once.
     """
-    # By key and deciding level: the level of what is unlimited is behind all others.
+    # By key and deciding level: the level of an unlimited quota is behind all others.
     counts = decided.groupBy("config_key", "decider").agg(
         F.count("*").alias("clients"), first_ids(F.col("entity_id"), EXAMPLES).alias("examples")
     )
@@ -142,7 +142,7 @@ def _of_every_client(decided: DataFrame, defaults: DataFrame) -> DataFrame:
 
 
 def _set_for_some(defaults: DataFrame) -> DataFrame:
-    """Return the defaults of one user's client-ids, and of one client-id's users, that are set."""
+    """Return the set defaults of one user's client-ids, and of one client-id's users."""
     named_user = is_named(F.col("default_id"), EntityType.USER)
     named_client = is_named(F.col("default_id"), EntityType.CLIENT_ID)
     of_pairs = defaults.where(entity_type(F.col("default_id")) == "user,client-id")
@@ -173,7 +173,7 @@ def _under_quotas(decided: DataFrame) -> DataFrame:
 
 
 def _client_configs(znodes: DataFrame, *, of_users: bool = True) -> DataFrame:
-    """Return what users set, the default of their client-ids; or what their client-ids set."""
+    """Return the configs of users, the defaults of their client-ids; or those of their client-ids."""
     is_pair = F.contains("entity_id", F.lit(","))
     return (
         znodes.where(entity_type(F.col("entity_id")).isin("user", "user,client-id"))
@@ -238,7 +238,7 @@ def _union(frames: tuple[DataFrame, ...]) -> DataFrame:
 
 
 def _counted(under: DataFrame, listed: DataFrame) -> DataFrame:
-    """Count who falls under each default; defaults that nobody falls under have a row as well."""
+    """Count the clients under each default; defaults without clients have a row as well."""
     affected = F.col("affected")
     totals = under.groupBy(*_KEY).agg(
         F.count_if(affected).alias("affected"),

@@ -1,7 +1,8 @@
-"""Which quotas does each registered client have, and what do they come to together?
+"""The quotas of each registered client, and their totals.
 
-One row per registered client and quota key, and one per quota key for the whole cluster. Quotas count on each broker by
-itself (KIP-13, KIP-55), so the totals are what one broker may be asked for, and a capacity is that of one broker.
+One row per registered client and quota key, and one per quota key for the whole cluster. Each broker counts quotas by
+itself (KIP-13, KIP-55), so the totals are the load that one broker may be asked for, and a capacity is that of one
+broker.
 
 ================ ======================================================================================================
 ``config_key``   ``producer_byte_rate``, ``consumer_byte_rate`` (bytes per second), ``request_percentage`` (percent of
@@ -19,8 +20,8 @@ itself (KIP-13, KIP-55), so the totals are what one broker may be asked for, and
 ``share``        ``value / capacity``; above 1 the quotas promise more than there is
 ================ ======================================================================================================
 
-Costs what :func:`app.rollups.levels.deciding` does, and one shuffle of a row per budget. The entries, and what decides
-for each client, are kept in Spark's cache meanwhile.
+Costs as much as :func:`app.rollups.levels.deciding`, and one shuffle of a row per budget. The entries, and the deciding
+entry of each client, are kept in Spark's cache meanwhile.
 """
 
 from __future__ import annotations
@@ -88,8 +89,7 @@ def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[
         (F.col("level").isNotNull() & _number(F.col("stored")).isNull()).cast("long").alias("unreadable"),
         _number(F.col("stored")).isNotNull().cast("long").alias("budgets"),
     )
-    # A budget has one quota, whichever of its clients is asked: they have the same source. Those without any are one
-    # group per key.
+    # A budget has one quota for all its clients: they have the same source. Clients without any are one group per key.
     budgets = clients.groupBy("config_key", "source", F.when(F.col("value").isNotNull(), F.col("budget"))).agg(
         F.first("value").alias("value"),
         F.sum("clients").alias("clients"),
@@ -127,7 +127,7 @@ def _number(stored: Column) -> Column:
 
 
 def _budget() -> Column:
-    """Return the id of who shares a quota. Clients whose client-id is not known have one each, as they may differ."""
+    """Return the id of a quota's sharers. Clients whose client-id is not known have one each, as they may differ."""
     level, entity_id = F.col("level"), F.col("entity_id")
     client = F.when(is_named(entity_id, EntityType.CLIENT_ID), F.col("client")).otherwise(entity_id)
     return (

@@ -1,1 +1,1 @@
-"""Where a run's rows go: Postgres, which the API answers from, and Parquet."""
+"""The stores of a run's rows: Postgres, which the API answers from, and Parquet."""

@@ -1,7 +1,7 @@
 """Parquet on any file system that Hadoop knows: a directory of its own for each run.
 
-Nobody reads half a run: Spark's committer moves the files of tasks that succeeded to where they belong, and writes
-``_SUCCESS`` last. Times are UTC. The rows lie in the order of the job's key, file by file.
+No reader sees half a run: Spark's committer moves the files of successful tasks into the directory, and writes
+``_SUCCESS`` last. Times are UTC. The rows are in the order of the job's key, file by file.
 """
 
 from __future__ import annotations

@@ -69,10 +69,10 @@ class RunStore:
 
         Args:
             frame: The rows, :func:`ordered`.
-            job: Whose they are.
+            job: The job of the rows.
             entity: The column by which rows of an entity are found; None where the job has none.
             run_id: A run that is begun and held (:class:`app.audit.rollup_runs.RollupRuns`).
-            attempt: Which attempt at it.
+            attempt: The number of the attempt at the run.
         """
         items = frame.select(
             (F.lit(None).cast("string") if entity is None else F.col(entity)).alias(_ENTITY),
@@ -103,7 +103,7 @@ def saved(dsn: SecretStr) -> Iterator[Path]:
 
 
 class RunSource(DataSource):
-    """The rows of one run, as ``entity_id`` and ``item`` to be written, or as ``item`` to be read.
+    """The rows of one run: written as ``entity_id`` and ``item``, read as ``item``.
 
     Options: ``target``, a file on the driver with the connection string, which travels within the tasks and is in no
     option, plan or event log; ``run``; ``attempt``, to write; ``parts``, a JSON array, to read.
@@ -115,12 +115,12 @@ class RunSource(DataSource):
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> _Writer:  # noqa: FBT001 - Spark's signature
-        """Return what writes the parts."""
+        """Return the writer of the parts."""
         del schema, overwrite
         return _Writer(self._dsn(), UUID(self.options["run"]), int(self.options["attempt"]))
 
     def reader(self, schema: StructType) -> _Reader:
-        """Return what reads the parts."""
+        """Return the reader of the parts."""
         del schema
         return _Reader(self._dsn(), UUID(self.options["run"]), json.loads(self.options["parts"]))
 
@@ -149,14 +149,14 @@ class _Writer(DataSourceArrowWriter):
         return _Written(part, write_part(self._dsn, self._run_id, self._attempt, part, pieces))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make sure, on the driver, that Postgres has what the tasks say that they wrote."""
+        """Check, on the driver, that Postgres has the parts that the tasks report as written."""
         written = {each.part: each.rows for each in messages if isinstance(each, _Written)}
         if len(written) != len(messages):
             raise RuntimeError(f"{len(messages)} tasks wrote {len(written)} parts")
         check_parts(self._dsn, self._run_id, written)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave it to the runner, which gives the run up."""
+        """Do nothing: the runner gives the run up."""
 
 
 @dataclass
@@ -171,7 +171,7 @@ class _Reader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> list[InputPartition]:
-        """Return the parts; of a run without rows one that is not there."""
+        """Return the parts; for a run without rows a part that does not exist."""
         return [_Part(number) for number in self._parts or [-1]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -184,7 +184,7 @@ class _Reader(DataSourceReader):
 
 
 def copied(run_id: UUID, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
-    """Return rows as COPY's text format has them, a piece for each batch, and how many they are."""
+    """Return rows in COPY's text format, a piece for each batch, with their number."""
     start = 0
     for batch in batches:
         if not batch.num_rows:
@@ -198,7 +198,7 @@ def copied(run_id: UUID, part: int, batches: Iterable[pa.RecordBatch]) -> Iterat
 
 
 def _storable(field: StructField) -> Column:
-    """Return a column as JSONB can hold it: no text has a NUL there, and no number is infinite or none."""
+    """Return a column in a form that JSONB can hold: no text has a NUL, and no number is infinite or NaN."""
     column = F.col(field.name)
     if isinstance(field.dataType, StringType):
         return F.translate(column, "\0", "\ufffd")

@@ -1,4 +1,4 @@
-"""Columns as Postgres sends them, made into what Spark takes, without a Python object per row wherever possible."""
+"""Conversion of columns from Postgres to Spark, without a Python object per row wherever possible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS_BEHIND_THE_TIME: Final = 16
 def converted(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return a column of the type that a field has.
 
-    Maps come as JSON texts, times as themselves or as the bytes of a UUIDv7, all else as itself.
+    Maps arrive as JSON texts, times as themselves or as the bytes of a UUIDv7, all else as itself.
     """
     kind = field.type
     if pa.types.is_map(kind):
@@ -28,7 +28,7 @@ def converted(column: pa.Array, field: pa.Field) -> pa.Array:
     if pa.types.is_timestamp(kind) and pa.types.is_binary(column.type):
         return times_of(column).cast(kind)
     if pa.types.is_list(kind):
-        # Arrow refuses to promise that no element is null by a cast; Postgres's arrays of names have none.
+        # Arrow refuses to promise by a cast that no element is null; Postgres's arrays of names have no nulls.
         return _list(column, kind)
     return column.cast(kind)
 
@@ -46,7 +46,7 @@ def maps(column: pa.StringArray, kind: pa.MapType) -> pa.Array:
 
 
 def map_array(configs: Iterable[Mapping[str, str | None]], kind: pa.MapType) -> pa.Array:
-    """Return maps of texts as Arrow has them: all keys, all values, and where each begins."""
+    """Return maps of texts in Arrow's form: all keys, all values, and the start of each map."""
     keys: list[str] = []
     values: list[str | None] = []
     offsets = array("i", [0])
@@ -73,7 +73,7 @@ def _parsed(column: pa.StringArray) -> list[Mapping[str, Any]]:
 
 
 def times_of(ids: pa.BinaryArray) -> pa.Array:
-    """Return the times that UUIDv7s hold: milliseconds since the epoch in their first 48 bits."""
+    """Return the times in UUIDv7s: milliseconds since the epoch in their first 48 bits."""
     words = array("Q")
     if len(ids):
         data = ids.buffers()[2]

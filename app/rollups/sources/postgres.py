@@ -1,10 +1,10 @@
 """One moment of Postgres, which all tasks share, read as Arrow batches.
 
 The driver keeps a read-only transaction open and exports its snapshot; each task imports it. So all frames of a run
-agree with each other, and a task that runs twice reads the same. While a run lasts, vacuum can't remove what others
-delete meanwhile, which in these tables is little.
+agree with each other, and a task that runs twice reads the same. During a run, vacuum can't remove rows that are
+deleted meanwhile, which in these tables are few.
 
-All of them must reach one and the same server, without a pooler between that hands out connections per transaction.
+All tasks must reach one and the same server, without a pooler in between that hands out connections per transaction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S: Final = "10"
 _SETTINGS: Final = {
-    # A run takes as long as it takes; what the role is set to is meant for requests.
+    # A run may take any time; the role's own settings are meant for requests.
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     # Whole ranges are read: the planner underestimates them, and would probe an index for each row.
@@ -46,7 +46,7 @@ class Connection:
         self._cursor = raw.cursor()
 
     def run(self, statement: str) -> None:
-        """Run what returns nothing."""
+        """Run a statement without a result."""
         self._cursor.execute(statement)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -55,14 +55,14 @@ class Connection:
         return list(self._cursor.fetchall())
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        """Return many rows as they come."""
+        """Return many rows as they arrive."""
         self._cursor.execute(query)
         yield from self._cursor.fetch_record_batch()
 
 
 @contextmanager
 def connected(dsn: SecretStr, snapshot: str | None = None) -> Iterator[Connection]:
-    """Open a read-only transaction: at a snapshot that another one exported, or at a moment of its own.
+    """Open a read-only transaction: at an exported snapshot, or at a moment of its own.
 
     Raises:
         UnavailableError: Postgres is away, or the transaction of the snapshot has ended.
@@ -115,5 +115,5 @@ def literal(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    # Whatever standard_conforming_strings is set to.
+    # Correct under any value of standard_conforming_strings.
     return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

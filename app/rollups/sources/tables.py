@@ -1,4 +1,4 @@
-"""The frames of Postgres as SQL: which columns are what, and what one range of keys of a frame is.
+"""The frames of Postgres as SQL: their columns, and the query of one range of keys.
 
 Names of tables and columns are those of app/audit/tables.py.
 """
@@ -25,13 +25,13 @@ _TIME_BITS, _OTHER_BITS = 48, 80
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What of the tables a run is given."""
+    """The part of the tables that a run reads."""
 
     cluster: str
     as_of: datetime | None
-    """Rows of after this moment are left out; None where the snapshot alone decides."""
+    """The moment after which rows are left out; None where the snapshot alone decides."""
     last_registration: int
-    """The id of the last event that is in."""
+    """The id of the last event that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class KeyRange:
     high: str | None = None
 
     def of(self, key: str, as_sql: Callable[[str], str]) -> str:
-        """Return the condition that a column is in it, as one more of a conjunction."""
+        """Return the condition that a column is in the range, to append to a conjunction."""
         low = "" if self.low is None else f" AND {key} >= {as_sql(self.low)}"
         high = "" if self.high is None else f" AND {key} < {as_sql(self.high)}"
         return low + high
@@ -53,12 +53,12 @@ class Table:
     """A frame.
 
     Attributes:
-        schema: Of the frame.
+        schema: The schema of the frame.
         columns: Column -> SQL.
-        rows: (cut, range) -> what follows SELECT and the columns, ending with a condition.
-        sampled: The table that the keys are taken from, to part it evenly; and the key as SQL, in its own order.
+        rows: (cut, range) -> the text behind SELECT and the columns, ending with a condition.
+        sampled: The table whose keys are sampled, to part the frame evenly; and the key as SQL, in its own order.
         key: A key as a text -> SQL.
-        order: Keys as texts -> what they are ordered by.
+        order: Keys as texts -> their sort keys.
     """
 
     schema: StructType
@@ -86,7 +86,7 @@ SELECT page.keys FROM unnest('{{{given}}}'::bigint[]) AS number CROSS JOIN LATER
 ) AS page WHERE page.keys IS NOT NULL"""  # noqa: S608
 
     def size(self) -> str:
-        """Return the query of how many pages the table has."""
+        """Return the query of the table's number of pages."""
         table = literal(self.sampled[0])
         return f"SELECT pg_relation_size({table}::regclass) / current_setting('block_size')::bigint"
 
@@ -98,7 +98,7 @@ def first_id_at(moment: datetime) -> str:
 
 
 def time_of(change_id: str) -> datetime:
-    """Return the time that a change id holds."""
+    """Return the time in a change id."""
     return _EPOCH + (UUID(change_id).int >> _OTHER_BITS) * timedelta(milliseconds=1)
 
 
@@ -116,7 +116,7 @@ def _uuid(text: str) -> str:
 
 def _changes(cut: Cut, keys: KeyRange) -> str:
     cluster = literal(cut.cluster)
-    # Each table has the range itself: the planner does not carry it over a join.
+    # Each table has the range itself: the planner does not apply it across a join.
     intent, entity, outcome = (keys.of(f"{each}.change_id", _uuid) for each in ("intent", "entity", "outcome"))
     return f"""
 FROM intents AS intent

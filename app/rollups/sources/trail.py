@@ -30,19 +30,20 @@ if TYPE_CHECKING:
 NAME: Final = "confplane_trail"
 
 ROWS: Final = 100_000
-"""Of a part where there are many: seconds of work, so that a task that is lost costs little."""
+"""Rows of a part of a large frame: seconds of work, so that the loss of a task costs little."""
 FEWEST_ROWS: Final = 10_000
-"""Less is not worth a task of its own."""
+"""The least number of rows of a part: fewer are not worth a task of their own."""
 MOST_PARTS: Final = 1_000
-"""Unless more tasks run at a time; a larger frame has larger parts. Each part costs pages that are sampled for it."""
+"""The greatest number of parts, unless more tasks run at a time; a larger frame has larger parts. Each part costs
+sampled pages."""
 PAGES: Final = 64
-"""That are sampled for each part. With as many, parts are even also where pages lie in an order of their own."""
+"""Pages sampled for each part. With so many, parts are even also where pages are in an order of their own."""
 _ROWS_OF_A_PAGE: Final = 100
-"""More rarely fit. Says how many parts there may be, before any row is seen."""
+"""Rows of a page, rarely exceeded. Gives the number of parts before any row is read."""
 
 
 class Pages(Protocol):
-    """The pages of the table that a frame's keys are taken from."""
+    """The pages of the table with a frame's keys."""
 
     count: int
 
@@ -52,13 +53,13 @@ class Pages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A snapshot of Postgres and what is read of it."""
+    """A snapshot of Postgres and the part of it that is read."""
 
     snapshot: str
     cut: Cut
 
     def as_options(self) -> dict[str, str]:
-        """Return it as a data source's options, which anybody may see."""
+        """Return the moment as a data source's options, which anybody may see."""
         as_of = "" if self.cut.as_of is None else self.cut.as_of.isoformat()
         return {
             "snapshot": self.snapshot, "cluster": self.cut.cluster, "as_of": as_of,
@@ -67,18 +68,18 @@ class Moment:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> Moment:
-        """Read it back."""
+        """Read a moment back."""
         as_of = datetime.fromisoformat(options["as_of"]) if options["as_of"] else None
         return cls(options["snapshot"], Cut(options["cluster"], as_of, int(options["last_registration"])))
 
 
 class TablePages:
-    """Those of a table, as a run sees it.
+    """The pages of a table, as a run sees it.
 
     Args:
-        connection: At the run's snapshot.
+        connection: A connection at the run's snapshot.
         table: The frame.
-        cut: What is read of it.
+        cut: The part of the tables that is read.
     """
 
     def __init__(self, connection: Connection, table: Table, cut: Cut) -> None:
@@ -96,14 +97,14 @@ class TablePages:
 
 
 def bounds(pages: Pages, parallelism: int) -> list[str]:
-    """Return the keys at which a frame's parts begin, but the first part's, so that parts are of even size.
+    """Return the keys at which a frame's parts begin, except the first part's, so that parts are of even size.
 
-    Rows of one page have neighbouring keys, so a sample is worth as much as it has pages: :data:`PAGES` for each part,
-    one of each run of pages, at random. Where rows lie in the order of their keys, as they mostly do, fewer would do.
+    Rows of one page have neighbouring keys, so a sample is worth its number of pages: :data:`PAGES` for each part, one
+    of each run of pages, at random. Where rows are in the order of their keys, as they mostly are, fewer would suffice.
 
     Args:
-        pages: Of the frame's table.
-        parallelism: How many tasks run at a time.
+        pages: The pages of the frame's table.
+        parallelism: The number of tasks that run at a time.
     """
     most_rows = pages.count * _ROWS_OF_A_PAGE
     sampled = _one_of_each_run(pages.count, PAGES * max(1, _parts(most_rows, parallelism)))
@@ -118,7 +119,7 @@ def bounds(pages: Pages, parallelism: int) -> list[str]:
 
 
 def _parts(rows: float, parallelism: int) -> int:
-    """Return how many parts a frame of so many rows has."""
+    """Return the number of parts of a frame with so many rows."""
     return int(max(1, min(MOST_PARTS, rows / ROWS), min(parallelism, rows / FEWEST_ROWS)))
 
 
@@ -131,14 +132,14 @@ def _one_of_each_run(count: int, runs: int) -> list[int]:
 
 
 class TrailSource(DataSource):
-    """One frame out of Postgres. The schema that is asked for is a part of the frame's.
+    """One frame of Postgres. The requested schema is a part of the frame's.
 
     Options: ``origin``, a file on the driver (:meth:`Origin.save`); ``frame``; those of :class:`Moment`; ``bounds``, a
     JSON array; ``low``, the key at which to begin. The connection string travels within the task, as that of Spark's
     own JDBC source does, and is in no option, plan or event log.
 
-    Filters are not pushed down. Spark 4.3 keeps the reader that took them at the table and not at the scan: of a query
-    that uses one frame twice, with different filters, both scans may be given those of one.
+    Filters are not pushed down. Spark 4.3 keeps the reader that took the filters at the table and not at the scan: in a
+    query that uses one frame twice, with different filters, both scans may get the filters of one.
     """
 
     @classmethod
@@ -147,7 +148,7 @@ class TrailSource(DataSource):
         return NAME
 
     def reader(self, schema: StructType) -> _Reader:
-        """Return what reads the columns of a schema."""
+        """Return the reader of a schema's columns."""
         options = dict(self.options)
         return _Reader(
             Origin.load(Path(options["origin"])),

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 NAME: Final = "confplane_znodes"
 
 ENTITIES: Final = 20_000
-"""Of a part where there are many, pairs of a user and a client-id not counted: some four seconds of reading."""
+"""Entities of a part of a large tree, pairs of a user and a client-id not counted: some four seconds of reading."""
 FEWEST_ENTITIES: Final = 1_000
-"""Fewer are not worth a session of their own."""
+"""The least number of entities of a part: fewer are not worth a session of their own."""
 _BATCH: Final = 10_000
 
 _MICROSECONDS: Final = 1_000
@@ -49,12 +49,13 @@ _UNKNOWN: Final = -1
 class ZnodesSource(DataSource):
     """The frame ``znodes``, or some of its columns.
 
-    Options: ``origin``, a file on the driver (:meth:`Origin.save`); ``floor``, a zxid that all servers which are read
-    from must be at; ``parallelism``, how many tasks run at a time.
+    Options: ``origin``, a file on the driver (:meth:`Origin.save`); ``floor``, a zxid that all servers read from must
+    have reached; ``parallelism``, the number of tasks that run at a time.
 
-    A task has a ZooKeeper session of its own, which creates nothing. Values of secrets are told apart by fingerprints,
-    made where they are read. The files that this takes, the encoders' secrets and ZooKeeper's credentials, must be on
-    each worker under the path that the settings name; the former only where ``fingerprints`` are among the columns.
+    A task has a ZooKeeper session of its own, which creates nothing. Values of secrets are distinguished by
+    fingerprints, made where they are read. The files for this, the encoders' secrets and ZooKeeper's credentials, must
+    be on each worker under the path that the settings name; the former only where ``fingerprints`` are among the
+    columns.
     """
 
     @classmethod
@@ -63,7 +64,7 @@ class ZnodesSource(DataSource):
         return NAME
 
     def reader(self, schema: StructType) -> _Reader:
-        """Return what reads the columns of a schema."""
+        """Return the reader of a schema's columns."""
         options = dict(self.options)
         origin = Origin.load(Path(options["origin"]))
         return _Reader(origin.name, origin.cluster, int(options["floor"]), int(options["parallelism"]), schema)
@@ -104,7 +105,7 @@ class _Reader(DataSourceReader):
 
 
 def parted(names: Mapping[tuple[Tree, str], Sequence[str]], parallelism: int) -> list[list[tuple[Tree, list[str]]]]:
-    """Part the children of several nodes into runs of even size, each given as paths by tree."""
+    """Divide the children of several nodes into runs of even size, each given as paths by tree."""
     paths = [(tree, f"{kind}/{name}") for (tree, kind), below in names.items() for name in below]
     count = len(paths)
     parts = int(max(1, count / ENTITIES, min(parallelism, count / FEWEST_ENTITIES)))
@@ -119,7 +120,7 @@ def parted(names: Mapping[tuple[Tree, str], Sequence[str]], parallelism: int) ->
 
 
 class Rows:
-    """Znodes as rows of the columns that are asked for."""
+    """Znodes as rows of the requested columns."""
 
     def __init__(self, name: str, cluster: ClusterSettings, schema: StructType) -> None:
         client_configs = ClientConfigs(
@@ -164,7 +165,7 @@ class Rows:
         if node is None:
             return {}
         if found.entity_id is None:
-            # Nobody can say which facet its keys belong to.
+            # The facet of its keys is unknown.
             return dict.fromkeys(map(storable, node.items[::2]))
         return self._redact(found.tree, node.id, node.config)
 
@@ -175,7 +176,7 @@ class Rows:
 
 
 class Secrets:
-    """What is told of secrets, which brokers have."""
+    """The fingerprints of brokers' secrets."""
 
     def __init__(self, name: str, cluster: ClusterSettings) -> None:
         keyring = Keyring.from_settings(name, cluster.password_encoder)

@@ -1,1 +1,1 @@
-"""A directory for the path of Spark's Python processes; what is in it runs there and nowhere else."""
+"""A directory for the path of Spark's Python processes; its content runs there and nowhere else."""

@@ -1,8 +1,8 @@
-"""Has Spark's Python processes import PySpark as it is installed; Python runs this where it finds it when it starts.
+"""Makes Spark's Python processes import the installed PySpark; Python runs this module from its path at every start.
 
-Spark puts an archive of PySpark's sources before all else on their path. What is in an archive is compiled each time
-that it is imported: more than a second of work for each of the dozen processes that a run starts.
-:mod:`app.rollups.session` puts this directory on the path. Nothing here may import what is not Python's own.
+Spark puts an archive of PySpark's sources first on their path. Modules of an archive are compiled at each import: more
+than a second of work for each of the dozen processes that a run starts. :mod:`app.rollups.session` puts this directory
+on the path. Nothing here may import modules that are not Python's own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def without_archives(path: Sequence[str]) -> list[str]:
     found = PathFinder.find_spec("pyspark", plain)
     if found is None or found.origin is None or PathFinder.find_spec("py4j", plain) is None:
         return list(path)
-    # Those of another Spark stay: it may be of another version, which the workers have to be of then.
+    # Archives of another Spark stay: it may be of another version, which the workers must then have.
     home = os.path.realpath(os.path.dirname(found.origin)) + os.sep  # noqa: PTH120 - loading pathlib takes its time
     return [entry for entry in path if entry in plain or not os.path.realpath(entry).startswith(home)]
 
@@ -33,7 +33,7 @@ def without_archives(path: Sequence[str]) -> list[str]:
 if __name__ == "sitecustomize":
     _here: Final = os.path.dirname(__file__)  # noqa: PTH120 - as above
     sys.path[:] = [entry for entry in without_archives(sys.path) if entry != _here]
-    # This one hides another, that of the system for one.
+    # This module hides another one of the same name, such as the system's.
     _other: Final = PathFinder.find_spec("sitecustomize", sys.path)
     if _other is not None and _other.loader is not None:
         _other.loader.exec_module(module_from_spec(_other))

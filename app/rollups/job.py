@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "ceiling", "floor", "horizon", "watermark"})
+OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "ceiling", "floor", "horizon", "recorded_since", "watermark"})
 """What a transform may ask for by naming it in ``Job.options``.
 
 ``as_of``
@@ -33,6 +33,9 @@ OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "ceiling", "floor", "h
 ``horizon``
     ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``.
+``recorded_since``
+    ``int`` or None: the revision since which the recorder has a row for each content that others left: by then it had
+    a state of every entity (``watermarks.since``). None where ``watermark`` is, and where nobody noted it.
 ``watermark``
     ``int`` or None: the revision up to which the recorder has explained all writes of others, once it has a state
     of every entity (``watermarks``, where ``complete``); None where it never ran or is not that far.

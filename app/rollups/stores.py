@@ -132,12 +132,13 @@ def _moment(postgres: Connection, cluster: str, as_of: datetime | None) -> tuple
 
 
 def _revisions(postgres: Connection, cut: Cut) -> dict[str, int | None]:
-    """Return the first revision of the trail, and the recorder's watermark once it is complete."""
+    """Return the first revision of the trail, and the recorder's watermark, and since when it is complete."""
     cluster = literal(cut.cluster)
     until = "" if cut.as_of is None else f" AND recorded_at <= {literal(cut.as_of)}"
     [(begin,)] = postgres.rows(f"SELECT min(revision) FROM outcomes WHERE cluster = {cluster} AND committed{until}")  # noqa: S608 - literals, quoted
-    found = postgres.rows(f"SELECT revision FROM watermarks WHERE cluster = {cluster} AND complete")  # noqa: S608 - a literal, quoted
-    return {"begin": begin, "watermark": found[0][0] if found and cut.as_of is None else None}
+    found = postgres.rows(f"SELECT revision, since FROM watermarks WHERE cluster = {cluster} AND complete")  # noqa: S608 - a literal, quoted
+    watermark, since = found[0] if found and cut.as_of is None else (None, None)
+    return {"begin": begin, "recorded_since": since, "watermark": watermark}
 
 
 @dataclass(frozen=True, slots=True)

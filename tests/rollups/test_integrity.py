@@ -110,6 +110,7 @@ class Cluster:
         given = samples.frames(spark, self.save(directory))
         usual = {
             "begin": self.trail.begin, "ceiling": end, "floor": end, "horizon": end,
+            "recorded_since": self.trail.since if self.trail.plan.recorded else None,
             "watermark": end if self.trail.plan.recorded else None,
         }  # fmt: skip
         return samples.run("integrity", given, **{**usual, **options}).collect()
@@ -185,6 +186,46 @@ def test_a_zookeeper_that_was_restored_is_told(spark: SparkSession, tmp_path: Pa
     # Nobody has to stop for it: the same changes committed while the znodes were read, and before the trail was.
     usual = cluster.trail.zxid + 1
     assert cluster.mismatches(spark, tmp_path / "later", floor=end, horizon=end, ceiling=usual, watermark=end) == []
+
+
+def test_pending_is_what_a_recorder_that_is_behind_has_not_seen(spark: SparkSession, tmp_path: Path) -> None:
+    cluster = Cluster(Plan(entities=5_000, events=20_000))
+    revisions = sorted(revision for _, revision in cluster.revisions())
+    watermark, end = revisions[len(revisions) // 2], cluster.trail.zxid + 1
+    pending = set()
+
+    # Others deleted it, and the recorder's state has it still.
+    for _ in range(3):
+        deleted_by_hand(cluster)
+    pending |= cluster.planted
+    # We made it after what the recorder has seen, and others deleted it.
+    _, znode = cluster.take(lambda history, znode: is_created_once(history, znode) and znode["mzxid"] > watermark)
+    del cluster.znodes[znode["entity_id"]]
+    cluster.states = [row for row in cluster.states if row["entity_id"] != znode["entity_id"]]
+    cluster.expect(znode["entity_id"], "no_znode")
+    # Others wrote it, later than what the recorder has seen.
+    _, znode = cluster.take(lambda history, znode: has_told(history, znode) and znode["mzxid"] <= watermark)
+    znode.update(config={**znode["config"], MADE_UP: None}, mzxid=end, version=znode["version"] + 1)
+    cluster.expect(znode["entity_id"], "content", MADE_UP)
+    pending |= cluster.planted
+
+    # The recorder has come past these: a value that nobody wrote, and a znode that it knows as gone.
+    _, znode = cluster.take(lambda history, znode: has_told(history, znode) and znode["mzxid"] <= watermark)
+    znode["config"] = {**znode["config"], MADE_UP: None}
+    cluster.expect(znode["entity_id"], "content", MADE_UP)
+    _, znode = cluster.take(lambda _history, znode: znode["config"] and znode["mzxid"] <= watermark)
+    del cluster.znodes[znode["entity_id"]]
+    for row in cluster.states:
+        if row["entity_id"] == znode["entity_id"]:
+            row.update(present=False, mzxid=watermark, content={})
+    cluster.expect(znode["entity_id"], "state")
+
+    behind = cluster.mismatches(spark, tmp_path, watermark=watermark)
+    assert {(row.entity_id, row.kind, row.config_key) for row in behind} == cluster.planted
+    assert {(row.entity_id, row.kind, row.config_key) for row in behind if row.pending} == pending
+    level = cluster.mismatches(spark, tmp_path / "level", watermark=end)
+    assert {(row.entity_id, row.kind, row.config_key) for row in level} == cluster.planted
+    assert not any(row.pending for row in level)
 
 
 # -- what is planted
@@ -268,6 +309,17 @@ def last_row_withheld(cluster: Cluster) -> None:
     cluster.expect(znode["entity_id"], "state")
 
 
+def only_row_withheld(cluster: Cluster) -> None:
+    """The recorder's state is of a znode then that came while it recorded, and no row has it come."""
+    history, znode = cluster.take(is_created_once)
+    cluster.changes.remove(history[0])
+    cluster.expect(znode["entity_id"], "state")
+
+
+def is_created_once(history: list[Row], znode: Row) -> bool:
+    return len(history) == 1 and history[0]["version_read"] is None and bool(znode["config"])
+
+
 def row_with_another_value(cluster: Cluster) -> None:
     history, znode = cluster.take(has_told)
     key = a_key(znode)
@@ -294,8 +346,9 @@ PLANTS: Final = {
     deleted_by_hand: 5,
     created_by_hand: 4,
     row_between_withheld: 7,
-    last_row_withheld: 5,
-    row_with_another_value: 5,
-    written_as_it_was: 3,
+    last_row_withheld: 3,
+    only_row_withheld: 4,
+    row_with_another_value: 4,
+    written_as_it_was: 2,
     made_again_as_it_was: 2,
 }

@@ -14,7 +14,7 @@ from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError
 from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
-from tests.audit.rows import committed, entity
+from tests.audit.rows import committed, entity, run
 from tests.rollups.trail import CLUSTER, collected, expected, fill, own, same, write
 
 if TYPE_CHECKING:
@@ -111,6 +111,33 @@ def test_a_zookeeper_that_went_back_is_told_and_changes_of_meanwhile_are_not(
     assert rewound == {"topic=t", "user=u1", "user=u2", *(f"user={number}" for number in range(1, 10))}
     assert found["topic=t", "rewound"].trail_revision == 2**62
     assert found["user=1", "rewound"].trail_revision == 2**61 + 1
+
+
+def test_a_deletion_by_others_is_pending_until_the_recorder_has_come_to_it(
+    spark: SparkSession, chroot: str, raw_zk: KazooClient, migrated: servers.Database
+) -> None:
+    created = raw_zk.create("/config/users/gone", quota(1), makepath=True, include_data=True)[1].czxid
+    raw_zk.delete("/config/users/gone")
+    content = '{"producer_byte_rate": "1"}'
+    run(
+        migrated.service_dsn,
+        f"""
+        INSERT INTO entity_states (cluster, tree, entity_id, present, czxid, version, mzxid, content)
+        VALUES ('{CLUSTER}', '/config', 'user=gone', true, {created}, 0, {created}, '{content}');
+        INSERT INTO watermarks (cluster, revision, complete, since) VALUES ('{CLUSTER}', {created}, true, {created})
+        """,  # noqa: S608 - constants
+    )
+    origin = Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
+    found = []
+    for _ in range(2):
+        with stores.read(spark, origin, jobs=[integrity.JOB]) as reading:
+            assert reading.options["recorded_since"] == created
+            options = {name: reading.options[name] for name in integrity.JOB.options}
+            rows = integrity.JOB(**reading.frames(integrity.JOB)[0], **options).collect()
+            found.append([(row.entity_id, row.kind, row.pending) for row in rows])
+        # As if it had passed the deletion unseen.
+        run(migrated.service_dsn, "UPDATE watermarks SET revision = revision + 1000")
+    assert found == [[("user=gone", "no_znode", True)], [("user=gone", "no_znode", False)]]
 
 
 def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: KazooClient, tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ One row per mismatch; none where all is well.
 ``trail_version``  the znode's version by the trail (of ``gap``: before the gap); null where it should be absent
 ``version``        the znode's version as it is (of ``gap``: as the change behind it read it); null where it is absent
 ``znode_revision`` the znode's mzxid; null where it is absent
-``pending``        it may go away by itself: a change of this entity has no outcome yet, or the recorder has not got to
-                   the revision of the znode
+``pending``        it may go away by itself: a change of this entity has no outcome yet, or the recorder has not come
+                   to the revision of the znode; or, where the znode is absent, to that of the run, and its state still
+                   has the znode
 ================== ====================================================================================================
 
 ===================== =================================================================================================
@@ -26,7 +27,8 @@ One row per mismatch; none where all is well.
 ``content``           a key is there by one and not by the other, or has another value
 ``version``           the content is as it should be, and the count of writes, or the znode's creation, is not
 ``gap``               a change was made on a state that no change before it left: a row is missing between them
-``state``             the recorder holds a state whose content no row of the trail explains
+``state``             the recorder holds a state whose content no row of the trail explains: another than the last row
+                      left, or of a znode that was made while it recorded, and has no row at all
 ``rewound``           a change, or the recorder's state, has a revision that ZooKeeper has not reached: it was restored
                       from an older state, or another ensemble took its place. The cluster needs another name
                       (docs/operations.md)
@@ -47,9 +49,11 @@ option ``floor``, which every read has seen. What committed later is left aside.
 Revisions above the option ``ceiling`` are of a ZooKeeper that is no more: what they left is compared with nothing.
 Once the zxids of the new one have passed them, nothing tells them apart, and they show as other mismatches.
 
-A missing row is found by what follows it. If all rows of an entity are missing, and the recorder has its state, it
-looks like one that was there before. The other way round, where others deleted a znode from before the trail began and
-made it again with the very same content, there is no row, and the next change looks like one behind a ``gap``.
+A missing row is found by what follows it, and the last one by the recorder's state. If all rows of an entity are
+missing, its state tells by the znode's czxid, where that is above the option ``recorded_since``; an older znode looks
+like one that nobody ever wrote. The other way round, where others deleted such a znode and made it again with the very
+same content before the recorder looked, there is no row: it shows as ``state``, and the next change as one behind a
+``gap``.
 
 Costs one shuffle of all changes by entity, sorted by revision, with running values only; after that one row per entity,
 joined with the znodes and the states.
@@ -95,7 +99,7 @@ OUTPUT: Final = StructType(
 )
 
 
-def transform(
+def transform(  # noqa: PLR0913 - one argument for each input and option
     *,
     changes: DataFrame,
     znodes: DataFrame,
@@ -104,6 +108,7 @@ def transform(
     ceiling: int,
     floor: int,
     horizon: int,
+    recorded_since: int | None,
     watermark: int | None,
 ) -> DataFrame:
     """Return the rows; see the module."""
@@ -113,10 +118,16 @@ def transform(
     trail = folded(changes, floor, ceiling, begin)
     entities = trail.join(known, list(ENTITY), "full").join(found, list(ENTITY), "full")
     settled = horizon if watermark is None else min(watermark, horizon)
-    pending = _sure(F.col("is_open")) | _sure(F.col("node.mzxid") > settled)
+    unseen = _sure(F.col("node.mzxid") > settled)
+    if settled < horizon:
+        # Nothing says when an absent znode went; what the recorder still has, it has not seen go.
+        written = F.exists("tail", lambda each: each["revision"].between(settled + 1, ceiling))
+        unseen |= F.col("node").isNull() & (_sure(F.col("state.present")) | _sure(written))
+    pending = _sure(F.col("is_open")) | unseen
 
     def judged(entity: Column) -> Column:
-        return _let(_expected(entity), lambda expected: _mismatches(entity, expected, floor, begin, watermark))
+        expected = _expected(entity, recorded_since)
+        return _let(expected, lambda expected: _mismatches(entity, expected, floor, begin, watermark))
 
     tail, seen = F.col("tail"), _seen(floor, ceiling)
     given = F.struct(
@@ -168,7 +179,7 @@ def _let(value: Column, body: Callable[[Column], Column]) -> Column:
     return F.get(F.transform(F.array(value), body), F.lit(0))
 
 
-def _expected(entity: Column) -> Column:
+def _expected(entity: Column, recorded_since: int | None) -> Column:
     """Return what should be there.
 
     ``known``: whether anything says so; ``unexplained``: the recorder's state has a content that the trail has not;
@@ -188,9 +199,15 @@ def _expected(entity: Column) -> Column:
         ).alias("state_counts"),
     )
 
+    # The content of a znode that was made while others' writes were recorded has come by a row.
+    made_since = F.expr("false")
+    if recorded_since is not None:
+        made_since = _sure(state["present"] & (state["czxid"] > recorded_since))
+
     def expected(both: Column) -> Column:
         counts = both["state_counts"]
-        unexplained = counts & last.isNotNull() & ~same_content(both["by_trail"], both["by_state"])
+        needs_row = last.isNotNull() | made_since
+        unexplained = counts & needs_row & ~same_content(both["by_trail"], both["by_state"])
         content = F.when(counts & (last.isNull() | unexplained), both["by_state"]).otherwise(both["by_trail"])
         return F.struct(
             (counts | last.isNotNull()).alias("known"),
@@ -317,5 +334,5 @@ JOB: Final = Job(
     output=OUTPUT,
     key=(*ENTITY, "kind", "config_key", "trail_revision"),
     transform=transform,
-    options=frozenset({"begin", "ceiling", "floor", "horizon", "watermark"}),
+    options=frozenset({"begin", "ceiling", "floor", "horizon", "recorded_since", "watermark"}),
 )  # fmt: skip

@@ -71,6 +71,7 @@ def _about(trail: Trail) -> dict[str, Any]:
     options = {
         "as_of": trail.now.isoformat(), "begin": trail.begin, "watermark": trail.zxid if plan.recorded else None,
         "floor": trail.zxid, "horizon": trail.zxid, "ceiling": trail.zxid,
+        "recorded_since": trail.since if plan.recorded else None,
     }  # fmt: skip
     last = plan.events // 2 if trail.members else 0
     frames = ["changes", "registration_events", "states", "znodes"]

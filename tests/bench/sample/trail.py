@@ -83,6 +83,8 @@ class Trail:
             if self._chosen.random() < 0.25:
                 self.zxid += 1
                 self._create(member, {key.name: self._value(key) for key in self._some_keys(member)})
+        self.since = self.zxid
+        """The revision at which the recorder had taken all that was there as it was."""
 
     @property
     def now(self) -> datetime:

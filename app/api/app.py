@@ -63,7 +63,7 @@ FAMILIES: Final = (
     service.routes,
     docs_page.routes,
 )
-"""The busiest first: the router tries one route after the other."""
+"""The routes of all families, the busiest first: the router tries one route after the other."""
 
 
 def create_api(
@@ -78,10 +78,10 @@ def create_api(
     """Build the application.
 
     Args:
-        services: What the handlers stand on.
-        authenticator: Who may call.
+        services: The services behind the handlers.
+        authenticator: Authenticates callers.
         max_body_bytes: Largest request body.
-        deadline_ms: How long a request may take before it is answered with what is known.
+        deadline_ms: Time of a request in milliseconds, after which it is answered with the known state.
         traffic: Counts the requests.
         lifespan: Starts and stops the stores.
     """
@@ -118,7 +118,7 @@ def _routed(lifespan: Any) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    # As they are: to include a router of FastAPI's would make each route anew, and match twice.
+    # Added as they are: including a router of FastAPI's would make each route anew, and match twice.
     api.router.routes += [route for family in FAMILIES for route in family]
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return api

@@ -1,4 +1,4 @@
-"""The audit trail: who changed what, from which value to which, and why."""
+"""The audit trail: changes with their principals, values before and after, and reasons."""
 
 import re
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
         ),
     ] = None,
     key: Annotated[str | None, Query(description="A config key that the change altered", max_length=249)] = None,
-    principal: Annotated[str | None, Query(description="Who made it", max_length=1024)] = None,
+    principal: Annotated[str | None, Query(description="The principal of the change", max_length=1024)] = None,
     since: _Time = None,
     until: _Time = None,
     outcome: Annotated[
@@ -75,7 +75,7 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
         ),
     ] = None,
 ) -> Response:
-    """Each change with its whole config before and after, of the keys that are no secrets."""
+    """Changes, each with its whole config before and after, without the values of secrets."""
     records, cursor = await services.audit.search(
         AuditQuery(
             cluster=cluster.name,
@@ -129,7 +129,7 @@ async def get(
 
 
 def _moment(text: str | None, name: str) -> datetime | None:
-    """Read a time. Numbers and other forms that pydantic would take are not RFC 3339, so it is not asked."""
+    """Read a time. Pydantic is not used: it would take numbers and other forms that are not RFC 3339."""
     if text is None:
         return None
     try:

@@ -30,7 +30,7 @@ def grown(size: int, rendered: bytes) -> int:
     """Return the size of an answer with one more result.
 
     Raises:
-        BodyTooLargeError: It is above the bound.
+        BodyTooLargeError: The size is above the bound.
     """
     size += len(rendered)
     if size > MAX_ANSWER:
@@ -51,15 +51,15 @@ async def altered(
     """Answer an alter.
 
     Args:
-        request: What is answered.
+        request: The request.
         collection: The facet that was altered.
-        results: What became of each entity.
-        named: The members that name each entity, as the request gave them: also one that could not be formed is told
-            apart by them.
-        member: Of the answer, which holds the results.
+        results: The results of the entities.
+        named: The members that name each entity, as in the request: they also identify an entity that could not be
+            formed.
+        member: The member of the answer that holds the results.
     """
     errors = [result.error for result in results]
-    # Rendered one by one, because together they may be megabytes.
+    # Rendered one by one: together they may be megabytes.
     rendered = await in_slices(
         lambda pair: orjson.Fragment(orjson.dumps(views.altered(collection, *pair))), zip(results, named, strict=True)
     )
@@ -85,15 +85,15 @@ def answered(
     """Answer 200 when all results are good, 207 when some are, and else the problem of the first, the results inside.
 
     Args:
-        request: What is answered.
+        request: The request.
         body: The answer, with all results.
-        errors: Of each result, None where it is good.
-        headers: More headers, where any is good.
-        revision: The revision that a write made.
+        errors: The error of each result, None where it is good.
+        headers: More headers, where any result is good.
+        revision: The revision of a write.
     """
     failed = [error for error in errors if error is not None]
     if failed and len(failed) == len(errors):
-        # The offender's, not one that merely followed from it.
+        # The error of the offender, not one that merely follows from it.
         first = next((error for error in failed if not isinstance(error, NotAttemptedError)), failed[0])
         return problems.respond(request, first, **body)
     return json_response(request, body, status=207 if failed else 200, headers=headers, revision=revision)

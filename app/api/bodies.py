@@ -1,6 +1,6 @@
 """Bodies of requests: read within limits, parsed by :mod:`app.api.strict_json`, validated by their models.
 
-A large body is parsed and validated in slices, so that others are served meanwhile.
+A large body is parsed and validated in slices, so that other requests are served meanwhile.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 MAX_ENTRIES: Final = 10_000
-"""Entries of a large body that are validated one by one; more than any model takes are left to it to refuse."""
+"""Entries of a large body that are validated one by one; a model refuses more than it takes by itself."""
 MAX_BODY: Final = "max_body_bytes"
 """Attribute of ``app.state`` with the largest body in bytes."""
 BODY: Final = "confplane.body"
 """Key of the scope under which the parsed body of a request with an Idempotency-Key is kept."""
 _KEPT: Final = 8_192
 _SHORT: Final = 512
-"""Bytes of a body that is worth keeping: one that names a client or two."""
+"""Bytes of the longest body that is kept: one that names a client or two."""
 
 
 class BodyReader:
-    """Reads the bodies of one model. Short ones of describes are kept: a poller sends the same bytes each time.
+    """Reads the bodies of one model. Short bodies of describes are kept: a poller sends the same bytes each time.
 
     Args:
-        model: What bodies are validated by.
+        model: The model that validates the bodies.
     """
 
     def __init__(self, model: type[BaseModel]) -> None:
@@ -48,10 +48,10 @@ class BodyReader:
         """Return the body of a request.
 
         Raises:
-            MediaTypeError: It is not declared to be JSON.
-            BodyTooLargeError: It has more bytes or items than this service takes.
-            InvalidRequestError: It is no strict JSON.
-            FindingsError: It is not what the model wants.
+            MediaTypeError: The body is not declared to be JSON.
+            BodyTooLargeError: The body has more bytes or items than this service takes.
+            InvalidRequestError: The body is not strict JSON.
+            FindingsError: The model refuses the body.
         """
         body = await _received(request)
         if len(body) <= self._short:
@@ -67,7 +67,7 @@ class BodyReader:
 
 
 def _parsed(body: bytes) -> Any:
-    """Return the value of a body that is not large; None of an empty one."""
+    """Return the value of a body that is not large; None for an empty one."""
     return strict_json.loads(body) if body else None
 
 
@@ -75,7 +75,7 @@ async def validated(model: type[BaseModel], value: Any) -> BaseModel:
     """Validate a large body: its list of entries one by one, in slices.
 
     Raises:
-        FindingsError: It is not what the model wants.
+        FindingsError: The model refuses the body.
     """
     found: list[dict[str, Any]] = []
     listed = _listed(model)
@@ -112,7 +112,7 @@ def _validated_at_once(model: type[BaseModel], value: Any) -> BaseModel:
 
 
 def _listed(model: type[BaseModel]) -> tuple[str, str, type[BaseModel]] | None:
-    """Return the name, the alias and the model of the entries that a body is made of."""
+    """Return the name, the alias and the model of a body's entries."""
     for name, field in model.model_fields.items():
         item = next(iter(get_args(field.annotation)), None)
         if isinstance(item, type) and issubclass(item, BaseModel):
@@ -121,7 +121,7 @@ def _listed(model: type[BaseModel]) -> tuple[str, str, type[BaseModel]] | None:
 
 
 def _findings(error: ValidationError, *place: str | int) -> list[dict[str, Any]]:
-    """Return what pydantic found, each with its place in the request."""
+    """Return pydantic's findings, each with its place in the request."""
     return [
         {**item, "loc": ("body", *place, *item["loc"])} for item in error.errors(include_url=False, include_input=False)
     ]
@@ -129,7 +129,7 @@ def _findings(error: ValidationError, *place: str | int) -> list[dict[str, Any]]
 
 async def _received(request: Request) -> bytes:
     given: bytes = request.scope[HEADERS].get(b"content-type", b"")
-    if given != b"application/json":  # what nearly all send
+    if given != b"application/json":  # the header of nearly all requests
         kind = given.decode("latin-1").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise MediaTypeError(f"The body is {kind[:100] or 'of no type'}; send Content-Type: application/json")

@@ -79,7 +79,7 @@ class DescribeConfigs(RequestModel):
 
 
 class IncrementalConfigOp(RequestModel):
-    """What happens to one config."""
+    """The change of one config."""
 
     name: Annotated[StrictStr, Field(max_length=_MAX_NAME, examples=["retention.ms"])]
     config_operation: Annotated[
@@ -143,7 +143,7 @@ class NewConfigs(ConfigsBody):
 
 
 class ConfigSynonym(AnswerModel):
-    """A value of a config, or of one that it falls back on, effective or hidden."""
+    """A value of a config, or of a config that it falls back on, effective or hidden."""
 
     name: str
     value: str | None = Field(description="null: a secret")
@@ -167,7 +167,7 @@ class DescribedConfig(AnswerModel):
 
 
 class DescribedResource(AnswerModel):
-    """The configs of one resource, or why they can't be told."""
+    """The configs of one resource, or the reason why they are not known."""
 
     error_code: int
     error_name: str
@@ -203,7 +203,7 @@ class ResourceDiff(AnswerModel):
 
 
 class AlteredResource(AlteredModel):
-    """What became of one resource."""
+    """The result for one resource."""
 
     resource_type: int | str = Field(description="The name; as it was given where it is unknown")
     resource_name: str
@@ -227,7 +227,7 @@ class IncrementalAlterProblem(Problem):
 
 
 class ConfigsStatus(ResourceStatus):
-    """What is known of a resource besides its content."""
+    """The status of a resource besides its content."""
 
     fingerprints: dict[str, str | None] = Field(
         description="Of each secret, a keyed fingerprint of its value; null: it can't be known here"
@@ -250,7 +250,7 @@ class ConfigsList(AnswerModel):
 
 
 class ConfigInForce(AnswerModel):
-    """One effective config, and all that is set for it or for what it falls back on."""
+    """One effective config, and all values set for it or for the configs that it falls back on."""
 
     key: str
     value: str | None = Field(description="null: a secret, or no value")

@@ -64,7 +64,7 @@ async def describe_configs(
     size = 0
     for index, (kind, item) in enumerate(zip(kinds, body.resources, strict=True)):
         result, error = await _described(cluster, kind, item, body, pointer=f"/resources/{index}")
-        # Rendered one by one, because together they may be tens of megabytes.
+        # Rendered one by one: together they may be tens of megabytes.
         rendered = orjson.dumps(result)
         size = batches.grown(size, rendered)
         results.append(orjson.Fragment(rendered))
@@ -80,7 +80,7 @@ async def _described(
     try:
         entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
         if kind is ResourceType.TOPIC:
-            # To a describe the empty name is no name; to an alter it would be a default topic.
+            # To a describe the empty name is not a name; to an alter it is a default topic.
             check_topic_name(item.resource_name, pointer=f"{pointer}/resourceName")
         keys = frozenset(item.configuration_keys or ())
         found = await cluster.configs.effective(entity, keys, pointer=f"{pointer}/resourceName")
@@ -120,7 +120,7 @@ async def incremental_alter_configs(
 ) -> Response:
     """One result per resource, in order; resources are independent unless `atomic`.
 
-    Topics and brokers are levels of the same configs: each is checked against what the resources before it left.
+    Topics and brokers are levels of the same configs: each is checked against the result of the resources before it.
     """
     collection = cluster.collections[FacetName.CONFIGS]
     results = await services.alter.alter(
@@ -169,7 +169,7 @@ def _echo(item: schemas.AlteredConfigResource) -> dict[str, Any]:
 
 
 async def resolve(services: Services, cluster: Cluster, entity: Entity) -> tuple[dict[str, Any], str]:
-    """Return the effective configs of a topic or broker as ``.../effective`` answers it, and its ETag.
+    """Return the effective configs of a topic or broker in the form of ``.../effective``, and their ETag.
 
     Raises:
         ConfplaneError: As ``ConfigReader.effective``.

@@ -1,4 +1,4 @@
-"""The config definitions of one cluster as rows: the catalog's, the quota keys, and what the cluster makes dynamic."""
+"""The config definitions of one cluster as rows: the catalog's, the quota keys, and its dynamic client configs."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def select(
     """Return the rows that pass all filters, ordered by section and name.
 
     Args:
-        dynamic_client_configs: The keys that this cluster lets users and client-ids have.
-        entity_type: A section, ``client`` for both kinds of clients, or an entity type for what may be set on it.
+        dynamic_client_configs: The client configs that this cluster makes dynamic.
+        entity_type: A section, ``client`` for both kinds of clients, or an entity type for the configs that may be set
+            on it.
         search: Part of a name, in any case; empty for all.
-        dynamic: Whether they may be changed while the cluster runs; None for both.
+        dynamic: Only configs that may be changed while the cluster runs, or only others; None for both.
     """
     wanted = search.lower()
     return [

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 MAX_SEARCH = 100
-"""Characters in a search."""
+"""The greatest number of characters in a search."""
 
 EntityTypeFilter = Literal["topic", "broker", "client", "producer", "consumer", "user", "client-id", "ip"]
 Section = Literal["topic", "broker", "producer", "consumer", "quota"]
@@ -20,11 +20,11 @@ class SynonymData(_Answer):
     """A broker config that a topic config falls back on."""
 
     name: str
-    factor: int = Field(description="What its value is multiplied by: 3600000 from hours to milliseconds")
+    factor: int = Field(description="The factor from its value: 3600000 from hours to milliseconds")
 
 
 class ConfigDefinition(_Answer):
-    """One config: what it takes, and where it may be set."""
+    """One config: its values, and the places where it may be set."""
 
     section: Section = Field(description="Whose config it is")
     name: str
@@ -48,7 +48,7 @@ class ConfigDefinition(_Answer):
     prefix_required: bool = Field(description="Brokers: dynamic only with a listener's prefix")
     unit: str | None = Field(description="Quotas: what is counted", examples=["bytes per second"])
     description: str | None
-    documentation: str = Field(description="Where Kafka documents it")
+    documentation: str = Field(description="Link to Kafka's documentation")
 
 
 class ConfigDefinitions(_Answer):

@@ -1,4 +1,4 @@
-"""Config definitions: what may be set where, of which type, in which range, and whether while the cluster runs.
+"""Config definitions: the place, type and range of each config, and its update mode.
 
 JSON, or by ``Accept: text/html`` KIP-21's table as a page.
 """
@@ -28,14 +28,14 @@ routes = Routes("/v1/clusters/{cluster}/config-definitions", tag="config-definit
 _JSON: Final = "application/json"
 _HTML: Final = "text/html"
 _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else value)
-"""A form sends its fields even where nothing was chosen."""
+"""Empty fields count as absent: a form sends its fields even without a choice."""
 
 
 @routes.get(
     "",
     Operation(
         "listConfigDefinitions",
-        "What may be set where: types, defaults, ranges, dynamic or not",
+        "Config definitions: types, defaults, ranges, dynamic or not",
         {
             200: Answer.text(
                 "JSON, or with `Accept: text/html` a page that can be searched and sorted",
@@ -65,7 +65,7 @@ async def list_definitions(
         bool | None, _EMPTY_IS_NONE, Query(description="May it be changed while the cluster runs")
     ] = None,
 ) -> Response:
-    """Kafka's own definitions, the quotas, and what this cluster makes dynamic for clients; ordered by name."""
+    """Kafka's own definitions, the quotas, and this cluster's dynamic client configs; ordered by name."""
     facet = cluster.collections[FacetName.CLIENT_CONFIGS].facet
     keys = facet.keys if isinstance(facet, ClientConfigs) else frozenset()
     headers = {"vary": "Accept", **consistency_headers(cluster.store)}
@@ -94,14 +94,14 @@ def _page(keys: frozenset[str], entity_type: str | None, search: str, dynamic: b
 
 
 def prefers_html(accept: str | None) -> bool:
-    """Say whether an Accept header ranks HTML above JSON (RFC 9110); where they are even, JSON is sent."""
+    """Return True where an Accept header ranks HTML above JSON (RFC 9110); a tie is JSON."""
     if accept is None:
         return False
     return _quality(accept, _HTML) > _quality(accept, _JSON)
 
 
 def _quality(accept: str, wanted: str) -> float:
-    """Return the weight of a media type: that of the most specific range that covers it, 0 when none does."""
+    """Return the weight of a media type: that of the most specific range that covers it, 0 without any."""
     found = (0, 0.0)
     for item in accept.split(","):
         media_range, *parameters = (part.strip().lower() for part in item.split(";"))

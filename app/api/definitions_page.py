@@ -1,7 +1,7 @@
 """The config definitions as a page to read: KIP-21's table, rendered here, usable without scripts and without network.
 
-The search is a form that works by itself; the script only makes it answer while one types, and lets columns be sorted.
-The page's policy allows exactly this style and this script, by their hashes.
+The search is a form that works by itself; the script answers it while a person types, and makes columns sortable. The
+page's policy allows exactly this style and this script, by their hashes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _ENTITY_TYPES: Final = {
 _DYNAMIC: Final = {"": "dynamic or not", "true": "dynamic", "false": "not dynamic"}
 _LARGEST: Final = {str(2**31 - 1): "the largest INT", str(2**63 - 1): "the largest LONG"}
 _PART: Final = re.compile(r"(?<=[,:;])(?=[^\s.,:;])|(?<=\.)(?=[A-Za-z<])|(?<=_)(?=[a-z])|(?<=[a-z])(?=[A-Z][a-z])")
-"""Where a value may be broken into lines: between the words of a name and the elements of a list, in no number."""
+"""The places where a value may be broken into lines: between words of a name and elements of a list, never in a
+number."""
 
 HEADERS: Final = {
     "content-type": "text/html; charset=utf-8",
@@ -47,7 +48,7 @@ HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
-"""Headers that the page is sent with."""
+"""The headers of the page."""
 
 
 def page(
@@ -81,6 +82,6 @@ def page(
 
 @lru_cache(maxsize=2048)
 def _row(row: bytes) -> Markup:
-    """Return a row of the table. A search chooses among the same rows again and again, so each is rendered once."""
+    """Return a row of the table. Searches select among the same rows again and again, so each row is rendered once."""
     found = orjson.loads(row)
     return fragment("definition.html", row=found, importance=_IMPORTANCE, parts=_PART.split, largest=_LARGEST)

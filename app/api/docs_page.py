@@ -1,7 +1,7 @@
 """The specification at ``/openapi.json``, and the page at ``/docs``: Swagger UI with nothing fetched from elsewhere.
 
-Anybody may ask for them, so all are bytes that are ready. Swagger UI's files come with the package fastapi-offline,
-which follows its releases.
+Both are open to anybody, so all answers are finished bytes. Swagger UI's files are those of the package
+fastapi-offline, which follows its releases.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _SPECIFICATION: Final = "specification"
 
 
 def _open(path: str) -> Decorator:
-    """Return a decorator that makes a route which anybody may ask, and which the specification does not have."""
+    """Return a decorator that makes an open route, which the specification does not list."""
     facts = Operation(path, "", {}, effect=Effect.NOTHING, tagged=False, problems=(), is_open=True, listed=False)
     return routes.get(path, facts)
 
@@ -57,7 +57,7 @@ async def openapi(request: Request) -> Response:
     state = request.app.state
     rendering: asyncio.Task[bytes] | None = getattr(state, _SPECIFICATION, None)
     if rendering is None:
-        # It takes a second or so, once; in a thread others are answered meanwhile.
+        # Rendering takes a second or so, once; in a thread, so that other requests are answered meanwhile.
         rendering = asyncio.create_task(asyncio.to_thread(lambda: orjson.dumps(request.app.openapi())))
         setattr(state, _SPECIFICATION, rendering)
     return PreparedResponse(await asyncio.shield(rendering), {"content-type": "application/json"})
@@ -65,19 +65,19 @@ async def openapi(request: Request) -> Response:
 
 @_open(_DOCS)
 async def page() -> Response:
-    """The page itself."""
+    """The page."""
     return PreparedResponse(_PAGE, _HEADERS)
 
 
 @_open(_SCRIPT)
 async def script() -> Response:
-    """Swagger UI."""
+    """The script of Swagger UI."""
     return _file("swagger-ui-bundle.js", "text/javascript")
 
 
 @_open(_STYLE)
 async def style() -> Response:
-    """Its looks."""
+    """The style of Swagger UI."""
     return _file("swagger-ui.css", "text/css")
 
 

@@ -1,4 +1,4 @@
-"""The outermost layer: request ids, authentication, which cluster is asked for, and what no route may be reached with.
+"""The outermost layer: request ids, authentication, the cluster of a request, and refusals ahead of all routes.
 
 Pure ASGI, because it stands on the path of every poll.
 """
@@ -32,29 +32,29 @@ REQUEST_ID: Final = "confplane.request_id"
 PRINCIPAL: Final = "confplane.principal"
 DEADLINE: Final = "confplane.deadline"
 HEADERS: Final = "confplane.headers"
-"""Key of the scope under which headers are kept by name, of a repeated one the last; Starlette looks through all."""
+"""Key of the scope with the headers by name, the last value of a repeated one; Starlette searches the whole list."""
 _AUTHORIZATION: Final = b"authorization"
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _CLUSTER: Final = "/v1/clusters/"
 _PARTS: Final = 5
-"""Of a path, up to the facet in ``/v1/clusters/{cluster}/{facet}``: they tell which operation is meant."""
+"""Parts of a path up to the facet in ``/v1/clusters/{cluster}/{facet}``: they identify the operation."""
 _DRAINED_BODIES: Final = 4
-"""How much of a body that nobody reads is still taken, in bodies of the largest size."""
+"""The drained part of an unread body, in bodies of the largest size."""
 _DRAIN_S: Final = 30.0
 
 
 class Edge:
-    """Wraps the application. A request id is taken from ``X-Request-Id`` where it is sound, else made.
+    """Wraps the application. A request id is taken from ``X-Request-Id`` where it is valid, else made.
 
     Args:
         app: The application.
-        authenticator: Who may call.
-        clusters: Those that there are: every answer of one, errors too, carries its headers of consistency.
-        deadline_ms: How long a request may take.
+        authenticator: Authenticates callers.
+        clusters: All clusters: every answer of a cluster, errors too, has its headers of consistency.
+        deadline_ms: Time of a request in milliseconds.
         max_body_bytes: Largest request body.
         open_paths: Paths that need no token.
-        readiness: Once it says that the process is stopping, every answer asks the client to close its connection, so
-            that none is left on which a request could be on its way when the process closes it.
+        readiness: Once the process is stopping, every answer asks the client to close its connection, so that no
+            request is under way on any connection when the process closes it.
         traffic: Counts the requests.
     """
 
@@ -119,10 +119,10 @@ class Edge:
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
     def _check_repeated(self, sent: Sequence[tuple[bytes, bytes]]) -> None:
-        """Refuse a second Authorization, rather than choose which of two tokens counts.
+        """Refuse a second Authorization: neither of two tokens is chosen.
 
         Raises:
-            InvalidRequestError: There is one.
+            InvalidRequestError: There is a second one.
         """
         if sum(name == _AUTHORIZATION for name, _ in sent) > 1:
             self._traffic.unauthenticated("repeated")
@@ -131,7 +131,7 @@ class Edge:
             )
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-        """Find out who calls and which cluster is asked for; refuse what no route may be reached with."""
+        """Set the caller and the cluster of a request; refuse requests that no route may see."""
         if scope["path"] not in self._open_paths:
             authorization = headers.get(_AUTHORIZATION)
             try:
@@ -149,10 +149,10 @@ class Edge:
 
 
 class _Body:
-    """A request's body, and the answer to it: whoever still sends must be able to read that.
+    """A request's body, and the answer to it, which must reach a client that is still sending.
 
-    Closing a connection while the client sends would reset it, and the answer could be lost. So the whole answer goes
-    out, and its end waits for the end of the body, within bounds.
+    Closing a connection while the client sends would reset it, and the answer could be lost. So the whole answer is
+    sent, and its end waits for the end of the body, within bounds.
     """
 
     def __init__(self, receive: Receive, send: Send, most: int) -> None:
@@ -184,7 +184,7 @@ class _Body:
 
 
 def _check_path(scope: Scope) -> None:
-    """Refuse a slash that is encoded: decoded, it would make the path of another operation.
+    """Refuse an encoded slash: decoded, it would make the path of another operation.
 
     Raises:
         NotFoundError: There is one before the entity id.

@@ -82,9 +82,9 @@ async def alter_entity_configs(
     common: CommonDep,
     body: Annotated[schemas.AlterEntityConfigs, Body(openapi_examples=examples.ALTER_ENTITY_CONFIGS)],
 ) -> Response:
-    """One result per entity, in order; entities are independent. Deleted keys are answered with what takes over.
+    """One result per entity, in order; entities are independent. Deleted keys are answered with the values behind them.
 
-    Topics and brokers are levels of the same configs: each is checked against what the entities before it left.
+    Topics and brokers are levels of the same configs: each is checked against the result of the entities before it.
     """
     changes = await in_slices(lambda item: _change(*item), enumerate(body.entities))
     results = await entity_configs.alter(

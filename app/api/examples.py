@@ -1,4 +1,4 @@
-"""Examples of request bodies, as the specification shows them. A test sends each of them."""
+"""Examples of request bodies in the specification. A test sends each of them."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def change_global_config(
     common: CommonDep,
     body: Annotated[schemas.ChangeGlobalConfig, Body(openapi_examples=examples.CHANGE_GLOBAL_CONFIG)],
 ) -> Response:
-    """Merged with what is stored and judged as a whole: all of it, or nothing. Keys that are not named stay."""
+    """Merged with the stored config and checked as a whole: all of it, or nothing. Keys that are not named stay."""
     try:
         result = await global_config.change(
             services.alter,

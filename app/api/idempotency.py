@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: wraps writing handlers, so that a request which is sent again is answered and not done again."""
+"""``Idempotency-Key``: wraps writing handlers, so that a repeated request is answered and not done again."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _Key = Annotated[
     ),
 ]
 _KEPT: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)
-"""Headers that belong to an answer, whenever it is given."""
+"""Headers that belong to an answer, at any time of answering."""
 _SUCCESS: Final = 300
 
 
 def idempotent(handler: Handler) -> Handler:
-    """Have a handler honour Idempotency-Key; it takes ``cluster``, ``services``, ``common`` and maybe ``body``."""
+    """Make a handler honour Idempotency-Key; it takes ``cluster``, ``services``, ``common`` and maybe ``body``."""
 
     @wraps(handler)
     async def once(request: Request, *, idempotency_key: str | None, **given: Any) -> Response:
@@ -66,7 +66,7 @@ def idempotent(handler: Handler) -> Handler:
 
 
 def keyless(handler: Handler) -> Handler:
-    """Have a handler refuse an Idempotency-Key that it would else ignore; it takes ``common``."""
+    """Make a handler refuse an Idempotency-Key instead of ignoring it; it takes ``common``."""
 
     @wraps(handler)
     async def refusing(request: Request, **given: Any) -> Response:

@@ -21,7 +21,7 @@ from app.api.schemas import (
 )
 
 MAX_KEY = 1_024
-"""Characters in a key: those with a listener's prefix have no limit of their own."""
+"""The greatest number of characters in a key: keys with a listener's prefix have no limit of their own."""
 _MAX_KEYS = 500
 _TEXT: dict[str, Any] = {"type": "string"}
 _TEXT_OR_NULL: dict[str, Any] = {"anyOf": [_TEXT, {"type": "null"}]}
@@ -69,7 +69,7 @@ class DescribeEntityConfigs(RequestModel):
 
 
 class AddedConfig(RequestModel):
-    """A config or quota that is set."""
+    """A config or quota to set."""
 
     config_key: _Key
     config_value: Annotated[Scalar, WithJsonSchema(_TEXT)] = Field(
@@ -78,7 +78,7 @@ class AddedConfig(RequestModel):
 
 
 class AlteredEntity(EntityName):
-    """What is set and deleted on one entity."""
+    """The values set and the keys deleted on one entity."""
 
     added_configs: Annotated[list[AddedConfig], Field(max_length=_MAX_KEYS)] = Field(default=[])
     deleted_configs: Annotated[list[_Key], Field(max_length=_MAX_KEYS)] = Field(default=[])
@@ -102,7 +102,7 @@ class ConfigPair(AnswerModel):
 
 
 class GlobalConfig(AnswerModel):
-    """What is set for all brokers, by key."""
+    """The configs set for all brokers, by key."""
 
     config_data: list[ConfigPair]
     revision: Revision | None = Field(description="Of the last change; null: there never was one")
@@ -131,7 +131,7 @@ class ChangedGlobalConfig(AnswerModel):
 
 
 class GlobalConfigProblem(Problem):
-    """Why a change was refused."""
+    """The reason for the refusal of a change."""
 
     error_code: int | Absent = None
     error_name: str | Absent = None
@@ -151,7 +151,7 @@ class _EntityAnswer(AnswerModel):
 
 
 class DescribedEntity(_EntityAnswer):
-    """What is set on one entity, by key, or why it can't be told."""
+    """The configs set on one entity, by key, or the reason why they are not known."""
 
     config_entries: list[ConfigPair]
 
@@ -183,7 +183,7 @@ class FallbackConfig(AnswerModel):
 
 
 class EntityAltered(_EntityAnswer):
-    """What became of one entity."""
+    """The result for one entity."""
 
     change_id: ChangeId | None
     revision: Revision | None

@@ -1,8 +1,8 @@
-"""The look-up of a route by its path, ahead of the router: as it would be found there, for a fraction of the cost.
+"""The look-up of a route by its path, ahead of the router: with the router's result, for a fraction of the cost.
 
 Thousands of applications poll one entity every few minutes; matching one route after the other would cost as much as
-these answers themselves. Most paths are known whole; in those of single entities the cluster and the id differ. All
-others, and requests that reach no route, go by the router.
+these answers themselves. Most paths are known whole; in paths of single entities the cluster and the id differ. All
+other paths, and requests that reach no route, are left to the router.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EFFECTIVE: Final = "/effective"
 
 
 class Lookup:
-    """Hands requests to their routes.
+    """Passes requests to their routes.
 
     Args:
         app: The application that has the routes.
@@ -33,11 +33,11 @@ class Lookup:
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         self._whole: dict[tuple[str, str], StrictRoute] = {}
-        """By method and path."""
+        """Routes by method and path."""
         self._of_cluster: dict[tuple[str, str], StrictRoute] = {}
-        """By method and the path behind the cluster."""
+        """Routes by method and the path behind the cluster."""
         self._of_entity: dict[tuple[str, str, str], StrictRoute] = {}
-        """By method, the path's part before the id, and what follows the id."""
+        """Routes by method, the part of the path before the id, and the part behind it."""
         for route in app.routes:
             if isinstance(route, StrictRoute):
                 self._add(route)

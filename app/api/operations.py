@@ -1,4 +1,4 @@
-"""What the operations of this API are: the facts that each declares beside its route.
+"""The operations of this API: the facts that each declares beside its route.
 
 The route acts on them, and the specification is made from them.
 """
@@ -23,7 +23,7 @@ Handler = Callable[..., Awaitable[Response]]
 
 
 class Effect(Enum):
-    """What an operation does besides answering."""
+    """The effect of an operation besides its answer."""
 
     NOTHING = "nothing"
     CHANGE = "change"
@@ -34,13 +34,13 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer that is no problem."""
+    """One answer without a problem."""
 
     model: type[BaseModel] | None = None
     """The form of its JSON; None where it has none."""
     description: str = "Successful Response"
     content: Mapping[str, Any] = field(default_factory=dict)
-    """Forms of other media types."""
+    """The forms of other media types."""
 
     @classmethod
     def text(cls, description: str, *media_types: str, model: type[BaseModel] | None = None) -> Answer:
@@ -53,27 +53,29 @@ class Operation:
     """The facts of one operation."""
 
     id: str
-    """Its name in the specification, which generated clients have too."""
+    """The name in the specification, also used by generated clients."""
     summary: str
     answers: Mapping[int, Answer | type[BaseModel]]
-    """By status, first that of a full success; a model alone is the form of a JSON answer."""
+    """The answers by status, first that of a full success; a model alone is the form of a JSON answer."""
     _: KW_ONLY
     effect: Effect
     tagged: bool
-    """Whether good answers have an ETag. A read that has one is answered 304 to whoever sends it in If-None-Match."""
+    """True where good answers have an ETag. A read with one is answered 304 to a caller that sends it in
+    If-None-Match."""
     problems: Sequence[int]
-    """Statuses that its own work may end in, besides those that follow from the other facts and from the parameters."""
+    """Problem statuses of the operation's own work, besides those that follow from the other facts and the
+    parameters."""
     problem: type[Problem] = Problem
-    """The form of problems, but for 401."""
+    """The form of all problems except 401."""
     description: str | None = None
-    """None: the handler's docstring."""
+    """The description; None: the handler's docstring."""
     is_open: bool = False
-    """Whether no token is needed."""
+    """True where no token is needed."""
     listed: bool = True
-    """Whether the specification has it."""
+    """True where the specification lists the operation."""
 
     def described(self) -> dict[int | str, dict[str, Any]]:
-        """Return the answers as FastAPI takes them."""
+        """Return the answers in FastAPI's form."""
         found: dict[int | str, dict[str, Any]] = {}
         for status, given in self.answers.items():
             answer = given if isinstance(given, Answer) else Answer(given)

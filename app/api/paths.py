@@ -1,4 +1,4 @@
-"""Entity ids in URLs, read from the raw path: a decoded path has lost what tells one spelling from another."""
+"""Entity ids in URLs, read from the raw path: a decoded path no longer distinguishes the spellings of an id."""
 
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from app.domain.entities import Entity
 from app.domain.errors import InvalidEntityIdError
 
 _SEGMENTS = 5
-"""``/v1/clusters/{cluster}/{facet}/`` before the id."""
+"""Parts of ``/v1/clusters/{cluster}/{facet}/`` before the id."""
 
 
 def entity_in_path(pattern: str, example: str, *, suffix: str = "") -> Any:
@@ -47,7 +47,7 @@ def entity_of(scope: Scope, *, suffix: str = "") -> Entity:
 
     Args:
         scope: The ASGI scope; its raw path is read.
-        suffix: What follows the id, e.g. ``/effective``.
+        suffix: The text behind the id, e.g. ``/effective``.
 
     Raises:
         InvalidEntityIdError: Not an entity id, or not its one spelling.

@@ -1,4 +1,4 @@
-"""Regular expressions that the specification shows, in the common part of Python's and ECMA 262's syntax."""
+"""Regular expressions of the specification, in the common part of Python's and ECMA 262's syntax."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ETAG: Final = '"[!#-~\\u0080-\\u00ff]*"'
 ETAG: Final = f"^{_ETAG}$"
 _GIVEN: Final = f"[ \\t]*(W/)?{_ETAG}[ \\t]*"
 ETAGS: Final = f"^([ \\t]*\\*[ \\t]*|{_GIVEN}(,{_GIVEN})*)$"
-"""What If-Match takes: a list of ETags, or ``*``."""
+"""The value of If-Match: a list of ETags, or ``*``."""
 
 NAME: Final = "^(?!\\.{1,2}$)[^\\u0000]+$"
 """A name that a znode can carry."""
 
-# The one spelling of a byte in an id: itself where Kafka's sanitizing leaves it so, else ``~HH``; no NUL, sound UTF-8.
+# The one spelling of a byte in an id: itself where Kafka's sanitizing keeps it, else ``~HH``; no NUL, valid UTF-8.
 _TAIL: Final = "~[89AB][0-9A-F]"
 _CHARACTER: Final = "|".join(
     (
@@ -37,20 +37,20 @@ _OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IP: Final = f"ip(={_OCTET}(\\.{_OCTET}){{3}})?"
 
 CONFIG_ID: Final = f"^{_USER}(,{_CLIENT_ID})?$"
-"""Ids of entities that have client configs."""
+"""Ids of entities with client configs."""
 QUOTA_ID: Final = f"^({_USER}(,{_CLIENT_ID})?|{_CLIENT_ID}|{_IP})$"
-"""Ids of entities that have quotas."""
+"""Ids of entities with quotas."""
 _TOPIC: Final = "topic(=[A-Za-z0-9._-]{1,249})?"
 _BROKER: Final = "broker(=(0|[1-9][0-9]{0,9}))?"
 _ANY: Final = f"{_USER}(,{_CLIENT_ID})?|{_CLIENT_ID}|ip(={_ID_NAME})?|{_TOPIC}|{_BROKER}"
 ANY_ID: Final = f"^({_ANY})$"
-"""Ids of all entities, whether or not a facet has them."""
+"""Ids of all entities, in any facet or none."""
 AUDITED_ID: Final = f"^({_ANY}|cluster)$"
-"""What the trail has changes of."""
+"""Ids of everything with changes in the trail."""
 ROLLUP_ID: Final = f"^({_ANY})?$"
 """Ids of all entities; empty for the whole cluster."""
 RESOURCE_ID: Final = f"^(topic=(?!\\.{{1,2}}$)[A-Za-z0-9._-]{{1,249}}|{_BROKER})$"
-"""Ids of entities that have the facet ``configs``."""
+"""Ids of entities with the facet ``configs``."""
 RESOURCE_NAME: Final = "^[A-Za-z0-9._-]{0,249}$"
 """Names of topics and brokers, and the empty one."""
 TIME: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$"

@@ -17,13 +17,13 @@ _ETAG: Final = re.compile(r'\s*(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*"))\s*(?:,|$)'
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditional headers of a write, as they were sent."""
+    """The conditional headers of a write, as sent."""
 
     if_match: str | None = None
     if_none_match: str | None = None
 
     def precondition(self, *, body_etag: str | None = None) -> Precondition:
-        """Return what a write demands of the current state; a body's ``etag`` counts as one more If-Match.
+        """Return the precondition of a write; a body's ``etag`` counts as one more If-Match.
 
         Raises:
             InvalidRequestError: A header is not a list of ETags, or header and body name different ones.
@@ -63,10 +63,10 @@ ConditionsDep = Annotated[Conditions, Depends(_conditions)]
 
 
 def refuse_conditions(request: Request) -> None:
-    """Refuse conditional headers where a request writes several entities, rather than ignore them.
+    """Refuse conditional headers of a request that writes several entities, instead of ignoring them.
 
     Raises:
-        InvalidRequestError: There is one.
+        InvalidRequestError: There is a conditional header.
     """
     for name in ("If-Match", "If-None-Match"):
         if name.lower().encode() in request.scope[HEADERS]:
@@ -78,10 +78,10 @@ def refuse_conditions(request: Request) -> None:
 
 
 def entry_precondition(etag: str | None, *, pointer: str) -> Precondition:
-    """Return what one entry of several demands by its ``etag``.
+    """Return the precondition of one entry of several, from its ``etag``.
 
     Raises:
-        InvalidRequestError: It is no ETag.
+        InvalidRequestError: The text is not an ETag.
     """
     if etag is None:
         return Precondition()
@@ -92,16 +92,16 @@ def etag_field(value: str, *, pointer: str) -> tuple[str, ...]:
     """Return a body's ``etag`` as an If-Match: an ETag with its quotes, or ``*``.
 
     Raises:
-        InvalidRequestError: It is neither.
+        InvalidRequestError: The text is neither.
     """
     return _etags(value, what="etag", pointer=pointer, weak=False)
 
 
 def not_modified(given: str | None, etag: str) -> bool:
-    """Say whether a read with this If-None-Match may be answered 304 (weak comparison, as RFC 9110 wants there)."""
+    """Return True where a read with this If-None-Match may be answered 304 (weak comparison, as in RFC 9110)."""
     if given is None:
         return False
-    if given == etag:  # what a poller sends
+    if given == etag:  # the header of a poller
         return True
     wanted = _etags(given, what="If-None-Match", pointer="If-None-Match", weak=True)
     return ANY in wanted or etag in wanted
@@ -120,7 +120,7 @@ def _etags(text: str, *, what: str, pointer: str, weak: bool) -> tuple[str, ...]
         match = _ETAG.match(text, position)
         if match is None:
             break
-        # A weak ETag never matches strongly; it stays in the list as one that can't match.
+        # A weak ETag never matches strongly; it stays in the list without a possible match.
         found.append(match[2] if weak or not match[1] else f"W/{match[2]}")
         position = match.end()
     if not found or position < len(text):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHOWN: Final = 50
-"""Findings of pydantic that a problem has at most."""
+"""The greatest number of pydantic's findings in a problem."""
 MEDIA_TYPE: Final = "application/problem+json"
 
 
@@ -36,17 +36,17 @@ class FindingsError(errors.InvalidRequestError):
     """Parameters or a body that pydantic refused.
 
     Args:
-        found: The findings; the first part of a place says where it is, such as ``body`` or ``query``.
-        sent: The body as it was parsed.
+        found: The findings; the first part of a place is its kind, such as ``body`` or ``query``.
+        sent: The parsed body.
 
     Attributes:
-        parts: The findings as a problem has them: each with a JSON pointer into the body, or a parameter's name.
+        parts: The findings in a problem's form: each with a JSON pointer into the body, or a parameter's name.
     """
 
     def __init__(self, found: Sequence[Any], sent: Any = None) -> None:
         rules: dict[str, list[str]] = {}
         for item in found[:SHOWN]:
-            # Where one of several types may stand, each of them has found something.
+            # Where one of several types may stand, each of them has a finding.
             rules.setdefault(_pointer(item["loc"], sent, missing=item["type"] == "missing"), []).append(_rule(item))
         self.parts = [
             {"pointer": pointer, "detail": "; or: ".join(dict.fromkeys(texts))} for pointer, texts in rules.items()
@@ -57,7 +57,7 @@ class FindingsError(errors.InvalidRequestError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How one error is rendered."""
+    """The rendering of one error."""
 
     status: int
     slug: str
@@ -148,7 +148,7 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
 def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:
     """Render an error as the answer to a request; ``members`` are added to its body."""
     request_id = request.scope.get("confplane.request_id")
-    # The path as it was sent: a decoded one may be no URI reference.
+    # The path as sent: a decoded one may be no URI reference.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     body = problem(error, request_id=request_id, instance=raw.decode("latin-1")) | members
     headers: dict[str, str] = {}
@@ -168,7 +168,7 @@ class _HttpError(ConfplaneError):
 
 
 def install(app: FastAPI) -> None:
-    """Have an application answer with problems where no route is reached: to unknown paths, and to other methods."""
+    """Make an application answer with problems where no route is reached: for unknown paths, and for other methods."""
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
@@ -203,7 +203,7 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
 
 
 def internal(request: Request, error: Exception) -> Response:
-    """Render a bug: the log has it all, the answer only the request id to find it by."""
+    """Render a bug: the log has all of it, the answer only the request id to find it by."""
     logger.error("unhandled error for request %s", request.scope.get("confplane.request_id"), exc_info=error)
     return respond(request, ConfplaneError("An error on our side; its log line carries this request id"))
 
@@ -217,7 +217,7 @@ def _pointer(loc: Sequence[str | int], sent: Any, *, missing: bool) -> str:
         try:
             place = place[part]
         except (LookupError, TypeError):
-            # A member that is not there, or else no place at all but the name of a type that might stand here.
+            # An absent member, or no place at all but the name of a type that might stand here.
             return pointer + step(part) if missing else pointer
         pointer += step(part)
     return pointer

@@ -1,4 +1,4 @@
-"""Answers to what never became a request: bytes that are no HTTP, heads too large, clients too slow."""
+"""Answers to bytes that never became a request: not HTTP, heads too large, clients too slow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Refusals:
     """Renders errors of the listener as problems, each with a request id of its own, and counts them.
 
     Args:
-        traffic: Counts them as requests that reached no route.
+        traffic: Counts the errors as requests that reached no route.
     """
 
     def __init__(self, traffic: Traffic) -> None:

@@ -1,4 +1,4 @@
-"""Registrations (KIP-649): which client software supports which dynamic configs, per entity."""
+"""Registrations (KIP-649): the dynamic configs that client software supports, per entity."""
 
 from typing import Annotated
 
@@ -49,7 +49,7 @@ async def list_registrations(
         str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
     ] = None,
 ) -> Response:
-    """What clients sent as `supportedConfigs`; a new one shows within seconds."""
+    """The `supportedConfigs` that clients sent; a new registration shows within seconds."""
     found, cursor = await services.registrations.search(
         cluster.name,
         entity_id=None if entity_id is None else Entity.from_id(entity_id, pointer="id").id,
@@ -80,7 +80,7 @@ async def clear_registrations(
     entity_id: _Id = None,
     everything: Annotated[bool, Query(alias="all", description="All entities of the cluster")] = False,
 ) -> Response:
-    """They come back as soon as a client registers again."""
+    """A cleared registration returns as soon as a client registers again."""
     if (entity_id is None) is not everything:
         raise InvalidRequestError("Say what to clear: either id=<entity id> or all=true", pointer="id")
     entity = None if entity_id is None else Entity.from_id(entity_id, pointer="id").id

@@ -1,6 +1,6 @@
 """The resources of a facet: list, create, get, put, delete and effective values of single entities.
 
-One set of handlers serves every facet; what differs is in the facet's own rules and its schemas.
+One set of handlers serves every facet; the differences are in the facet's own rules and its schemas.
 """
 
 from collections.abc import Awaitable, Callable
@@ -105,7 +105,7 @@ class Resources:
             "/{id:path}",
             Operation(
                 f"get{noun}",
-                "What an entity declares, exactly as it was set",
+                "The declared content of an entity, exactly as it was set",
                 {200: models.resource},
                 effect=Effect.NOTHING,
                 tagged=True,
@@ -260,13 +260,13 @@ class Resources:
 
 @lru_cache(maxsize=16_384)
 def _rendered(describe: DescribeService, collection: Collection, node: Node) -> tuple[bytes, str]:
-    """Return the default view of a node and its ETag. Nodes never change, so what is polled is rendered once."""
+    """Return the default view of a node and its ETag. Nodes never change, so a polled node is rendered once."""
     declared, etag = describe.content(collection, node)
     return orjson.dumps(views.resource(collection, node.id, declared)), etag
 
 
 def resolve_client(name: FacetName) -> Resolve:
-    """Return how the values of a facet of client entities are found."""
+    """Return the resolution of effective values in a facet of client entities."""
 
     async def resolve(services: Services, cluster: Cluster, entity: Entity) -> tuple[dict[str, Any], str]:
         collection = cluster.collections[name]
@@ -277,7 +277,7 @@ def resolve_client(name: FacetName) -> Resolve:
 
 
 def _polled(cluster: Cluster, body: bytes, etag: str, if_none_match: str | None) -> Response:
-    """Answer a polled read: 304 when the poller has it already."""
+    """Answer a polled read: 304 when the poller has the current answer."""
     headers = {"etag": etag, **consistency_headers(cluster.store)}
     if not_modified(if_none_match, etag):
         return PreparedResponse(b"", headers, status=304)

@@ -1,4 +1,4 @@
-"""JSON answers and the headers that all of them carry."""
+"""JSON answers and their common headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _INT64: Final = 2**63
 STORE: Final = "confplane.store"
-"""Key of the scope under which a request's cluster store is kept, for the headers of every answer."""
+"""Key of the scope with a request's cluster store, for the headers of every answer."""
 
 
 def json_response(
@@ -34,12 +34,12 @@ def json_response(
     """Render an answer.
 
     Args:
-        request: What is answered; a cluster's store in its scope gives the headers of consistency.
+        request: The request; a cluster's store in its scope gives the headers of consistency.
         body: Anything that orjson renders.
         status: HTTP status.
         headers: More headers.
         media_type: Content type.
-        revision: The revision that a write made, where it is later than the mirror's.
+        revision: The revision of a write, where it is later than the mirror's.
     """
     store: ClusterStore | None = request.scope.get(STORE)
     sent = {} if store is None else consistency_headers(store, revision)
@@ -50,7 +50,7 @@ def json_response(
 
 
 def json_bytes(request: Request, body: bytes) -> Response:
-    """Answer 200 with JSON that is rendered already, with the headers of consistency."""
+    """Answer 200 with rendered JSON, with the headers of consistency."""
     store: ClusterStore = request.scope[STORE]
     return PreparedResponse(body, consistency_headers(store) | {"content-type": "application/json"})
 
@@ -58,7 +58,7 @@ def json_bytes(request: Request, body: bytes) -> Response:
 class PreparedResponse(Response):
     """A response made of finished parts: Starlette's constructor costs half as much as a whole polled read.
 
-    ``headers`` are names to latin-1 values, of ours alone.
+    ``headers`` are names to latin-1 values, all chosen by this service.
     """
 
     def __init__(self, body: bytes, headers: Mapping[str, str], *, status: int = 200) -> None:
@@ -71,10 +71,10 @@ class PreparedResponse(Response):
 
 
 def consistency_headers(store: ClusterStore, revision: int | None = None) -> dict[str, str]:
-    """Say at which revision an answer was made, and how stale it may be."""
+    """Return the revision of an answer, and its greatest staleness, as headers."""
     freshness = store.freshness()
     if freshness is None:
-        # A process that has loaded nothing yet can answer what an earlier request with the same Idempotency-Key did.
+        # Before its first load a process can still answer for an earlier request with the same Idempotency-Key.
         return {} if revision is None else {"confplane-revision": str(revision)}
     at, stale_ms = freshness
     headers = {"confplane-revision": str(max(at, revision or 0))}
@@ -84,7 +84,7 @@ def consistency_headers(store: ClusterStore, revision: int | None = None) -> dic
 
 
 def number(value: JsonValue) -> Any:
-    """Return a JSON value that orjson renders as it should be: numbers in plain decimal, whatever their size."""
+    """Return a JSON value in a form that orjson renders correctly: numbers in plain decimal, of any size."""
     if isinstance(value, int) and -_INT64 <= value < _INT64:
         return value
     if isinstance(value, (int, float)):

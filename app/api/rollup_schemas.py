@@ -1,4 +1,4 @@
-"""The wire forms of rollups; those of the rows follow from the columns that the domain tells."""
+"""The wire forms of rollups; those of the rows follow from the domain's columns."""
 
 from typing import Any, Literal
 
@@ -23,13 +23,13 @@ _PYTHON: dict[ColumnType, Any] = {
 
 
 class RollupRevisions(AnswerModel):
-    """Which states of the cluster went in."""
+    """The states of the cluster that a run read."""
 
     floor: Revision | None = Field(
-        description="What committed up to it is in every znode as read; null where none were read"
+        description="Every commit up to this revision is in every znode as read; null where none were read"
     )
     horizon: Revision | None = Field(
-        description="What committed up to it has its change in the trail as read; null where no znodes were read"
+        description="Every commit up to this revision has its change in the trail; null where no znodes were read"
     )
     watermark: Revision | None = Field(
         description="Up to which writes of others were recorded; null where nobody records them"
@@ -43,8 +43,8 @@ class RollupRunData(AnswerModel):
     as_of: Time = Field(description="The moment that its rows tell of")
     started_at: Time
     finished_at: Time
-    principal: str = Field(description="Who ran it")
-    rows: int = Field(ge=0, description="How many rows there are in all")
+    principal: str = Field(description="The principal of the run")
+    rows: int = Field(ge=0, description="Number of all rows")
     revisions: RollupRevisions
     previous: str | None = Field(
         pattern=patterns.CHANGE_ID, description="The run that it was built on; null where it began at the beginning"
@@ -52,7 +52,7 @@ class RollupRunData(AnswerModel):
 
 
 class RollupAttempt(AnswerModel):
-    """The last attempt at a run, however it ended."""
+    """The last attempt at a run, of any end."""
 
     id: str = _RUN_ID
     state: Literal[tuple(RunState)] = Field(  # type: ignore[valid-type]  # the values of the enumeration
@@ -69,8 +69,8 @@ class RollupSummary(AnswerModel):
     """A rollup, its current run, and the last attempt at one."""
 
     name: Literal[tuple(ROLLUPS)]  # type: ignore[valid-type]  # the names that there are
-    question: str = Field(description="What it answers")
-    run: RollupRunData | None = Field(description="Where its rows come from; null where it was never run")
+    question: str = Field(description="The question that the rollup answers")
+    run: RollupRunData | None = Field(description="The current run; null where the rollup never ran")
     last_attempt: RollupAttempt | None
 
 

@@ -1,4 +1,4 @@
-"""Rollups: what Spark found about the whole cluster, and the runs that it comes from."""
+"""Rollups: Spark's results about the whole cluster, and the runs behind them."""
 
 import inspect
 import re
@@ -40,7 +40,7 @@ _CONTAINS = "; rows that have this one among theirs"
     "",
     Operation(
         "listRollups",
-        "What there is, and from when",
+        "All rollups, each with its current run",
         {200: rollup_schemas.RollupList},
         effect=Effect.NOTHING,
         tagged=False,
@@ -48,7 +48,7 @@ _CONTAINS = "; rows that have this one among theirs"
     ),
 )
 async def list_rollups(request: Request, cluster: ClusterDep, services: ServicesDep, _: ViewDep) -> Response:
-    """Every rollup with its current run, which is the complete one that tells of the latest moment."""
+    """Every rollup with its current run: of its complete runs, the one with the latest moment."""
     found = await services.rollups.runs(cluster.name)
     items = []
     for rollup in ROLLUPS.values():
@@ -112,7 +112,7 @@ def _parse(token: str | None) -> tuple[UUID | None, Place | None]:
 
 
 def _filter(rollup: Rollup, column: Column) -> Any:
-    """Return the parameter that filters by a column. It comes as text, and is read by its column's type."""
+    """Return the parameter that filters by a column. The value is text, read by its column's type."""
     form = dict(_FORMS.get(column.type, {}))
     if column.is_revision:
         form = {"pattern": patterns.REVISION}
@@ -123,7 +123,7 @@ def _filter(rollup: Rollup, column: Column) -> Any:
 
 
 def _signature(rollup: Rollup) -> inspect.Signature:
-    """Return the parameters of a rollup's operation: what all have, and a filter for each column."""
+    """Return the parameters of a rollup's operation: the common ones, and a filter for each column."""
     token = Query(
         alias="pageToken",
         description="nextPageToken of the page before; all pages are of one run",
@@ -176,5 +176,5 @@ for _each in ROLLUPS.values():
     Operation("getRollup", "No rollup", {}, effect=Effect.NOTHING, tagged=False, problems=(), listed=False),
 )
 async def unknown(name: str, _: ClusterDep, __: ViewDep) -> Response:
-    """Say which rollups there are."""
+    """Answer 404 with the names of all rollups."""
     raise NotFoundError(f"There is no rollup {name[:100]!a}; there are: {', '.join(ROLLUPS)}")

@@ -36,15 +36,15 @@ class StrictRoute(APIRoute):
 
     Args:
         method: The HTTP method.
-        path: With its parameters in braces.
-        handler: What answers.
-        operation: The facts of what it does.
-        tag: The family that the specification lists it under.
-        checks: Dependencies that give the handler nothing.
+        path: The path, with its parameters in braces.
+        handler: The handler.
+        operation: The facts of the operation.
+        tag: The family of the operation in the specification.
+        checks: Dependencies without arguments for the handler.
 
     Attributes:
         operation: The facts.
-        answer: Answers a request, also one that fails.
+        answer: Answers a request, also a failed one.
     """
 
     answer: Answering
@@ -76,7 +76,7 @@ class StrictRoute(APIRoute):
         )
 
     def takes(self, header: str) -> bool:
-        """Say whether a header is a parameter of the operation."""
+        """Return True where a header is a parameter of the operation."""
         return any(
             field.alias == header
             for part in (self.dependant, *self.dependant.dependencies)
@@ -96,7 +96,7 @@ class StrictRoute(APIRoute):
             except ConfplaneError as error:
                 return problems.respond(request, error)
             except ClientDisconnect:
-                return Response(status_code=HUNG_UP)  # nobody reads it
+                return Response(status_code=HUNG_UP)  # no client reads it
             except Exception as error:  # noqa: BLE001 - the last resort, for mistakes of ours
                 return problems.internal(request, error)
             return response
@@ -109,8 +109,8 @@ class Routes:
     """The routes of one family of operations, in the order in which they are matched.
 
     Args:
-        prefix: What their paths begin with.
-        tag: The family's name in the specification; None where it has none of them.
+        prefix: The common begin of their paths.
+        tag: The family's name in the specification; None where the specification lists none of them.
     """
 
     def __init__(self, prefix: str = "", *, tag: str | None) -> None:
@@ -126,15 +126,15 @@ class Routes:
         return partial(self._add, "GET", path, operation, checks)
 
     def post(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
-        """As :meth:`get`."""
+        """Return a decorator as :meth:`get` does."""
         return partial(self._add, "POST", path, operation, checks)
 
     def put(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
-        """As :meth:`get`."""
+        """Return a decorator as :meth:`get` does."""
         return partial(self._add, "PUT", path, operation, checks)
 
     def delete(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
-        """As :meth:`get`."""
+        """Return a decorator as :meth:`get` does."""
         return partial(self._add, "DELETE", path, operation, checks)
 
     def _add(
@@ -145,7 +145,7 @@ class Routes:
 
 
 def declared(handler: Handler, **annotations: Any) -> Handler:
-    """Return a handler that declares other types of some parameters: those that differ from route to route."""
+    """Return a handler with other declared types of some parameters, for types that differ from route to route."""
     signature = inspect.signature(handler)
     made = update_wrapper(partial(handler), handler)
     made.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect looks for

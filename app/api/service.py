@@ -1,4 +1,4 @@
-"""The service itself: liveness, readiness, clusters, and who is asking."""
+"""The service itself: liveness, readiness, clusters, and the caller."""
 
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from app.services.upkeep.readiness import Report
 routes = Routes(tag="service")
 
 AUTHENTICATOR: Final = "authenticator"
-"""Attribute of ``app.state`` with what knows tokens, for operations that are open and tell more to those with one."""
+"""Attribute of ``app.state`` with the authenticator, for open operations that answer more to callers with a token."""
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
@@ -37,7 +37,7 @@ _OPENMETRICS: Final = "application/openmetrics-text"
     ),
 )
 async def livez(request: Request) -> Response:
-    """200 as long as the process makes progress, whatever its stores do."""
+    """200 as long as the process makes progress, in any state of its stores."""
     return json_response(request, {"status": "alive", "version": app.__version__})
 
 
@@ -45,7 +45,7 @@ async def livez(request: Request) -> Response:
     "/readyz",
     Operation(
         "readyz",
-        "Can the process do its work",
+        "Readiness of the process",
         {
             200: schemas.ReadinessReport,
             503: Answer(schemas.ReadinessReport, "Still starting, or about to stop"),
@@ -57,10 +57,10 @@ async def livez(request: Request) -> Response:
     ),
 )
 async def readyz(request: Request, services: ServicesDep) -> Response:
-    """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when one of them is away.
+    """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when any of them is away.
 
-    503 again, with `stopping`, once the process was told to stop: it serves for a while yet. Names of entities, topics,
-    znodes and people are told to those alone who send a valid token; any other is passed over, so that no probe fails.
+    503 again, with `stopping`, once the process is stopping: it still serves for a while. Only callers with a valid
+    token see names of entities, topics, znodes and people; any other token is ignored, so that no probe fails.
     """
     report = await services.readiness.report()
     named = _has_token(request)
@@ -93,7 +93,7 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
 async def metrics(request: Request, services: ServicesDep) -> Response:
     """Counts of this process, and the states of its sessions and mirrors (docs/operations.md), a second old at most.
 
-    No store is asked for anything.
+    No store is queried.
     """
     accepted = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
     body, media_type = services.metrics.render(openmetrics=_OPENMETRICS in accepted)
@@ -112,7 +112,7 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     ),
 )
 async def whoami(request: Request, _: ViewDep) -> Response:
-    """Kafka's form of a principal."""
+    """The principal in Kafka's form."""
     principal = request.scope[edge.PRINCIPAL]
     return json_response(request, {"principal": principal.name, "authenticatedBy": principal.kind})
 
@@ -129,7 +129,7 @@ async def whoami(request: Request, _: ViewDep) -> Response:
     ),
 )
 async def clusters(request: Request, services: ServicesDep, _: ViewDep) -> Response:
-    """Ordered by name."""
+    """All clusters, ordered by name."""
     items = [{"name": cluster.name, **_status(cluster.store.status())} for cluster in services.clusters]
     return json_response(request, {"items": items, "nextPageToken": None})
 
@@ -142,7 +142,7 @@ async def clusters(request: Request, services: ServicesDep, _: ViewDep) -> Respo
     checks=[Fresh],
 )
 async def get_cluster(request: Request, services: ServicesDep, cluster: ClusterDep, _: ViewDep) -> Response:
-    """Its state as this process sees it, and what its trail has of others' writes."""
+    """The state of one cluster as this process sees it, and the span of its trail with writes by others."""
     recorder = services.recorders.get(cluster.name)
     recorded = _recorded(None if recorder is None else recorder.watermark)
     return json_response(request, {"name": cluster.name, **_status(cluster.store.status()), "recorded": recorded})
@@ -167,7 +167,7 @@ def _recorded(watermark: Watermark | None) -> dict[str, Any] | None:
 
 
 def _has_token(request: Request) -> bool:
-    """Say whether a request that needs no token has a valid one."""
+    """Return True where a request that needs no token has a valid one."""
     given = request.scope[edge.HEADERS].get(b"authorization")
     if given is None:
         return False

@@ -1,7 +1,7 @@
 """The OpenAPI specification: FastAPI's, made exact.
 
-FastAPI describes optional parameters as nullable, has its own form of validation errors, and knows nothing of problems
-and of the headers of answers. What many operations share is kept once, in the components.
+FastAPI describes optional parameters as nullable, has its own form of validation errors, and knows neither problems nor
+the headers of answers. Parts that many operations share are kept once, in the components.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from fastapi.params import Body
 
 TAGS: Final = {
-    "service": "The process, its stores, its clusters, and who is asking",
+    "service": "The process, its stores, its clusters, and the caller",
     "client-quotas": "Quotas of users, client-ids and ips (KIP-546, KIP-55, KIP-612, KIP-599)",
     "client-configs": "Dynamic configs of producers and consumers, by user and client-id (KIP-649)",
     "configs": "Configs of topics and brokers, level by level (KIP-226, KIP-339)",
     "entity-configs": "Entities of every type in one request (KIP-21)",
-    "global-config": "What all brokers share (KIP-5)",
-    "audit": "Who changed what, from which value to which, and why",
-    "config-definitions": "What may be set where: types, defaults, ranges, dynamic or not (KIP-21)",
+    "global-config": "The config that all brokers share (KIP-5)",
+    "audit": "Changes with their principals, values before and after, and reasons",
+    "config-definitions": "Definitions of configs: types, defaults, ranges, dynamic or not (KIP-21)",
     "rollups": "Questions about the whole cluster and all of its history, answered by Spark (`confplane rollups run`)",
-    "registrations": "Which client software supports which dynamic configs (KIP-649)",
+    "registrations": "The dynamic configs that client software supports (KIP-649)",
 }
 _REF: Final = "#/components/{}/{}"
 _PROBLEMS: Final = {
@@ -57,7 +57,7 @@ _PROBLEMS: Final = {
     503: ("Unavailable", "ZooKeeper or Postgres is away, or not caught up; see Retry-After"),
     504: ("OutcomeUnknown", "The write was sent and its reply was lost; its outcome is unknown"),
 }
-"""Problems by status: their names in the components, and what they mean."""
+"""Problems by status: their names in the components, and their meaning."""
 _VALUES: Final = frozenset({"examples", "default", "enum", "const"})
 """Keywords of JSON Schema that hold values, not schemas."""
 _PARAMETERS: Final = {
@@ -88,7 +88,7 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
     ),
     "Confplane-Stale-Ms": _header(
         None,
-        "How long ago this copy of the cluster's configs could last be current, in ms; absent while it is current",
+        "Milliseconds since this copy of the cluster's configs could last be current; absent while it is current",
         type="integer",
         minimum=0,
     ),
@@ -109,7 +109,7 @@ _RETRY_STATUSES: Final = frozenset({409, 429, 503})
 def build(api: FastAPI) -> dict[str, Any]:
     """Return the specification of an application."""
     order = list(TAGS)
-    # By what they are about; the application has its routes in another order, the busiest first.
+    # Ordered by subject; the application has its routes in another order, the busiest first.
     routes = sorted(
         (route for route in api.routes if isinstance(route, StrictRoute) and route.operation.listed),
         key=lambda route: order.index(str(route.tags[0])),
@@ -143,7 +143,7 @@ def _problem_models(models: set[type[Problem]]) -> dict[str, Any]:
 
 
 def _complete(described: dict[str, Any], route: StrictRoute, components: dict[str, Any]) -> None:
-    """Make FastAPI's description of an operation exact, and move what it shares with others into the components."""
+    """Make FastAPI's description of an operation exact, and move its shared parts into the components."""
     order = {"path": 0, "query": 1, "header": 2}
     parameters = sorted(described.pop("parameters", []), key=lambda parameter: order[parameter["in"]])
     body = described.pop("requestBody", None)
@@ -155,7 +155,7 @@ def _complete(described: dict[str, Any], route: StrictRoute, components: dict[st
     if parameters:
         described["parameters"] = [_shared(_parameter(each), route, components["parameters"]) for each in parameters]
     if body is not None:
-        # FastAPI drops nulls on its way through here, and in these a null is the default entity.
+        # FastAPI drops nulls on the way, and in these examples a null is the default entity.
         [field] = route.dependant.body_params
         body["content"]["application/json"]["examples"] = cast("Body", field.field_info).openapi_examples
         described["requestBody"] = body
@@ -219,7 +219,7 @@ def _headers(route: StrictRoute, status: int) -> list[str]:
 
 
 def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
-    """Return a parameter whose schema says what is sent: text that is there, or nothing at all."""
+    """Return a parameter whose schema is that of the sent text; an absent parameter sends nothing."""
     schema = _plain(parameter["schema"])
     schema.pop("description", None)
     options = [option for option in schema.pop("anyOf", []) if option != {"type": "null"}]
@@ -232,7 +232,7 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shared(parameter: dict[str, Any], route: StrictRoute, shared: dict[str, Any]) -> dict[str, Any]:
-    """Return a reference to a parameter that operations have in common; any other as it is."""
+    """Return a reference to a common parameter; any other parameter unchanged."""
     name = _PARAMETERS.get(parameter["name"])
     if parameter["name"] == "If-None-Match":
         name = "ifNoneMatchRead" if route.operation.effect is Effect.NOTHING else "ifNoneMatchWrite"
@@ -242,7 +242,7 @@ def _shared(parameter: dict[str, Any], route: StrictRoute, shared: dict[str, Any
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema without the titles that pydantic makes of names, and without nulls as defaults."""
+    """Return a schema without pydantic's titles for names, and without nulls as defaults."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):

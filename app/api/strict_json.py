@@ -1,10 +1,10 @@
-"""Strict JSON for request bodies: what several parsers would read in several ways is refused, with its place.
+"""Strict JSON for request bodies: texts that parsers read in different ways are refused, with their place.
 
 Refused are duplicate keys, NaN and Infinity, numbers beyond any use, invalid UTF-8, NUL characters, lone surrogates,
 and nesting deeper than 32 levels (RFC 8259 leaves all of these to the reader).
 
 Parsing costs by the item rather than by the byte: 8 MB of empty lists would take seconds. So a large body's items are
-counted in its bytes first, and its lists are parsed in slices that let others go on in between.
+counted in its bytes first, and its lists are parsed in slices, with pauses for other tasks in between.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
 MAX_DEPTH: Final = 32
 MAX_ITEMS: Final = 400_000
-"""Most items of a body: its brackets, braces, commas and colons, in strings too. An alter of 10,000 entities with five
-ops each has 350,000."""
+"""The greatest number of items in a body: its brackets, braces, commas and colons, in strings too. An alter of 10,000
+entities with five ops each has 350,000."""
 MAX_PART_ITEMS: Final = 20_000
-"""Most items of one entry of a large body, or of a member that is no list. An entry with 500 ops has 4,000."""
+"""The greatest number of items in one entry of a large body, or in a member that is no list. An entry with 500 ops has
+4,000."""
 LARGE: Final = 64 * 1024
 """Bytes from which on a body is counted, and parsed in slices."""
 _SUSPECT: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _MAX_DIGITS: Final = 400
-"""Longer number literals say nothing that a double can hold."""
+"""Digits of the longest number literal: further digits are lost in a double."""
 
 
 def loads(body: bytes) -> Any:
     """Parse a request body.
 
     Raises:
-        InvalidRequestError: With the reason; ``pointer`` is set where the place is known.
+        InvalidRequestError: The text is refused, with the reason; ``pointer`` is set where the place is known.
     """
     text = _decoded(body)
     try:
@@ -47,7 +48,7 @@ def loads(body: bytes) -> Any:
         raise _not_json(error) from None
     except RecursionError:
         raise _too_deep() from None
-    # Walking costs more than parsing; most bodies can be seen to need none of it.
+    # A walk costs more than parsing; most bodies visibly need none.
     if text.count("{") + text.count("[") > MAX_DEPTH or "\0" in text or _SUSPECT.search(text):
         _check(value, "", 0)
     return value
@@ -57,8 +58,8 @@ async def loads_large(body: bytes) -> Any:
     """Parse a request body of any size, in slices.
 
     Raises:
-        BodyTooLargeError: It has more items than are taken.
-        InvalidRequestError: As :func:`loads`; it also has to be an object, as the body of every request is.
+        BodyTooLargeError: The body has more items than are taken.
+        InvalidRequestError: As :func:`loads`; or the body is not an object, as every request's must be.
     """
     _count_items("The body", body, MAX_ITEMS)
     text = _decoded(body)
@@ -106,7 +107,7 @@ class _Elements:
     """The elements of a list, each parsed and checked once it is asked for.
 
     Attributes:
-        place: Where the text was read to; at the end, behind the list.
+        place: The end of the text read so far; after the last element, behind the list.
     """
 
     def __init__(self, text: str, place: int, pointer: str) -> None:
@@ -127,7 +128,7 @@ class _Elements:
 
 
 def _part(text: str, place: int, pointer: str, depth: int) -> tuple[Any, int]:
-    """Parse and check one part of a large body at once; return it and where it ends."""
+    """Parse and check one part of a large body at once; return it and its end."""
     value, end = _DECODER.raw_decode(text, place)
     if end - place > MAX_PART_ITEMS:
         _count_items(
@@ -147,7 +148,7 @@ def _count_items(what: str, body: bytes, most: int) -> None:
 
 
 def _more(text: str, place: int, end: str) -> tuple[bool, int]:
-    """Say whether another member or element follows, and where it begins; if not, where the end is."""
+    """Return whether another member or element follows, and where it begins; otherwise where the end is."""
     place = _behind_space(text, place)
     mark = text[place : place + 1]
     if mark == end:

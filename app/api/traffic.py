@@ -1,4 +1,4 @@
-"""How requests are answered: counted by the route that they reached, never by the path that was sent."""
+"""Counts of requests and their answers: by the route reached, never by the path sent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UNMATCHED: Final = "unmatched"
-"""Stands for the route of what reached none: unknown paths, and what is refused ahead of the routes."""
+"""The route of requests that reached none: unknown paths, and requests refused ahead of the routes."""
 HUNG_UP: Final = 499
-"""Stands for the status of what nobody waited for, as some proxies have it."""
+"""The status of requests whose client hung up, as some proxies have it."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -29,13 +29,13 @@ class Traffic:
         self._unauthenticated = dict.fromkeys(("missing", "invalid", "repeated"), 0)
 
     def count(self, method: str, route: Any, status: int, seconds: float) -> None:
-        """Count one request that ended.
+        """Count one finished request.
 
         Args:
-            method: As it was sent.
-            route: Starlette's route that it reached; None where it reached none.
-            status: The status that was answered.
-            seconds: From its first byte to the end of the answer.
+            method: The method as sent.
+            route: Starlette's route of the request; None where it reached none.
+            status: The status of the answer.
+            seconds: Seconds from the first byte of the request to the end of the answer.
         """
         key = (method, UNMATCHED if route is None else route.path, status)
         histogram = self._answered.get(key)
@@ -46,7 +46,7 @@ class Traffic:
         histogram.add(seconds)
 
     def unauthenticated(self, reason: Literal["missing", "invalid", "repeated"]) -> None:
-        """Count one request that was refused for its Authorization, and why."""
+        """Count one request refused for its Authorization, by the reason."""
         self._unauthenticated[reason] += 1
 
     def metrics(self) -> Iterator[Sample]:

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def entity_data(entity_id: str) -> list[dict[str, str | None]]:
-    """Return an entity as the RPCs write it."""
+    """Return an entity in the form of the RPCs."""
     return [{"entityType": kind, "entityName": name} for kind, name in split_id(entity_id)]
 
 
 def values(declared: Mapping[str, JsonValue]) -> list[dict[str, Any]]:
-    """Return values as the RPCs write them."""
+    """Return values in the form of the RPCs."""
     return [{"key": key, "value": number(value)} for key, value in declared.items()]
 
 
@@ -53,7 +53,7 @@ async def full_resource(
     node: Node | None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return a resource in the full view: ``node`` as it is, ``stored`` as its map is or would be."""
+    """Return a resource in the full view: ``node`` as it is, ``stored`` as its map, real or planned."""
     entity = Entity.from_id(entity_id)
     declared, etag = collection.tagged(entity, stored, node)
     fingerprints = await collection.fingerprints(entity, stored)
@@ -121,7 +121,7 @@ def effective_configs(found: DescribedConfigs) -> dict[str, Any]:
 
 
 def described_config(entity: Entity, item: EffectiveConfig, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
-    """Return one config as DescribeConfigs answers it."""
+    """Return one config in the form of DescribeConfigs."""
     return {
         "name": item.name,
         "value": item.value,
@@ -163,7 +163,7 @@ def rfc3339(moment: datetime) -> str:
 
 
 def error_members(error: ConfplaneError | None) -> dict[str, Any]:
-    """Return the members that say whether a result among several is good."""
+    """Return the members with the error of a result among several, or of its success."""
     return {
         "errorCode": 0 if error is None else int(error.code),
         "errorName": "NONE" if error is None else error.code.name,
@@ -199,7 +199,7 @@ def altered(collection: Collection, result: EditResult, named: Mapping[str, Any]
 
 
 def diff(collection: Collection, result: EditResult) -> list[dict[str, Any]]:
-    """Return what an edit changes; a secret's values are null, and marked."""
+    """Return the differences that an edit makes; a secret's values are null, and marked."""
     entity = result.edit.entity
     return [
         {
@@ -213,7 +213,7 @@ def diff(collection: Collection, result: EditResult) -> list[dict[str, Any]]:
 
 
 def compatibility(found: Registration) -> dict[str, Any]:
-    """Return a registration as describe answers it."""
+    """Return a registration in the form of a describe."""
     return {
         "clientInformation": {"softwareName": found.software_name, "softwareVersion": found.software_version},
         "supportedConfigs": list(found.supported_configs),
@@ -221,7 +221,7 @@ def compatibility(found: Registration) -> dict[str, Any]:
 
 
 def registration(found: Registration, first_seen: datetime, last_seen: datetime) -> dict[str, Any]:
-    """Return a registration as its own collection answers it."""
+    """Return a registration in the form of its own collection."""
     return {
         "id": found.entity_id,
         "entity": dict(split_id(found.entity_id)),
@@ -271,10 +271,10 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
 
 
 def _audited_op(facet: str, op: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an op of the trail as it is answered.
+    """Return an op of the trail in the form of answers.
 
-    Outside of ``configs`` a removal says ``remove`` and a set value has no member for its type, as callers have read
-    them since the trail itself kept them so; rows of that time are answered as they are.
+    Outside of ``configs`` a removal has ``remove`` and a set value has no member for its type: the form that callers
+    have read since the trail itself kept it. Rows of that time are answered unchanged.
     """
     shown = {name: number(value) for name, value in op.items()}
     if facet == FacetName.CONFIGS or "key" not in op:
@@ -299,7 +299,7 @@ def rollup_run(run: RollupRun) -> dict[str, Any]:
 
 
 def rollup_attempt(run: RollupRun) -> dict[str, Any]:
-    """Return a run of a rollup, whatever became of it."""
+    """Return a run of a rollup, of any end."""
     return {
         "id": str(run.id),
         "state": run.state.value,

@@ -1,4 +1,4 @@
-"""What a handler needs to know of its request: the service's parts, the cluster, the caller, the common parameters."""
+"""The context of a handler: the service's parts, the cluster, the caller, the common parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from app.services.recorder.record import Recorder
 from app.services.upkeep.readiness import Readiness
 
 EMBEDDED = "embedded"
-"""Name of an example that the specification shows as the only one."""
+"""The name of an example that the specification shows as the only one."""
 MAX_REASON = 1024
 _REVISION_DIGITS = 19
 
@@ -32,12 +32,12 @@ class Metrics(Protocol):
     """The metrics of this process, in a form that is scraped."""
 
     def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
-        """Return them and their content type, in OpenMetrics or in Prometheus' text format."""
+        """Return the metrics and their content type, in OpenMetrics or in Prometheus' text format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that the API stands on; built by the wiring, kept in ``app.state.services``."""
+    """The services behind the API; built by the wiring, kept in ``app.state.services``."""
 
     clusters: Clusters
     alter: AlterService
@@ -50,7 +50,7 @@ class Services:
     readiness: Readiness
     metrics: Metrics
     recorders: Mapping[str, Recorder]
-    """By cluster; of those whose settings ask for it."""
+    """The recorders by cluster, of the clusters whose settings turn them on."""
 
 
 def services_of(request: Request) -> Services:
@@ -106,7 +106,7 @@ _Ticket = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """Parameters that every verb takes, with who calls."""
+    """The parameters of every verb, with the caller."""
 
     caller: Caller
     validate_only: bool
@@ -143,7 +143,7 @@ def _view(
     view: View = "default",
     reason_header: _ReasonHeader = None,
 ) -> str:
-    """Return the view; the others are taken, so that one client can send them with every request."""
+    """Return the view; the other parameters are accepted, so that one client can send them with every request."""
     del validate_only, reason, ticket, reason_header
     return view
 
@@ -163,10 +163,10 @@ async def _fresh(
         ),
     ] = None,
 ) -> None:
-    """Wait for the consistency that a read asks for; most ask for none and wait for nothing.
+    """Wait for the consistency of a read; most reads ask for none and wait for nothing.
 
     Raises:
-        UnavailableError: It was not reached by the request's deadline.
+        UnavailableError: The revision was not reached by the request's deadline.
         InvalidRequestError: The revision is not a decimal number.
     """
     if min_revision is None and consistency == "mirror":
@@ -186,9 +186,9 @@ async def _fresh(
 ServicesDep = Annotated[Services, Depends(services_of)]
 ClusterDep = Annotated[Cluster, Depends(_cluster)]
 CommonDep = Annotated[Common, Depends(_common)]
-"""Of operations that change something, or look at who calls."""
+"""The parameters of operations that change anything, or use the caller."""
 ViewDep = Annotated[str, Depends(_view)]
-"""The same parameters of operations that only read."""
+"""The same parameters for operations that only read."""
 PageSize = Annotated[
     int,
     Query(alias="pageSize", ge=1, le=1000, description="Most items in one page; nextPageToken leads to the next"),

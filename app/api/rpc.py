@@ -73,7 +73,7 @@ async def describe_client_configs(
     _: ViewDep,
     body: Annotated[schemas.DescribeClientConfigs, Body(openapi_examples=examples.DESCRIBE_CLIENT_CONFIGS)],
 ) -> Response:
-    """What applications poll: with `resolveEntity` the answer is the one set of configs effective for them."""
+    """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them."""
     collection = cluster.collections[FacetName.CLIENT_CONFIGS]
     wanted = _filter(collection, body)
     if body.supported_configs is not None:
@@ -136,7 +136,7 @@ async def alter_client_configs(
 ) -> Response:
     """One result per entry, in order; entries are independent unless `atomic`.
 
-    A user and its pairs are levels of the same configs: each is checked against what the entries before it left.
+    A user and its pairs are levels of the same configs: each is checked against the result of the entries before it.
     """
     return await _alter(request, cluster.collections[FacetName.CLIENT_CONFIGS], services, common, body)
 

@@ -34,7 +34,7 @@ MAX_ENTRIES = 10_000
 
 Number = StrictInt | StrictFloat
 Scalar = StrictStr | Number | StrictBool | None
-"""What may stand where a value is expected; the wrong kind is refused by the domain, which shows the right form."""
+"""A value in a request; a value of the wrong kind is refused by the domain, which shows the right form."""
 Absent = SkipJsonSchema[None]
 """In a union: the member may be left out, and null is never answered."""
 
@@ -85,12 +85,12 @@ def text_like(pattern: str) -> WithJsonSchema:
 
 
 def one_of(*values: str) -> WithJsonSchema:
-    """Say which texts there are; others are the domain's to refuse."""
+    """Describe the known texts; the domain refuses all others."""
     return WithJsonSchema({"type": "string", "enum": list(values)})
 
 
 def _op(value: dict[str, Any]) -> dict[str, Any]:
-    """Say that an op either sets a value or removes the key."""
+    """Describe an op: it either sets a value or removes the key."""
     return {
         "anyOf": [
             {"properties": {"value": value}, "required": ["value"]},
@@ -365,7 +365,7 @@ EntityNames = Annotated[
 
 
 class ProblemPart(AnswerModel):
-    """One thing that is wrong."""
+    """One fault of a request."""
 
     pointer: str = Field(description="JSON pointer into the body, or the name of a parameter", examples=["/entries/0"])
     detail: str
@@ -384,7 +384,7 @@ class Problem(AnswerModel):
     retriable: bool = Field(description="The same request may succeed later")
     request_id: str | None
     errors: list[ProblemPart]
-    outcome: WriteOutcome | Absent = Field(default=None, description="Where a write was tried")
+    outcome: WriteOutcome | Absent = Field(default=None, description="The outcome of a tried write")
     canonical_id: str | None = Field(default=None, description="Of an entity id that is spelled in another way")
     etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
     path: str | Absent = Field(default=None, description="Of a znode that can't be read")
@@ -423,7 +423,7 @@ class Software(AnswerModel):
 
 
 class Compatibility(AnswerModel):
-    """What one client software said it supports."""
+    """The configs that one client software says it supports."""
 
     client_information: Software
     supported_configs: list[str]
@@ -480,7 +480,7 @@ class ConfigDiff(AnswerModel):
 
 
 class AlteredModel(AnswerModel):
-    """Base of what became of one entity of an alter."""
+    """Base of the results of an alter's entities."""
 
     error_code: int
     error_name: str
@@ -495,14 +495,14 @@ class AlteredModel(AnswerModel):
 
 
 class AlteredQuotasEntry(AlteredModel):
-    """What became of one entry."""
+    """The result for one entry."""
 
     entity: list[EntityData]
     diff: list[QuotaDiff]
 
 
 class AlteredConfigsEntry(AlteredModel):
-    """What became of one entry."""
+    """The result for one entry."""
 
     entity: list[EntityData]
     diff: list[ConfigDiff]
@@ -541,7 +541,7 @@ class AlterConfigsProblem(Problem):
 
 
 class ResourceStatus(AnswerModel):
-    """What is known of a resource besides its content."""
+    """The status of a resource besides its content."""
 
     revision: Revision | None
     etag: Etag | None
@@ -609,12 +609,12 @@ class EffectiveQuota(AnswerModel):
 
 
 class QuotaLevel(AnswerModel):
-    """One level that was looked at."""
+    """One level that was read."""
 
     level: Count
     id: EntityId
     reason: str
-    shared_by: str | None = Field(description="Who shares a quota of this level")
+    shared_by: str | None = Field(description="The clients that share a quota of this level")
     quotas: dict[str, float]
 
 
@@ -646,12 +646,12 @@ class EffectiveConfig(AnswerModel):
 
 
 class ConfigLevel(AnswerModel):
-    """One level that was looked at."""
+    """One level that was read."""
 
     level: Count
     id: EntityId
     reason: str
-    shared_by: str | None = Field(description="Who shares a quota of this level")
+    shared_by: str | None = Field(description="The clients that share a quota of this level")
     configs: dict[str, str]
 
 
@@ -740,7 +740,7 @@ class AuditPage(AnswerModel):
 
 
 class RegistrationData(AnswerModel):
-    """What one client software said it supports, for one entity."""
+    """The configs that one client software says it supports, for one entity."""
 
     id: EntityId
     entity: EntityNames
@@ -758,7 +758,7 @@ class RegistrationPage(AnswerModel):
 
 
 class ClearedRegistrations(AnswerModel):
-    """How many registrations were hidden."""
+    """The number of registrations that were hidden."""
 
     cleared: Count
 
@@ -787,7 +787,7 @@ class ClusterState(AnswerModel):
     stale_ms: Count | None = Field(description="For how long the copy may have been stale, in ms; null while fresh")
     brokers_registered: bool
     notifications: Count
-    frozen: str | None = Field(description="Why no config may be written now; null while they may")
+    frozen: str | None = Field(description="The reason why no config may be written now; null while they may")
     warnings: list[str]
 
 
@@ -798,7 +798,7 @@ class ClusterData(ClusterState):
 
 
 class Recorded(AnswerModel):
-    """From where to where the audit trail has what others wrote past this service."""
+    """The span of the audit trail that has writes by others past this service."""
 
     since: Revision | None = Field(description="null: first contact is under way, or an early version made it")
     since_at: Time | None
@@ -830,7 +830,7 @@ class ReadinessReport(AnswerModel):
 
 
 class WhoAmI(AnswerModel):
-    """Who is asking."""
+    """The caller."""
 
     principal: str = Field(examples=["User:admin"])
     authenticated_by: str
@@ -844,7 +844,7 @@ class FacetSchemas:
     """The models of one facet's resources."""
 
     noun: str
-    """What operation ids end in."""
+    """The end of operation ids."""
     body: type[BaseModel]
     new: type[BaseModel]
     resource: type[BaseModel]

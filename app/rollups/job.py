@@ -1,8 +1,9 @@
-"""What a job is: a pure function of frames, with what its callers need to know of it.
+"""Jobs: each a pure function of frames, with the facts that its callers need.
 
 Each module of :mod:`app.rollups.jobs` ends with ``JOB = Job(...)``. A transform takes its frames and options by name,
-reads nothing else, and starts no Spark action; the runner reads the frames, publishes what it returns, and counts. What
-a transform uses several times it persists, and the runner clears Spark's cache after the last job.
+reads nothing else, and starts no Spark action; the runner reads the frames, publishes the returned rows, and counts
+them. A transform persists the frames that it uses several times, and the runner clears Spark's cache after the last
+job.
 """
 
 from __future__ import annotations
@@ -17,25 +18,26 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "ceiling", "floor", "horizon", "recorded_since", "watermark"})
-"""What a transform may ask for by naming it in ``Job.options``.
+"""Options that a transform may request by their names in ``Job.options``.
 
 ``as_of``
-    ``datetime``, aware: the moment that the run tells of; nothing that was recorded after it is in the frames.
+    ``datetime``, aware: the moment that the run describes; nothing that was recorded after it is in the frames.
 ``begin``
     ``int`` or None: the revision of the first change of the trail that committed; None where there is none.
 ``capacity``
-    ``Mapping[str, float]``: quota key -> what one broker can bear, in the quota's unit; empty when not given.
+    ``Mapping[str, float]``: quota key -> the capacity of one broker, in the quota's unit; empty when not given.
 ``ceiling``
     ``int``: a zxid, taken after the snapshot of Postgres: no change in ``changes`` and no state in ``states`` is of a
     later revision, unless ZooKeeper went back to an older state, or another ensemble took its place.
 ``floor``
-    ``int``: a zxid, taken before the first znode was read. What committed up to it is in every znode as read.
+    ``int``: a zxid, taken before the first znode was read. Every commit up to it is in every znode as read.
 ``horizon``
     ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``.
 ``recorded_since``
-    ``int`` or None: the revision since which the recorder has a row for each content that others left: by then it had
-    a state of every entity (``watermarks.since``). None where ``watermark`` is, and where nobody noted it.
+    ``int`` or None: the revision since which the recorder has a row for each content that others left: by then it had a
+    state of every entity (``watermarks.since``). None where ``watermark`` is None, and where the revision was not
+    noted.
 ``watermark``
     ``int`` or None: the revision up to which the recorder has explained all writes of others, once it has a state
     of every entity (``watermarks``, where ``complete``); None where it never ran or is not that far.
@@ -47,21 +49,21 @@ class Job:
     """One rollup.
 
     Attributes:
-        name: As in the command and in the URL.
-        inputs: Frame -> the columns that the transform reads of it; it is given these and no others. Frames are
+        name: The name in the command and in the URL.
+        inputs: Frame -> the columns of it that the transform reads; it is given these and no others. Frames are
             ``changes``, ``registration_events``, ``registrations``, ``states`` and ``znodes`` (app/rollups/schemas.py).
         output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
             columns whose names end in ``revision``) as decimal strings.
-        key: Columns that together tell rows apart, in the order in which rows are listed. None of them is ever null.
+        key: Columns that together identify a row, in the order of the rows. None of them is ever null.
         transform: ``transform(changes=..., znodes=..., as_of=...)``: the frames of ``inputs`` and the ``options`` by
             name; returns rows of the schema ``output`` in any order.
         incremental: The transform also takes ``previous`` and ``since``. On a run from the beginning both are None.
-            Else ``previous`` has the rows of the run to build on (schema ``output``), ``registration_events`` only
-            what came after that run, and ``changes`` exactly those whose ``created_at`` is not before ``since``: a
-            UTC midnight, so early that every change which is new, or has an outcome now and had none, is among them.
-            The rows returned are all rows, those kept of ``previous`` included.
-        lookback_days: Of an incremental one: ``changes`` begins that many days before ``since``.
-        options: Names out of :data:`OPTIONS`.
+            Otherwise ``previous`` has the rows of the run to build on (schema ``output``), ``registration_events`` only
+            the events after that run, and ``changes`` exactly those whose ``created_at`` is not before ``since``: a UTC
+            midnight, so early that it includes every change that is new, or has an outcome now and had none. The rows
+            returned are all rows, those kept of ``previous`` included.
+        lookback_days: Of an incremental job: ``changes`` begins that many days before ``since``.
+        options: Names of :data:`OPTIONS`.
     """
 
     name: str

@@ -78,23 +78,23 @@ CHANGES: Final = StructType(
 
 ====================== ================================================================================================
 ``change_id``          UUIDv7 as text; the order of the texts is that of time
-``attempt, position``  which attempt it is of; the entity's place in an atomic batch, from 0
+``attempt, position``  the number of the attempt; the entity's place in an atomic batch, from 0
 ``kind``               ``change``, or ``external``: made past this service, and found by the recorder
 ``created_at``         the time in the change id (the process's clock; of an external change ZooKeeper's), milliseconds
-``recorded_at``        when Postgres wrote the intent, by its own clock; of an external change maybe much later
-``writes``             of an external change, how many writes it certainly was
+``recorded_at``        the time of the intent's write by Postgres's clock; of an external change maybe much later
+``writes``             of an external change, the least number of its writes
 ``entity_id``          ``user=alice,client-id=billing``; see app/rollups/columns.py for its parts
 ``facet``              ``client-quotas``, ``client-configs``, ``configs``; ``node`` of external changes: all of it;
                        or ``cluster`` of freezes and layouts, whose entity id is no entity
 ``path``               the znode, below the chroot; ``/confplane/client-configs/...`` is the separate tree
 ``version_read``       its version before the change, null where it was absent; ``czxid_read`` the znode's czxid
 ``keys``               the keys whose values differ
-``ops``                what was asked, JSON as in the trail
+``ops``                the ops asked for, JSON as in the trail
 ``before, after``      the znode's whole map. Null values: secrets and keys of no facet
 ``outcome``            ``committed``, ``rejected`` or ``open``
 ``revision, time``     zxid and ZooKeeper's time of a committed change
 ``version``            the znode's version that the change gave it; null where it was deleted
-``concluded_at``       when Postgres wrote the outcome
+``concluded_at``       the time of the outcome's write
 ====================== ================================================================================================
 """
 
@@ -151,9 +151,9 @@ ZNODES: Final = StructType(
 ``config``       the stored map; null values: secrets, and keys that belong to no facet (SCRAM credentials among them)
 ``fingerprints`` sensitive key -> keyed fingerprint (16 hex digits), null where no secret of the encoder is known
 ``version``      and ``czxid``, ``mzxid``, ``mtime``: the Stat
-``defect``       why the content can't be read or can't be written back, as the rest of "The znode <path> ..."
-``undecodable``  it can't be read at all, and ``config`` is empty
-``forbidden``    this service may not read it; all but path is unknown (empty, -1, or the epoch)
+``defect``       the reason why the content can't be read or written back, as the rest of "The znode <path> ..."
+``undecodable``  true where the content can't be read at all, and ``config`` is empty
+``forbidden``    true where this service may not read the node; all except the path is unknown (empty, -1, or the epoch)
 ================ ======================================================================================================
 """
 

@@ -46,21 +46,20 @@ def read(
 ) -> Iterator[Reading]:
     """Take one moment of a cluster, and keep it until the context ends.
 
-    The znodes are read now, once, and kept by Spark; what is of Postgres is read when it is asked for, as it was at
-    this moment.
+    The znodes are read now, once, and kept by Spark; frames of Postgres are read on request, as of this moment.
 
     Args:
         spark: From :func:`app.rollups.session.session`.
-        origin: What to read from.
-        jobs: Those that frames will be asked for, so that no more znodes and columns of theirs are read than these
-            need; None for all frames. Where none of them needs znodes, ZooKeeper may be away.
-        as_of: A moment of the past, aware; None for now. Trail and registrations can be read as they were then; znodes
-            and the recorder's states can't.
-        scratch: Where to put a file that only the driver reads; None for the system's directory of such files.
+        origin: The stores to read.
+        jobs: The jobs of the reading, so that only the znodes and columns that these need are read; None for all
+            frames. Where none of them needs znodes, ZooKeeper may be away.
+        as_of: A moment of the past, aware; None for now. Trail and registrations can be read as of then; znodes and the
+            recorder's states can't.
+        scratch: The directory of a file that only the driver reads; None for the system's directory of such files.
 
     Raises:
         UnavailableError: Postgres or ZooKeeper is away.
-        ValueError: ``as_of`` is to come.
+        ValueError: ``as_of`` is in the future.
     """
     spark.dataSource.register(trail.TrailSource)
     spark.dataSource.register(znodes.ZnodesSource)
@@ -109,9 +108,9 @@ def _znodes(spark: SparkSession, origin: Origin, file: Path, columns: Sequence[s
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
     try:
-        # Reads them all. What is kept of them may get lost with a worker, and is read again then.
+        # Reads all znodes. Kept rows may get lost with a worker, and are then read again.
         [(newest,)] = frame.agg(F.max(_MZXID)).collect()
-        # Intents are durable before their transactions: what committed so far has its intents in what follows.
+        # Intents are durable before their transactions: all commits so far have their intents in the snapshot below.
         yield _Znodes(scanner, frame, floor, max(scanner.revision(floor), newest or 0))
     finally:
         frame.unpersist()
@@ -123,7 +122,7 @@ def _moment(postgres: Connection, cluster: str, as_of: datetime | None) -> tuple
     if as_of is not None and as_of > now:
         raise ValueError(f"{as_of.isoformat()} is to come: it is {now.isoformat()}")
     events = f"FROM registrations WHERE cluster = {literal(cluster)}"
-    # Ids are in the order of commits, so that a run which goes on from here misses nothing.
+    # Ids are in the order of commits, so that the run that continues from here misses nothing.
     query = f"SELECT coalesce(max(id), 0) {events}"
     if as_of is not None:
         query = f"SELECT coalesce((SELECT min(id) - 1 {events} AND recorded_at > {literal(as_of)}), ({query}))"
@@ -132,7 +131,7 @@ def _moment(postgres: Connection, cluster: str, as_of: datetime | None) -> tuple
 
 
 def _revisions(postgres: Connection, cut: Cut) -> dict[str, int | None]:
-    """Return the first revision of the trail, and the recorder's watermark, and since when it is complete."""
+    """Return the first revision of the trail, the recorder's watermark, and the revision since which it is complete."""
     cluster = literal(cut.cluster)
     until = "" if cut.as_of is None else f" AND recorded_at <= {literal(cut.as_of)}"
     [(begin,)] = postgres.rows(f"SELECT min(revision) FROM outcomes WHERE cluster = {cluster} AND committed{until}")  # noqa: S608 - literals, quoted
@@ -179,7 +178,7 @@ class _Stores:
         return self._znodes.frame.select(*columns)
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return when the oldest change began that was recorded, or got its outcome, since then."""
+        """Return the begin of the oldest change that was recorded, or got its outcome, since then."""
         cut = self._moment.cut
         until = "" if cut.as_of is None else f" AND recorded_at <= {literal(cut.as_of)}"
         rows = f"WHERE cluster = {literal(cut.cluster)} AND recorded_at >= {literal(recorded_since)}{until}"

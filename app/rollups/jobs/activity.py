@@ -3,18 +3,17 @@
 One row per UTC day, principal, kind of change, entity type and config key.
 
 ================ ======================================================================================================
-``day``          the UTC date of the time that the change's id holds: when it began; of an external change, when it
-                 was written
-``principal``    who asked for it; ``External:unknown`` for what was written past this service
+``day``          the UTC date of the time in the change's id: of its begin; of an external change, of its write
+``principal``    the principal of the change; ``External:unknown`` for writes past this service
 ``kind``         ``change``, or ``external``
 ``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
 ``config_key``   a key that the change altered; empty for a change that altered none (compaction)
 ``committed``    changes of that key that were applied; one change of two keys counts in two rows
-``rejected``     changes that were not
+``rejected``     changes that were not applied
 ``open``         changes that have no outcome yet
-``reverts``      of the committed ones, those that set the key back: to what it was before a change of the same entity's
-                 key that was committed before and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state
-                 like any value. Values that the trail does not tell (secrets) are never a revert.
+``reverts``      committed changes that set the key back: to its state before a change of the same entity's key that was
+                 committed before and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state like any value.
+                 Values that the trail does not have (secrets) are never a revert.
 ================ ======================================================================================================
 
 Incremental: the days from ``since`` on are counted anew from the changes of these days and of the window before them,

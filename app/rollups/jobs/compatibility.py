@@ -6,8 +6,8 @@ One row per entity, software and version that is registered and was not cleared 
 ``entity_id``        ``user=alice,client-id=billing``, or ``user=alice`` of clients without a client-id
 ``software_name``    as the client gave it
 ``software_version`` as the client gave it
-``supported_configs`` sorted; what at least one client of it supports
-``common_configs``   sorted; what all of them support: producer and consumer of one version support different ones
+``supported_configs`` sorted; the configs that at least one of its clients supports
+``common_configs``   sorted; those that all of them support: producer and consumer of one version differ
 ``first_seen``       and ``last_seen``: UTC, at a day's resolution between them, as a client is recorded once a day
 ==================== ==================================================================================================
 

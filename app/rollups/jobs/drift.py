@@ -6,14 +6,14 @@ default of all brokers; a key of one row has the same value everywhere.
 ================ ======================================================================================================
 ``entity_type``  ``broker`` or ``topic``
 ``config_key``   the key
-``rank``         1 is what most have; all others deviate
-``state``        ``value``; ``secret``, which is told apart by its fingerprint; ``none`` where there is no value at all
+``rank``         1 for the value of most; all other values deviate
+``state``        ``value``; ``secret``, distinguished by its fingerprint; ``none`` where there is no value at all
 ``value``        in the form of its type, so that ``compact, delete`` is ``compact,delete``; null unless ``value``
 ``fingerprint``  of a secret, keyed; null otherwise, and where the encoder's secret is not known: those are one row then
-``entities``     how many brokers or topics it is effective on
-``own``          how many of these set it themselves; the others have it from a default
-``total``        how many brokers or topics there are
-``examples``     ids of up to :data:`EXAMPLES` of those that deviate, the first in order; empty for rank 1
+``entities``     number of brokers or topics with this effective value
+``own``          number of these that set it themselves; the others have it from a default
+``total``        number of all brokers or topics
+``examples``     ids of up to :data:`EXAMPLES` that deviate, the first in order; empty for rank 1
 ================ ======================================================================================================
 
 The effective value on a broker is its own, over the default of all brokers, over Kafka's (KIP-226). Entries that

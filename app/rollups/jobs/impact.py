@@ -9,10 +9,10 @@ One row per default and config key.
                  ``user=x`` that sets the key, the default of that user's client-ids (KIP-649; default users and
                  default client-ids reach no client). Of configs: ``broker``, the default of all brokers (KIP-226)
 ``config_key``   the key
-``value``        what is set there now, as stored; null where nothing is, and for a secret
-``affected``     how many would see another value, were this one changed: registered clients, or brokers
-``overridden``   how many would not, because an entry that counts before this one sets the key
-``unsupported``  of client configs, how many of the affected have registered no support for the key: they ignore it
+``value``        the value set there now, as stored; null where none is, and for a secret
+``affected``     number of registered clients, or brokers, that would see another value after a change
+``overridden``   number of those that would not, because an entry of higher precedence sets the key
+``unsupported``  of client configs, number of the affected without registered support for the key: they ignore it
 ``examples``     ids of up to :data:`EXAMPLES` of the affected, the first in order
 ================ ======================================================================================================
 

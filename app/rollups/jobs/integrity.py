@@ -1,31 +1,31 @@
-"""Does the trail, folded up, come to what ZooKeeper holds?
+"""Mismatches between the folded trail and ZooKeeper's znodes.
 
 One row per mismatch; none where all is well.
 
 ================== ====================================================================================================
 ``tree``           ``/config`` or ``/confplane/client-configs``
-``entity_id``      whose znode
-``kind``           what is wrong, as below
+``entity_id``      the entity of the znode
+``kind``           the mismatch, as below
 ``config_key``     of ``content`` the key; empty otherwise
 ``trail_revision`` of the last change that counts, of ``gap`` of the change behind it, of ``rewound`` the highest that
                    the trail or the recorder has; 0 where there is none
 ``change_id``      of that change
-``expected``       of ``content``: the value by the trail; null where it tells none, or has the key absent
+``expected``       of ``content``: the value by the trail; null where it is not known, or the key absent
 ``found``          of ``content``: the value in ZooKeeper; null where it is a secret, or absent
 ``trail_version``  the znode's version by the trail (of ``gap``: before the gap); null where it should be absent
 ``version``        the znode's version as it is (of ``gap``: as the change behind it read it); null where it is absent
 ``znode_revision`` the znode's mzxid; null where it is absent
-``pending``        it may go away by itself: a change of this entity has no outcome yet, or the recorder has not come
-                   to the revision of the znode; or, where the znode is absent, to that of the run, and its state still
-                   has the znode
+``pending``        the mismatch may go away by itself: a change of this entity has no outcome yet, or the recorder has
+                   not reached the revision of the znode; or, where the znode is absent, that of the run, and its state
+                   still has the znode
 ================== ====================================================================================================
 
 ===================== =================================================================================================
 ``no_trail``          a znode with content that the trail does not know, though it was made after the trail began, or
                       that the trail knows as deleted
-``no_znode``          the trail tells of content, and there is no znode
-``content``           a key is there by one and not by the other, or has another value
-``version``           the content is as it should be, and the count of writes, or the znode's creation, is not
+``no_znode``          the trail has content, and there is no znode
+``content``           only one of trail and znode has the key, or their values differ
+``version``           the content is right, and the count of writes, or the znode's creation, is not
 ``gap``               a change was made on a state that no change before it left: a row is missing between them
 ``state``             the recorder holds a state whose content no row of the trail explains: another than the last row
                       left, or of a znode that was made while it recorded, and has no row at all
@@ -34,26 +34,26 @@ One row per mismatch; none where all is well.
                       (docs/operations.md)
 ===================== =================================================================================================
 
-How it folds. Each change tells the whole map of its znode, and on which (czxid, version) it was made, so the last one
-tells what should be there. Of secrets and keys of no facet it is compared that they are there. Where the recorder keeps
-states, one that is later than the last change counts, if its content is the same: others wrote the node as it was. For
-an entity without changes its state alone counts.
+The folding: each change has the whole map of its znode, and the (czxid, version) that it was made on, so the last
+change gives the expected state. Of secrets and keys of no facet only the presence is compared. Where the recorder keeps
+states, a state later than the last change counts, if its content is the same: others wrote the node without a
+difference. For an entity without changes its state alone counts.
 
-What it takes no notice of: znodes without content that the trail does not know, which are parents of others; znodes
-from before the trail began, of which nothing is known; forbidden ones, and paths that are no entity's. Where nobody
-records what others write, their writes are found here: as ``content`` and ``version``, and as ``gap`` for ever.
+Not reported: znodes without content that the trail does not know, which are parents of others; znodes from before the
+trail began, of which nothing is known; forbidden znodes, and paths that are no entity's. Where others' writes are not
+recorded, they are reported here: as ``content`` and ``version``, and as ``gap`` for ever.
 
-Nobody has to stop for it. A znode is compared with the changes up to its own mzxid, and at least with those up to the
-option ``floor``, which every read has seen. What committed later is left aside.
+Writers need not stop meanwhile. A znode is compared with the changes up to its own mzxid, and at least with those up to
+the option ``floor``, which every read has seen. Later commits are left aside.
 
-Revisions above the option ``ceiling`` are of a ZooKeeper that is no more: what they left is compared with nothing.
-Once the zxids of the new one have passed them, nothing tells them apart, and they show as other mismatches.
+Revisions above the option ``ceiling`` are of a ZooKeeper that no longer exists: their states are compared with nothing.
+Once the new zxids have passed them, they can't be distinguished, and show as other mismatches.
 
-A missing row is found by what follows it, and the last one by the recorder's state. If all rows of an entity are
-missing, its state tells by the znode's czxid, where that is above the option ``recorded_since``; an older znode looks
-like one that nobody ever wrote. The other way round, where others deleted such a znode and made it again with the very
-same content before the recorder looked, there is no row: it shows as ``state``, and the next change as one behind a
-``gap``.
+A missing row is found by the change behind it, and the last one by the recorder's state. If all rows of an entity are
+missing, its state shows the loss by the znode's czxid, where that is above the option ``recorded_since``; an older
+znode looks like one that nobody ever wrote. In the reverse case, where others deleted such a znode and made it again
+with the very same content before the recorder read it, there is no row: it shows as ``state``, and the next change as
+one behind a ``gap``.
 
 Costs one shuffle of all changes by entity, sorted by revision, with running values only; after that one row per entity,
 joined with the znodes and the states.
@@ -120,7 +120,7 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
     settled = horizon if watermark is None else min(watermark, horizon)
     unseen = _sure(F.col("node.mzxid") > settled)
     if settled < horizon:
-        # Nothing says when an absent znode went; what the recorder still has, it has not seen go.
+        # The time of an absent znode's deletion is unknown; the recorder has not seen it while it still has the state.
         written = F.exists("tail", lambda each: each["revision"].between(settled + 1, ceiling))
         unseen |= F.col("node").isNull() & (_sure(F.col("state.present")) | _sure(written))
     pending = _sure(F.col("is_open")) | unseen
@@ -147,18 +147,18 @@ def transform(  # noqa: PLR0913 - one argument for each input and option
 
 
 def _seen(floor: int, ceiling: int) -> Column:
-    """Return up to which revision changes count for a znode; of an absent one, all do that ZooKeeper has reached."""
+    """Return the revision up to which changes count for a znode; for an absent one, all that ZooKeeper has reached."""
     node = F.col("node")
     return F.when(node.isNull(), F.lit(ceiling)).otherwise(F.greatest(node["mzxid"], F.lit(floor)))
 
 
 def _lost(change: Column, state: Column, ceiling: int) -> Column:
-    """Return what is of a revision above all that ZooKeeper has; null where nothing is.
+    """Return the change or state above all revisions of ZooKeeper; null where there is none.
 
     Args:
         change: The last such change, or null.
-        state: The recorder's, or null.
-        ceiling: What ZooKeeper has come to.
+        state: The recorder's state, or null.
+        ceiling: The revision that ZooKeeper has reached.
     """
     is_above = _sure(state["mzxid"] > ceiling)
     return F.when(
@@ -172,18 +172,19 @@ def _lost(change: Column, state: Column, ceiling: int) -> Column:
 
 
 def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """Return an expression in which a value is worked out once, however often it is used.
+    """Return an expression in which a value is computed once, for any number of uses.
 
-    Of one that is written out at each place Spark's planner makes a tree that it takes minutes over.
+    For a value written out at each place Spark's planner makes a tree that takes it minutes.
     """
     return F.get(F.transform(F.array(value), body), F.lit(0))
 
 
 def _expected(entity: Column, recorded_since: int | None) -> Column:
-    """Return what should be there.
+    """Return the expected state.
 
-    ``known``: whether anything says so; ``unexplained``: the recorder's state has a content that the trail has not;
-    ``present, content, version, czxid``; ``since``: the revision that says so; ``trail_revision, change_id``.
+    ``known``: whether the trail or a state gives one; ``unexplained``: the recorder's state has a content that the
+    trail lacks; ``present, content, version, czxid``; ``since``: the revision of the state; ``trail_revision,
+    change_id``.
     """
     state, last = entity["state"], entity["last"]
     same_state = (state["present"] == last["version"].isNotNull()) & (
@@ -199,7 +200,7 @@ def _expected(entity: Column, recorded_since: int | None) -> Column:
         ).alias("state_counts"),
     )
 
-    # The content of a znode that was made while others' writes were recorded has come by a row.
+    # The content of a znode that was made while others' writes were recorded must be from a row.
     made_since = F.expr("false")
     if recorded_since is not None:
         made_since = _sure(state["present"] & (state["czxid"] > recorded_since))
@@ -227,13 +228,13 @@ def _expected(entity: Column, recorded_since: int | None) -> Column:
 
 
 def _mismatches(entity: Column, expected: Column, floor: int, begin: int | None, watermark: int | None) -> Column:
-    """Return what is wrong with an entity, as an array of mismatches."""
+    """Return the mismatches of an entity as an array."""
     none = F.array().cast(f"array<{StructType([*_MISMATCH]).simpleString()}>")
     node, content, present = entity["node"], expected["content"], expected["present"]
     is_there = node.isNotNull()
     unknown = F.expr("true")
     if watermark is None:
-        # Without a state of every entity, what is as old as its znode tells whether the trail should know it.
+        # Without a state of every entity, the age of a znode decides whether the trail should know it.
         unknown = F.expr("false") if begin is None else _sure(node["czxid"] > begin)
     should_be_absent = F.when(expected["known"], ~present).otherwise(unknown)
     no_trail = is_there & (F.size(node["config"]) > 0) & should_be_absent
@@ -263,7 +264,7 @@ def _mismatches(entity: Column, expected: Column, floor: int, begin: int | None,
 
 
 def _differing(content: Column, config: Column) -> Column:
-    """Return the keys that only one of two maps has, or whose values differ where both tell them."""
+    """Return the keys that only one of two maps has, or whose values differ where both are known."""
     return F.filter(
         F.array_union(F.map_keys(content), F.map_keys(config)),
         lambda key: (
@@ -315,7 +316,7 @@ def _gap(gap: Column) -> Column:
 
 
 def _sure(condition: Column) -> Column:
-    """Take what can't be told for false."""
+    """Take unknown for false."""
     return F.coalesce(condition, F.expr("false"))
 
 

@@ -9,15 +9,15 @@ broker.
                  one thread's time), ``controller_mutation_rate`` (partition mutations per second)
 ``entity_id``    the client; empty in the row of the cluster
 ``value``        of a client its quota, null where it is unlimited; of the cluster the sum over all budgets
-``level``        of a client, 1 to 8 as KIP-55 counts them: where its quota comes from; null where it is unlimited
+``level``        of a client, the level of its quota's entry, 1 to 8 as KIP-55 counts them; null where it is unlimited
 ``source``       of a client, the id of that entry
-``budget``       of a client, who draws on one and the same quota: the pair itself, its user, or its client-id
-``clients``      how many clients: 1, or all
-``unlimited``    how many of them have no quota
-``unreadable``   how many have one whose stored value is no number; brokers keep what they had before, or none
-``budgets``      how many quotas the sum is over: clients that share one count once
-``capacity``     what a broker can bear in all, as given to the run; null where nothing was given
-``share``        ``value / capacity``; above 1 the quotas promise more than there is
+``budget``       of a client, the id of those that share the quota: the pair itself, its user, or its client-id
+``clients``      number of clients: 1, or all
+``unlimited``    number of clients without a quota
+``unreadable``   number of clients whose stored quota is not a number; brokers keep the quota from before, or none
+``budgets``      number of quotas in the sum: clients that share a quota count once
+``capacity``     capacity of a broker, as given to the run; null where none was given
+``share``        ``value / capacity``; above 1 the quotas exceed the capacity
 ================ ======================================================================================================
 
 Costs as much as :func:`app.rollups.levels.deciding`, and one shuffle of a row per budget. The entries, and the deciding

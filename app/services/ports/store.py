@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What decides how a change ended (docs/architecture.md, "Settling")."""
+    """The decision on how a change ended (docs/architecture.md, "Settling")."""
 
     change_id: UUID
     committed: bool
-    """False: it is an abort marker, and the change can't commit any more."""
+    """True for a commit; False for an abort marker: the change can't commit any more."""
     attempt: int | None = None
     revision: int | None = None
     time_ms: int | None = None
@@ -42,27 +42,27 @@ class Marker:
 
 
 class SessionState(StrEnum):
-    """The state of a process's ZooKeeper session. In all but one calls fail at once instead of waiting for another."""
+    """The state of a process's ZooKeeper session. Calls fail at once in all states except CONNECTED."""
 
     CONNECTING = "connecting"
-    """There was none yet."""
+    """No session was opened yet."""
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """Cut off, and it may come back: watches are lost, its ephemeral nodes are not."""
+    """The connection is cut and may come back: watches are lost, the session's ephemeral nodes are not."""
     LOST = "lost"
-    """Expired, or cut off for longer than its timeout by our own clock. A new one is being opened."""
+    """The session expired, or was cut off for longer than its timeout by our own clock. A new one is being opened."""
 
 
 class MirrorState(StrEnum):
-    """The state of a process's copy of a cluster's configs. In all but the first it is whole."""
+    """The state of a process's copy of a cluster's configs. In all states except LOADING the copy is whole."""
 
     LOADING = "loading"
     """There is no copy yet."""
     FRESH = "fresh"
     STALE = "stale"
-    """It can't be known to be current."""
+    """The copy may be behind."""
     RELOADING = "reloading"
-    """Stale, and another is being loaded in its place."""
+    """The copy is stale, and another is being loaded in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class StoreStatus:
 
     session: SessionState
     session_ms: int
-    """For how many milliseconds it has been so."""
+    """Milliseconds in the current state of the session."""
     mirror: MirrorState
     revision: int
     """Highest R with every notification of czxid <= R applied."""
@@ -82,16 +82,16 @@ class StoreStatus:
     warnings: tuple[Notice, ...] = ()
     """For operators: stray children of /config/changes, undecodable nodes."""
     frozen: Notice | None = None
-    """Why no config may be written now; None while they may."""
+    """The reason why no config may be written now; None while they may."""
 
     @property
     def connected(self) -> bool:
-        """Whether there is a live session."""
+        """True while there is a live session."""
         return self.session is SessionState.CONNECTED
 
     @property
     def loaded(self) -> bool:
-        """Whether the mirror holds a full copy, possibly a stale one."""
+        """True where the mirror holds a full copy, possibly a stale one."""
         return self.mirror is not MirrorState.LOADING
 
 
@@ -108,7 +108,7 @@ class ClusterStore(Protocol):
     def freshness(self) -> tuple[int, int | None] | None:
         """Return (revision, staleness in ms or None) of :meth:`status` alone; None before the mirror was loaded.
 
-        Every answer asks for it, so it costs next to nothing.
+        Every answer calls it, so it costs next to nothing.
         """
 
     def get(self, tree: Tree, entity_id: str) -> Node | None:
@@ -122,7 +122,7 @@ class ClusterStore(Protocol):
         """Iterate over the nodes that hold at least one key of a facet (or can't be read), ordered by id.
 
         Args:
-            tree: Which tree.
+            tree: The tree.
             facet: The facet's name.
             after: Start behind this id.
             prefix: Only ids that start so. ``user=alice,`` are all of alice's client-ids.
@@ -131,12 +131,12 @@ class ClusterStore(Protocol):
         """
 
     def place(self) -> Place:
-        """Return where the client configs are; it costs next to nothing."""
+        """Return the place of the client configs; it costs next to nothing."""
 
     def topic_exists(self, name: str) -> bool | None:
         """Say whether the cluster's metadata have a topic, as followed; None where there are no such metadata.
 
-        Brokers create topics without a notification, so one made this moment may be missing; writes look at ZooKeeper.
+        Brokers create topics without a notification, so a new topic may be missing; writes read ZooKeeper itself.
 
         Raises:
             UnavailableError: The mirror was never loaded.
@@ -154,7 +154,8 @@ class ClusterStore(Protocol):
         """Wait until the mirror is at ``revision``, and until it was loaded.
 
         Raises:
-            UnavailableError: It was not reached by the deadline, or the session is down: that is not waited for.
+            UnavailableError: The revision was not reached by the deadline, or the session is down, which is not waited
+                for.
         """
 
     def writer(self) -> str:
@@ -177,10 +178,10 @@ class ClusterStore(Protocol):
     ) -> int | None:
         """Prove that nodes still are at the versions read (None: absent), by a write to the writer node.
 
-        With a layout, that it still is as read, too.
+        With a layout, also that the layout is as read.
 
         Returns:
-            The revision at which they were, or None when one was not.
+            The revision at which they were, or None when any was not.
 
         Raises:
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
@@ -209,10 +210,10 @@ class ClusterStore(Protocol):
         """
 
     async def read_freeze(self, deadline: float) -> FreezeState:
-        """Read from ZooKeeper whether the cluster is frozen, behind all writes committed before the call."""
+        """Read the freeze from ZooKeeper, behind all writes committed before the call."""
 
     async def read_layout(self, deadline: float) -> LayoutState:
-        """Read from ZooKeeper where the client configs are, behind all writes committed before the call.
+        """Read the layout of the client configs from ZooKeeper, behind all writes committed before the call.
 
         Raises:
             UnavailableError: ZooKeeper did not answer.
@@ -223,7 +224,7 @@ class ClusterStore(Protocol):
         """Read any znode, by its absolute path below the chroot, behind all writes committed before the call.
 
         Returns:
-            Its data, empty where it has none, or None when it is absent.
+            The node's data, empty where it has none, or None when it is absent.
 
         Raises:
             UnavailableError: ZooKeeper did not answer in time, or refused (rights).
@@ -237,34 +238,34 @@ class ClusterStore(Protocol):
         """
 
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
-        """Decide a change by its marker: create an abort marker, or find what stands there.
+        """Decide a change by its marker: create an abort marker, or find the existing marker.
 
         Only for a change that had no outcome half a minute ago: markers are dropped a minute after the outcome.
 
         Returns:
-            What stands now; None when a marker stood in the way and was dropped meanwhile: the outcome is durable.
+            The marker; None when a marker blocked the creation and was dropped meanwhile: the outcome is durable.
 
         Raises:
             UnavailableError: ZooKeeper did not answer by the deadline; an abort marker may stand all the same.
-            CorruptZnodeError: What stands there can't be read.
+            CorruptZnodeError: The existing marker can't be read.
         """
 
     def new_change_id(self) -> UUID:
-        """Return the id of a new change: a UUIDv7 by ZooKeeper's clock, above all that this process made before.
+        """Return the id of a new change: a UUIDv7 by ZooKeeper's clock, above all earlier ones of this process.
 
-        Where nothing is known of ZooKeeper's clock yet, the own one counts.
+        While ZooKeeper's clock is unknown, the own clock counts.
         """
 
     def release_marker(self, change_id: UUID) -> None:
-        """Let the marker of a change go, some time after its outcome was written and once it is durable."""
+        """Drop the marker of a change later, some time after its outcome was written and once it is durable."""
 
 
 class Leadership(Protocol):
-    """A process's part in who leads a cluster."""
+    """A process's part in the leadership of a cluster."""
 
     @property
     def held(self) -> bool:
-        """Whether this process still leads, for all that its own clock and connection tell."""
+        """True while this process leads, by its own clock and connection."""
 
     async def seek(self, deadline: float) -> bool:
-        """Become or stay the leader if that can be, and say whether it is so; raises ``UnavailableError``."""
+        """Become or stay the leader if possible, and return whether this process leads; raises ``UnavailableError``."""

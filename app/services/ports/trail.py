@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IntentEntity:
-    """One entity of an intent: what was read, what was asked, what will be stored.
+    """One entity of an intent: the state read, the ops asked for, the state to be stored.
 
     The values of secrets, and of keys of no facet, are None.
     """
@@ -55,23 +55,23 @@ class Claim:
     """The Idempotency-Key under which an intent is made (app/services/changes/idempotency.py). It holds no secret."""
 
     key: str
-    """A digest of who sent which key to what."""
+    """A digest of the key, its sender and its target."""
     key_id: UUID
     holder: UUID
-    """Whose turn it has to be."""
+    """The holder that the key must have."""
     fresh: bool
-    """The key was not there when the request began, so this makes it; otherwise it must be there."""
+    """True where the key did not exist when the request began: the claim makes it. Otherwise it must exist."""
     body: str
     """A digest of the request's body."""
     seconds: float
-    """How long the request may still take."""
+    """Seconds that the request may still take."""
     results: list[dict[str, Any]]
-    """What the change would be answered with."""
+    """The answers of the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a change ended. The first outcome of a change stands."""
+    """The end of a change. The first outcome of a change stands."""
 
     change_id: UUID
     attempt: int
@@ -85,7 +85,7 @@ class Outcome:
     error: str | None = None
     remade: dict[str, int] = field(default_factory=dict)
     """Full znode path -> czxid, of znodes that others deleted and made again between the read and the transaction, so
-    that they had the version that was read: what others wrote into them was overwritten, and nobody saw it."""
+    that they had the version that was read: others' writes into them were overwritten unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class AuditQuery:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """A change as the trail tells it: its last attempt and, when known, its outcome."""
+    """A change in the trail: its last attempt and, when known, its outcome."""
 
     intent: Intent
     created_at: datetime
@@ -117,7 +117,7 @@ class AuditRecord:
     """``change``; ``external``: made by others, and found by the recorder (app/services/recorder/record.py);
     ``recovered``: made by this service, lost with Postgres's rows and found by its marker."""
     writes: int | None = None
-    """Of an external or a recovered change: how many writes it certainly was."""
+    """The least number of writes of an external or recovered change."""
 
 
 class AuditLog(Protocol):
@@ -137,9 +137,9 @@ class AuditLog(Protocol):
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
         """Write outcomes, so that every replica shows them; False when Postgres could not do so now.
 
-        Outcomes that could not be written now are kept and sent again. That of a commit may be lost with a crash of
-        Postgres until its marker goes (app/services/upkeep/dropping.py); it is written again by that. An outcome that
-        no marker tells in full is durable once this returns: of a change that was not applied, or one with ``remade``.
+        Such outcomes are kept and sent again. The outcome of a commit may be lost with a crash of Postgres until its
+        marker is dropped (app/services/upkeep/dropping.py); it is written again from the marker. An outcome that its
+        marker lacks in part is durable once this returns: of a change that was not applied, or one with ``remade``.
         """
 
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:

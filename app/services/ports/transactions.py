@@ -26,7 +26,7 @@ class EntityWrite:
     config: dict[str, str]
     extra: bytes | None = None
     czxid: int | None = None
-    """Of the node that was read; None where there was none, or where it does not matter."""
+    """The czxid of the node that was read; None where there was none, or where it does not matter."""
 
     @property
     def path(self) -> str:
@@ -41,26 +41,26 @@ class EntityWrite:
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """One of this service's own nodes that hold a state of the whole cluster, set at the version read."""
+    """A write of one of this service's own nodes with a state of the whole cluster, at the version read."""
 
     path: str
     expected: int
     value: Freeze | Layout | None
-    """None empties the node."""
+    """The new state; None empties the node."""
     czxid: int | None = None
-    """Of the node that was read."""
+    """The czxid of the node that was read."""
     notifies: ClassVar[str | None] = None
-    """Brokers know nothing of these nodes."""
+    """None: brokers know nothing of these nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An empty node that is removed at the version read: an entity's, or a folder between entities."""
+    """The removal of an empty node at the version read: an entity's, or a folder between entities."""
 
     path: str
     """Full path of the znode."""
     entity: Entity | None = None
-    """None for a folder, which is removed at any version."""
+    """The entity; None for a folder, which is removed at any version."""
     expected: int | None = None
     czxid: int | None = None
 
@@ -93,7 +93,7 @@ class Transaction:
     """The writer node named in the intent of this attempt, never "the current one"."""
     changes: tuple[ChangeWrites, ...]
     layout: LayoutCheck | None = None
-    """Of client configs."""
+    """The layout of client configs that the transaction rests on."""
     guarded: bool = True
     """True where the transaction carries the checks of freeze and controller. A freeze and a thaw carry none."""
 

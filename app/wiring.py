@@ -18,6 +18,7 @@ from app.api.app import create_api, specification
 from app.api.context import Services
 from app.api.entries import Entries
 from app.api.refusals import Refusals
+from app.api.resolutions import Resolutions
 from app.api.traffic import Traffic
 from app.audit import (
     Database,
@@ -221,6 +222,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             idempotency=idempotency,
             describe=describe,
             entries=Entries(describe),
+            resolutions=Resolutions(describe),
             audit=parts.audit,
             registrations=registrations,
             rollups=PostgresRollups(parts.database),

@@ -2,16 +2,16 @@
 
 FastAPI reads the declarations, describes them in the specification, and validates each value that is sent. Its own
 injection costs several times as much as the answer to a poll. Here nearly all of the work is done once for each route:
-a request without a query takes the defaults as they are.
+a request without a query, and without headers that are parameters, takes defaults as they are.
 
-A handler takes its dependencies and these parameters of its own: ``request``, texts of the path, optional single values
-of the query and of headers, and one body. Its dependencies take the same, but for the body, and no dependencies.
+A handler takes ``request``, texts of the path, optional single values of the query and of headers, one body, and
+dependencies. A dependency takes the same, but for a body and for dependencies of its own. Those that give a value are
+plain functions; the others are coroutine functions, which check parameters of theirs and are called when one is sent.
 """
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
 from app.api.bodies import BodyReader
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Scope
 
-_NOTHING: Final[Mapping[str, str]] = {}
-
 
 class Binder:
     """Finds the arguments of one handler.
@@ -38,47 +36,64 @@ class Binder:
     """
 
     def __init__(self, dependant: Dependant) -> None:
-        self._own = _Part(dependant)
-        self._dependencies = tuple(_Part(dependency) for dependency in dependant.dependencies)
-        self._names = frozenset(name for part in (self._own, *self._dependencies) for name in part.query)
-        self._bodies: dict[str, BodyReader] = {
+        self._handler = _Part(dependant)
+        dependencies = [_Part(dependency) for dependency in dependant.dependencies]
+        self._values = {part.name: part for part in dependencies if part.name is not None}
+        self._checks = [part for part in dependencies if part.name is None]
+        parts = (self._handler, *dependencies)
+        self._queries = frozenset(name for part in parts for name in part.queries)
+        self._headers = frozenset(name for part in parts for name in part.headers)
+        self._bodies = {
             field.name: BodyReader(cast("type[BaseModel]", field.field_info.annotation))
             for field in dependant.body_params
         }
+        self._constants = {
+            name: part.call(**part.defaults) for name, part in self._values.items() if not part.needs_request
+        }
+        self._variables = {name: part for name, part in self._values.items() if part.needs_request}
 
     async def __call__(self, request: Request) -> dict[str, Any]:
         """Return the arguments.
 
-        Parameters are read first, then the dependencies are called in their order, then the body is read.
+        Parameters are validated first, then the checks wait, then the dependencies are called, then the body is read.
 
         Raises:
             InvalidRequestError: A query parameter is unknown, is given twice, or is no text.
             FindingsError: A parameter or the body is not what the handler takes.
             ConfplaneError: As the dependencies and :class:`BodyReader`.
         """
-        text: bytes = request.scope["query_string"]
-        query = self._query(text) if text else _NOTHING
-        findings: list[Any] = []
-        arguments = self._own.values(request, query, findings)
-        values = [part.values(request, query, findings) for part in self._dependencies]
-        if findings:
-            raise FindingsError(findings)
-        for part, given in zip(self._dependencies, values, strict=True):
-            made = part.call(**given)
-            if part.waits:
-                made = await made
-            if part.name is not None:
-                arguments[part.name] = made
+        scope = request.scope
+        if scope["query_string"] or not self._headers.isdisjoint(scope[HEADERS]):
+            arguments = await self._sent(request)
+        else:
+            arguments = self._handler.unsent(request) | self._constants
+            for name, part in self._variables.items():
+                arguments[name] = part.call(**part.unsent(request))
         for name, read in self._bodies.items():
             arguments[name] = await read(request)
+        return arguments
+
+    async def _sent(self, request: Request) -> dict[str, Any]:
+        """Return the arguments, but for the body, of a request that has parameters."""
+        query = self._query(request.scope["query_string"])
+        findings: list[Any] = []
+        arguments = self._handler.sent(request, query, findings)
+        checks = [(part, part.sent(request, query, findings)) for part in self._checks]
+        values = [(part, part.sent(request, query, findings)) for part in self._values.values()]
+        if findings:
+            raise FindingsError(findings)
+        for part, given in checks:
+            await part.call(**given)
+        for part, given in values:
+            arguments[part.name] = part.call(**given)
         return arguments
 
     def _query(self, text: bytes) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
-            if name not in self._names:
+            if name not in self._queries:
                 raise InvalidRequestError(
-                    f"Unknown query parameter {name[:100]!a}; there are: {', '.join(sorted(self._names))}",
+                    f"Unknown query parameter {name[:100]!a}; there are: {', '.join(sorted(self._queries))}",
                     pointer=name[:100],
                 )
             if name in found:
@@ -94,27 +109,31 @@ class _Part:
 
     def __init__(self, dependant: Dependant) -> None:
         self.call: Any = dependant.call
-        self.name = dependant.name
-        self.waits = inspect.iscoroutinefunction(self.call)
-        self.query = {field.alias: field for field in dependant.query_params}
-        self._headers = {field.alias.lower().encode(): field for field in dependant.header_params}
-        self._path = tuple((field.name, field.alias) for field in dependant.path_params)
+        self.name: Any = dependant.name
+        self.queries = {field.alias: field for field in dependant.query_params}
+        self.headers = {field.alias.lower().encode(): field for field in dependant.header_params}
+        self.defaults = {field.name: field.default for field in (*self.queries.values(), *self.headers.values())}
+        self._path = [(field.name, field.alias) for field in dependant.path_params]
         self._request = dependant.request_param_name
-        self._defaults = {field.name: field.default for field in (*self.query.values(), *self._headers.values())}
+        self.needs_request = bool(self._request or self._path)
 
-    def values(self, request: Request, query: Mapping[str, str], findings: list[Any]) -> dict[str, Any]:
-        """Return the values of the parameters by their names in Python, and add what is wrong to the findings."""
-        found = self._defaults.copy()
+    def unsent(self, request: Request) -> dict[str, Any]:
+        """Return the values of the parameters, by their names in Python, where no optional one was sent."""
+        found = self.defaults.copy()
         if self._request is not None:
             found[self._request] = request
         for name, alias in self._path:
             found[name] = request.scope["path_params"][alias]
-        if query:
-            for alias in self.query.keys() & query.keys():
-                field = self.query[alias]
+        return found
+
+    def sent(self, request: Request, query: Mapping[str, str], findings: list[Any]) -> dict[str, Any]:
+        """Return the values of the parameters, and add what is wrong with them to the findings."""
+        found = self.unsent(request)
+        for alias, field in self.queries.items():
+            if alias in query:
                 found[field.name], wrong = field.validate(query[alias], loc=("query", alias))
                 findings += wrong
-        for header, field in self._headers.items():
+        for header, field in self.headers.items():
             if header in request.scope[HEADERS]:
                 found[field.name], wrong = field.validate(_header(request.scope, header), loc=("header", field.alias))
                 findings += wrong

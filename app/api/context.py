@@ -9,6 +9,8 @@ from starlette.requests import Request
 
 from app.api import edge, patterns
 from app.api.entries import Entries
+from app.api.resolutions import Resolutions
+from app.api.responses import CLUSTER
 from app.domain.errors import InvalidRequestError
 from app.security.principals import Principal
 from app.services.changes.alter import AlterService
@@ -44,6 +46,7 @@ class Services:
     idempotency: IdempotencyService
     describe: DescribeService
     entries: Entries
+    resolutions: Resolutions
     audit: AuditLog
     registrations: RegistrationLog
     rollups: RollupResults
@@ -70,7 +73,8 @@ def _cluster(
         ),
     ],
 ) -> Cluster:
-    return services_of(request).clusters.get(cluster)
+    found: Cluster | None = request.scope.get(CLUSTER)
+    return services_of(request).clusters.get(cluster) if found is None else found
 
 
 View = Annotated[Literal["default", "full"], Query(description="full adds entity and status to a resource")]
@@ -171,7 +175,7 @@ async def _fresh(
     """
     if min_revision is None and consistency == "mirror":
         return
-    store = services_of(request).clusters.get(request.path_params["cluster"]).store
+    store = _cluster(request, request.path_params["cluster"]).store
     if min_revision is not None:
         if not (min_revision.isascii() and min_revision.isdigit() and len(min_revision) <= _REVISION_DIGITS):
             raise InvalidRequestError(

@@ -17,7 +17,7 @@ from app.api import definitions_page
 from app.api.context import ClusterDep, ViewDep
 from app.api.definition_rows import select
 from app.api.operations import Answer, Effect, Operation
-from app.api.responses import PreparedResponse, consistency_headers
+from app.api.responses import JSON, PreparedResponse, consistency_headers, encoded
 from app.api.routes import Routes
 from app.domain.client_configs import ClientConfigs
 from app.domain.definitions import KAFKA_VERSION
@@ -68,11 +68,11 @@ async def list_definitions(
     """Kafka's own definitions, the quotas, and this cluster's dynamic client configs; ordered by name."""
     facet = cluster.collections[FacetName.CLIENT_CONFIGS].facet
     keys = facet.keys if isinstance(facet, ClientConfigs) else frozenset()
-    headers = {"vary": "Accept", **consistency_headers(cluster.store)}
+    headers = [(b"vary", b"Accept"), *consistency_headers(cluster.store)]
     if prefers_html(request.headers.get("accept")):
         page = _page(keys, entity_type, search, dynamic, cluster.name)
-        return PreparedResponse(page, headers | definitions_page.HEADERS)
-    return PreparedResponse(_document(keys, entity_type, search, dynamic), headers | {"content-type": _JSON})
+        return PreparedResponse(page, headers + encoded(definitions_page.HEADERS))
+    return PreparedResponse(_document(keys, entity_type, search, dynamic), [*headers, JSON])
 
 
 @lru_cache(maxsize=64)

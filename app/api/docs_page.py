@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.operations import Effect, Operation
-from app.api.responses import PreparedResponse
+from app.api.responses import JSON, PreparedResponse, encoded
 from app.api.routes import Decorator, Routes
 from app.pages import inline, render, source_hash
 
@@ -60,13 +60,13 @@ async def openapi(request: Request) -> Response:
         # Rendering takes a second or so, once; in a thread, so that other requests are answered meanwhile.
         rendering = asyncio.create_task(asyncio.to_thread(lambda: orjson.dumps(request.app.openapi())))
         setattr(state, _SPECIFICATION, rendering)
-    return PreparedResponse(await asyncio.shield(rendering), {"content-type": "application/json"})
+    return PreparedResponse(await asyncio.shield(rendering), [JSON])
 
 
 @_open(_DOCS)
 async def page() -> Response:
     """The page."""
-    return PreparedResponse(_PAGE, _HEADERS)
+    return PreparedResponse(_PAGE, encoded(_HEADERS))
 
 
 @_open(_SCRIPT)
@@ -82,7 +82,7 @@ async def style() -> Response:
 
 
 def _file(name: str, media_type: str) -> Response:
-    return PreparedResponse(_content(name), {"content-type": f"{media_type}; charset=utf-8", **_FILE_HEADERS})
+    return PreparedResponse(_content(name), encoded({"content-type": f"{media_type}; charset=utf-8", **_FILE_HEADERS}))
 
 
 @cache

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
-from app.api.responses import STORE
+from app.api.responses import CLUSTER
 from app.api.traffic import HUNG_UP
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
 
@@ -35,7 +35,7 @@ HEADERS: Final = "confplane.headers"
 """Key of the scope with the headers by name, the last value of a repeated one; Starlette searches the whole list."""
 _AUTHORIZATION: Final = b"authorization"
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-_CLUSTER: Final = "/v1/clusters/"
+_CLUSTERS: Final = "/v1/clusters/"
 _PARTS: Final = 5
 """Parts of a path up to the facet in ``/v1/clusters/{cluster}/{facet}``: they identify the operation."""
 _DRAINED_BODIES: Final = 4
@@ -140,10 +140,10 @@ class Edge:
                 self._traffic.unauthenticated("missing" if authorization is None else "invalid")
                 raise
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path.startswith(_CLUSTER):
-            cluster = self._clusters.find(path[len(_CLUSTER) :].partition("/")[0])
+        if path.startswith(_CLUSTERS):
+            cluster = self._clusters.find(path[len(_CLUSTERS) :].partition("/")[0])
             if cluster is not None:
-                scope[STORE] = cluster.store
+                scope[CLUSTER] = cluster
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)
 

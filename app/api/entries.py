@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _Kept = dict[str, tuple["Node", bytes | None]]
 
+_DESCRIBED: Final = b'{"throttleTimeMs":0,"errorCode":0,"errorMessage":null,"entries":['
 _NOBODY: Final = b',"entityCompatibility":[]}'
 _SLACK: Final = 10_000
 """Entries of entities that are gone, kept before they are looked for."""
@@ -106,6 +107,11 @@ class Entries:
 def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
     """Return one entry without the clients that are known of it."""
     return _head(entity_id, declared) + b"}"
+
+
+def described(entries: Iterable[bytes], skipped: Sequence[str]) -> bytes:
+    """Return the answer of a describe: its entries, and the paths of the znodes that can't be read."""
+    return _DESCRIBED + b",".join(entries) + b'],"skipped":' + orjson.dumps(skipped) + b"}"
 
 
 def _with_clients(head: bytes, known: Sequence[Registration]) -> bytes:

@@ -15,7 +15,7 @@ from app.api import patterns
 from app.api.bodies import BODY
 from app.api.edge import HEADERS
 from app.api.operations import Handler
-from app.api.responses import PreparedResponse, consistency_headers
+from app.api.responses import PreparedResponse, consistency_headers, encoded
 from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
 from app.services.changes.idempotency import POINTER, RequestKey
 from app.services.ports.request_keys import Answer
@@ -137,4 +137,5 @@ def _replayed(cluster: Cluster, answer: Answer) -> Response:
     kept = dict(answer.headers)
     revision = kept.pop(_REVISION, None)
     headers = consistency_headers(cluster.store, None if revision is None else int(revision))
-    return PreparedResponse(answer.body.encode(), {**headers, **kept, _REPLAYED: "true"}, status=answer.status)
+    headers += encoded({**kept, _REPLAYED: "true"})
+    return PreparedResponse(answer.body.encode(), headers, status=answer.status)

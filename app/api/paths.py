@@ -25,7 +25,7 @@ def entity_in_path(pattern: str, example: str, *, suffix: str = "") -> Any:
 
     def entity(
         request: Request,
-        _: Annotated[
+        entity_id: Annotated[
             str,
             Path(
                 alias="id",
@@ -37,6 +37,9 @@ def entity_in_path(pattern: str, example: str, *, suffix: str = "") -> Any:
             ),
         ],
     ) -> Entity:
+        raw: bytes = request.scope.get("raw_path") or b"%"
+        if entity_id and raw.isascii() and b"%" not in raw:  # as nearly all paths are: what is decoded is what was sent
+            return Entity.from_id(entity_id)
         return entity_of(request.scope, suffix=suffix)
 
     return Annotated[Entity, Depends(entity)]

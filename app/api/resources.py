@@ -5,7 +5,7 @@ One set of handlers serves every facet; the differences are in the facet's own r
 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import orjson
 from fastapi import Body, Query
@@ -27,7 +27,7 @@ from app.api.context import (
 from app.api.operations import Answer, Effect, Operation
 from app.api.paths import entity_in_path
 from app.api.preconditions import Conditions, ConditionsDep, not_modified
-from app.api.responses import PreparedResponse, consistency_headers, json_response
+from app.api.responses import JSON, PreparedResponse, consistency_headers, json_response
 from app.api.routes import Routes, declared
 from app.domain.changes import Node
 from app.domain.entities import Entity
@@ -215,8 +215,7 @@ class Resources:
             _, etag = describe.content(collection, node)
             not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
             return json_response(request, await views.full_resource(collection, node.id, node.config, node=node))
-        body, etag = _rendered(describe, collection, node)
-        return _polled(cluster, body, etag, if_none_match)
+        return _rendered(describe, collection, node).answer(cluster, if_none_match)
 
     async def _effective(
         self,
@@ -226,8 +225,7 @@ class Resources:
         _: ViewDep,
         if_none_match: IfNoneMatch = None,
     ) -> Response:
-        body, etag = await self._resolve(services, cluster, entity)
-        return _polled(cluster, orjson.dumps(body), etag, if_none_match)
+        return _Rendered.of(*await self._resolve(services, cluster, entity)).answer(cluster, if_none_match)
 
     async def _put(
         self,
@@ -258,11 +256,33 @@ class Resources:
         return json_response(request, {"id": edit.entity.id}, headers=_change_header(result), revision=result.revision)
 
 
+class _Rendered(NamedTuple):
+    """The answer to a polled read, but for the headers of consistency."""
+
+    body: bytes
+    etag: str
+    tag: tuple[bytes, bytes]
+    """The ETag as a header."""
+
+    @classmethod
+    def of(cls, content: dict[str, Any], etag: str) -> Self:
+        """Render a content."""
+        return cls(orjson.dumps(content), etag, (b"etag", etag.encode()))
+
+    def answer(self, cluster: Cluster, if_none_match: str | None) -> Response:
+        """Return the answer: 304 when the poller has the current answer."""
+        headers = [self.tag, *consistency_headers(cluster.store)]
+        if not_modified(if_none_match, self.etag):
+            return PreparedResponse(b"", headers, status=304)
+        headers.append(JSON)
+        return PreparedResponse(self.body, headers)
+
+
 @lru_cache(maxsize=16_384)
-def _rendered(describe: DescribeService, collection: Collection, node: Node) -> tuple[bytes, str]:
-    """Return the default view of a node and its ETag. Nodes never change, so a polled node is rendered once."""
+def _rendered(describe: DescribeService, collection: Collection, node: Node) -> _Rendered:
+    """Return the default view of a node. Nodes never change, so a polled node is rendered once."""
     declared, etag = describe.content(collection, node)
-    return orjson.dumps(views.resource(collection, node.id, declared)), etag
+    return _Rendered.of(views.resource(collection, node.id, declared), etag)
 
 
 def resolve_client(name: FacetName) -> Resolve:
@@ -274,14 +294,6 @@ def resolve_client(name: FacetName) -> Resolve:
         return views.effective(collection, found), etag
 
     return resolve
-
-
-def _polled(cluster: Cluster, body: bytes, etag: str, if_none_match: str | None) -> Response:
-    """Answer a polled read: 304 when the poller has the current answer."""
-    headers = {"etag": etag, **consistency_headers(cluster.store)}
-    if not_modified(if_none_match, etag):
-        return PreparedResponse(b"", headers, status=304)
-    return PreparedResponse(body, headers | {"content-type": "application/json"})
 
 
 async def _run(services: Services, collection: Collection, edit: Edit, common: Common) -> EditResult:

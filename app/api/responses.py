@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from app.domain.facets import JsonValue
+    from app.services.clusters import Cluster
     from app.services.ports.store import ClusterStore
 
 _INT64: Final = 2**63
-STORE: Final = "confplane.store"
-"""Key of the scope with a request's cluster store, for the headers of every answer."""
+CLUSTER: Final = "confplane.cluster"
+"""Key of the scope with a request's cluster, for the headers of every answer."""
+JSON: Final = (b"content-type", b"application/json")
+"""The header of a JSON answer."""
+Headers = list[tuple[bytes, bytes]]
 
 
 def json_response(
@@ -34,52 +38,54 @@ def json_response(
     """Render an answer.
 
     Args:
-        request: The request; a cluster's store in its scope gives the headers of consistency.
+        request: The request; a cluster in its scope gives the headers of consistency.
         body: Anything that orjson renders.
         status: HTTP status.
         headers: More headers.
         media_type: Content type.
         revision: The revision of a write, where it is later than the mirror's.
     """
-    store: ClusterStore | None = request.scope.get(STORE)
-    sent = {} if store is None else consistency_headers(store, revision)
-    if headers:
-        sent.update(headers)
-    sent["content-type"] = media_type
+    cluster: Cluster | None = request.scope.get(CLUSTER)
+    sent = [] if cluster is None else consistency_headers(cluster.store, revision)
+    sent += encoded({**(headers or {}), "content-type": media_type})
     return PreparedResponse(orjson.dumps(body), sent, status=status)
 
 
-def json_bytes(request: Request, body: bytes) -> Response:
+def json_bytes(cluster: Cluster, body: bytes) -> Response:
     """Answer 200 with rendered JSON, with the headers of consistency."""
-    store: ClusterStore = request.scope[STORE]
-    return PreparedResponse(body, consistency_headers(store) | {"content-type": "application/json"})
+    return PreparedResponse(body, [*consistency_headers(cluster.store), JSON])
 
 
 class PreparedResponse(Response):
     """A response made of finished parts: Starlette's constructor costs half as much as a whole polled read.
 
-    ``headers`` are names to latin-1 values, all chosen by this service.
+    ``headers`` are names in lower case and values, a list that is the response's own from now on.
     """
 
-    def __init__(self, body: bytes, headers: Mapping[str, str], *, status: int = 200) -> None:
+    def __init__(self, body: bytes, headers: Headers, *, status: int = 200) -> None:
         self.status_code = status
         self.body = body
         self.background = None
-        self.raw_headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+        self.raw_headers = headers
         if status != 304:  # noqa: PLR2004 - HTTP
-            self.raw_headers.append((b"content-length", b"%d" % len(body)))
+            headers.append((b"content-length", b"%d" % len(body)))
 
 
-def consistency_headers(store: ClusterStore, revision: int | None = None) -> dict[str, str]:
+def encoded(headers: Mapping[str, str]) -> Headers:
+    """Return headers, with values in latin-1, as a response takes them."""
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def consistency_headers(store: ClusterStore, revision: int | None = None) -> Headers:
     """Return the revision of an answer, and its greatest staleness, as headers."""
     freshness = store.freshness()
     if freshness is None:
         # Before its first load a process can still answer for an earlier request with the same Idempotency-Key.
-        return {} if revision is None else {"confplane-revision": str(revision)}
+        return [] if revision is None else [(b"confplane-revision", b"%d" % revision)]
     at, stale_ms = freshness
-    headers = {"confplane-revision": str(max(at, revision or 0))}
+    headers = [(b"confplane-revision", b"%d" % (at if revision is None else max(at, revision)))]
     if stale_ms is not None:
-        headers["confplane-stale-ms"] = str(stale_ms)
+        headers.append((b"confplane-stale-ms", b"%d" % stale_ms))
     return headers
 
 

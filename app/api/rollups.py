@@ -14,7 +14,7 @@ from app.api import patterns, rollup_schemas, views
 from app.api.context import ClusterDep, IfNoneMatch, PageSize, ServicesDep, ViewDep
 from app.api.operations import Effect, Operation
 from app.api.preconditions import not_modified
-from app.api.responses import PreparedResponse, consistency_headers, json_response, number
+from app.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number
 from app.api.routes import Routes
 from app.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
 from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
@@ -78,7 +78,7 @@ async def _get(rollup: Rollup, given: Mapping[str, Any]) -> Response:
         raise NotFoundError(never_run(cluster.name, rollup.name)) if run_id is None else _gone(run_id)
     etag = f'"{run.id}"'
     if not_modified(given["if_none_match"], etag):
-        return PreparedResponse(b"", {"etag": etag, **consistency_headers(cluster.store)}, status=304)
+        return PreparedResponse(b"", encoded({"etag": etag}) + consistency_headers(cluster.store), status=304)
     page = await services.rollups.rows(RowQuery(run.id, given["page_size"], wanted.entity_id, wanted.members, after))
     if page is None:
         raise _gone(run.id)

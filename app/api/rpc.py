@@ -1,15 +1,14 @@
 """The RPC-style methods of KIP-546 and KIP-649: describe and alter of client quotas and client configs."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
-import orjson
 from fastapi import Body
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import batches, examples, schemas
 from app.api.context import ClusterDep, Common, CommonDep, Fresh, ServicesDep, ViewDep
-from app.api.entries import entry
+from app.api.entries import described
 from app.api.operations import Answer, Effect, Operation
 from app.api.preconditions import entry_precondition
 from app.api.responses import json_bytes
@@ -17,17 +16,16 @@ from app.api.routes import Routes
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
-from app.domain.filters import EntityFilter, FilterComponent, MatchType
+from app.domain.filters import EntityFilter
 from app.domain.ops import Op, OpType
 from app.services.changes.edits import Edit, EditResult
+from app.services.clusters import Cluster
 from app.services.collections import Collection
 from app.services.pace import in_slices
 from app.services.reads.describe import RegistrationRequest
 
 quotas = Routes("/v1/clusters/{cluster}", tag="client-quotas")
 configs = Routes("/v1/clusters/{cluster}", tag="client-configs")
-
-_DESCRIBED: Final = b'{"throttleTimeMs":0,"errorCode":0,"errorMessage":null,"entries":['
 
 
 @quotas.post(
@@ -43,15 +41,13 @@ _DESCRIBED: Final = b'{"throttleTimeMs":0,"errorCode":0,"errorMessage":null,"ent
     checks=[Fresh],
 )
 async def describe_client_quotas(
-    request: Request,
     cluster: ClusterDep,
     services: ServicesDep,
     _: ViewDep,
     body: Annotated[schemas.DescribeClientQuotas, Body(openapi_examples=examples.DESCRIBE_CLIENT_QUOTAS)],
 ) -> Response:
     """Entities that match every component; not strict, they may have further components."""
-    collection = cluster.collections[FacetName.CLIENT_QUOTAS]
-    return await _describe(request, services, collection, _filter(collection, body))
+    return await _describe(cluster, services, FacetName.CLIENT_QUOTAS, body.filter)
 
 
 @configs.post(
@@ -67,7 +63,6 @@ async def describe_client_quotas(
     checks=[Fresh],
 )
 async def describe_client_configs(
-    request: Request,
     cluster: ClusterDep,
     services: ServicesDep,
     _: ViewDep,
@@ -75,7 +70,7 @@ async def describe_client_configs(
 ) -> Response:
     """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them."""
     collection = cluster.collections[FacetName.CLIENT_CONFIGS]
-    wanted = _filter(collection, body)
+    wanted = body.filter
     if body.supported_configs is not None:
         information = body.client_information
         services.describe.register(
@@ -88,8 +83,8 @@ async def describe_client_configs(
             ),
         )
     if body.resolve_entity:
-        return _described(request, [entry(*services.describe.resolve(collection, wanted))], [])
-    return await _describe(request, services, collection, wanted)
+        return json_bytes(cluster, services.resolutions.answer(collection, wanted))
+    return await _describe(cluster, services, FacetName.CLIENT_CONFIGS, wanted)
 
 
 @quotas.post(
@@ -141,32 +136,11 @@ async def alter_client_configs(
     return await _alter(request, cluster.collections[FacetName.CLIENT_CONFIGS], services, common, body)
 
 
-def _filter(collection: Collection, body: schemas.DescribeClientQuotas | schemas.DescribeClientConfigs) -> EntityFilter:
-    return body.wanted(lambda: _built(collection, body))
-
-
-def _built(collection: Collection, body: schemas.DescribeClientQuotas | schemas.DescribeClientConfigs) -> EntityFilter:
-    components = []
-    for index, component in enumerate(body.components):
-        pointer = f"/components/{index}"
-        components.append(
-            FilterComponent(
-                component.entity_type,
-                MatchType.parse(component.match_type, pointer=f"{pointer}/matchType"),
-                component.match,
-            )
-        )
-    return EntityFilter.build(components, strict=body.strict, allowed=collection.facet.entity_types)
-
-
-async def _describe(request: Request, services: ServicesDep, collection: Collection, wanted: EntityFilter) -> Response:
+async def _describe(cluster: Cluster, services: ServicesDep, name: FacetName, wanted: EntityFilter) -> Response:
+    collection = cluster.collections[name]
     selected = services.describe.select(collection, wanted)
-    return _described(request, *await services.entries.render(collection, selected, everything=wanted.everything))
-
-
-def _described(request: Request, entries: list[bytes], skipped: list[str]) -> Response:
-    tail = b'],"skipped":' + orjson.dumps(skipped) + b"}"
-    return json_bytes(request, _DESCRIBED + b",".join(entries) + tail)
+    rendered = await services.entries.render(collection, selected, everything=wanted.everything)
+    return json_bytes(cluster, described(rendered.entries, rendered.skipped))
 
 
 async def _alter(

@@ -6,15 +6,14 @@ are built as plain dicts (``app.api.views``); their models here describe them fo
 every answer against it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PrivateAttr,
     StrictBool,
     StrictFloat,
     StrictInt,
@@ -25,9 +24,10 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from app.api import patterns
-from app.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
-from app.domain.filters import EntityFilter
-from app.domain.quotas import QUOTA_KEYS
+from app.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ClientConfigs
+from app.domain.entities import EntityType
+from app.domain.filters import EntityFilter, FilterComponent
+from app.domain.quotas import QUOTA_KEYS, ClientQuotas
 
 MAX_ENTRIES = 10_000
 """Entries in one request."""
@@ -146,31 +146,40 @@ class ClientInformation(RequestModel):
     software_version: Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["3.9.1"])]
 
 
-class DescribeRequest(RequestModel):
+C = TypeVar("C", QuotaFilterComponent, ConfigFilterComponent)
+
+
+class DescribeRequest(RequestModel, Generic[C]):
     """Base of the requests that look for entities by a filter."""
 
+    allowed: ClassVar[frozenset[EntityType]]
+    """The entity types of the facet."""
+
     strict: StrictBool = Field(default=False, description="Only entities with exactly the given types")
+    components: Annotated[list[C], Field(max_length=16)]
 
-    _wanted: EntityFilter | None = PrivateAttr(default=None)
+    @cached_property
+    def filter(self) -> EntityFilter:
+        """The components as a filter; a body that arrives again is the same object, and builds none.
 
-    def wanted(self, build: Callable[[], EntityFilter]) -> EntityFilter:
-        """Return what the components come to, built once: a body that comes again is the same object."""
-        found = self._wanted  # once: pydantic looks for it in several places
-        if found is None:
-            found = self._wanted = build()
-        return found
+        Raises:
+            InvalidRequestError: As :meth:`EntityFilter.build`.
+        """
+        components = [FilterComponent(each.entity_type, each.match_type, each.match) for each in self.components]
+        return EntityFilter.build(components, strict=self.strict, allowed=self.allowed)
 
 
-class DescribeClientQuotas(DescribeRequest):
+class DescribeClientQuotas(DescribeRequest[QuotaFilterComponent]):
     """DescribeClientQuotas (KIP-546). No component and not strict: everything."""
 
-    components: Annotated[list[QuotaFilterComponent], Field(max_length=16)]
+    allowed = ClientQuotas.entity_types
 
 
-class DescribeClientConfigs(DescribeRequest):
+class DescribeClientConfigs(DescribeRequest[ConfigFilterComponent]):
     """DescribeClientConfigs (KIP-649)."""
 
-    components: Annotated[list[ConfigFilterComponent], Field(max_length=16)]
+    allowed = ClientConfigs.entity_types
+
     resolve_entity: StrictBool = Field(
         default=False,
         description="Answer one entry: the configs effective for this client. Needs an exact user, and an exact "

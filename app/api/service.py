@@ -9,7 +9,7 @@ import app
 from app.api import edge, schemas, views
 from app.api.context import ClusterDep, Fresh, ServicesDep, ViewDep
 from app.api.operations import Answer, Effect, Operation
-from app.api.responses import PreparedResponse, json_response
+from app.api.responses import PreparedResponse, encoded, json_response
 from app.api.routes import Routes
 from app.domain.errors import UnauthenticatedError
 from app.security.principals import Authenticator
@@ -97,7 +97,7 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     """
     accepted = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
     body, media_type = services.metrics.render(openmetrics=_OPENMETRICS in accepted)
-    return PreparedResponse(body, {"content-type": media_type})
+    return PreparedResponse(body, encoded({"content-type": media_type}))
 
 
 @routes.get(

@@ -151,6 +151,16 @@ class EntityFilter:
         return Entity(tuple((kind, self.components[kind][1]) for kind in EntityType if kind in kinds))
 
     @cached_property
+    def exact_client(self) -> Entity | None:
+        """The client that the filter names: an exact user, and an exact client-id or none. None for other filters."""
+        kinds = [kind for kind in EntityType if kind in self.components]
+        if kinds not in ([EntityType.USER], [EntityType.USER, EntityType.CLIENT_ID]) or self.impossible:
+            return None
+        if any(match_type is not MatchType.EXACT for match_type, _ in self.components.values()):
+            return None
+        return Entity(tuple((kind, self.components[kind][1]) for kind in kinds))
+
+    @cached_property
     def user_prefix(self) -> str | None:
         """The prefix of the ids of a user's client-ids (``user=alice,`` or ``user,``), where the filter has the user.
 

@@ -20,7 +20,6 @@ from app.domain.changes import stored
 from app.domain.entities import Entity, EntityType, split_id
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, NotFoundError
 from app.domain.facets import FacetName, full_path
-from app.domain.filters import MatchType
 from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
 from app.services.etags import etag_of
 from app.services.ports.pages import PAGE_BYTES
@@ -221,16 +220,26 @@ class DescribeService:
             ]
             await asyncio.sleep(0)
 
-    def resolve(self, collection: Collection, wanted: EntityFilter) -> tuple[str, dict[str, JsonValue]]:
-        """Return the id and the effective client configs of an exact user with an exact or absent client-id.
+    def deciding(self, collection: Collection, wanted: EntityFilter) -> tuple[Entity, tuple[Node | None, ...]]:
+        """Return the client that a filter names, and the nodes that decide its client configs, most specific first.
 
         Raises:
-            InvalidRequestError: The filter has another form.
-            CorruptZnodeError: The znode of a level can't be read.
+            InvalidRequestError: The filter has no exact user, or a client-id that is not exact.
         """
         entity = _exact_client(wanted, "resolveEntity")
-        effective, _ = self.effective(collection, entity)
-        return entity.id, {item.key: item.value for item in effective.values}
+        return entity, tuple([collection.get(level.entity_id) for level in client_config_levels(entity)])
+
+    def decided(self, collection: Collection, nodes: Sequence[Node | None]) -> dict[str, JsonValue]:
+        """Return the effective client configs by the nodes that decide them, ordered by key.
+
+        Raises:
+            CorruptZnodeError: One of the nodes can't be read.
+        """
+        found: dict[str, JsonValue] = {}
+        for node in reversed(nodes):
+            if node is not None:
+                found |= self._declared(collection, _entity(node.id), node)
+        return dict(sorted(found.items()))
 
     def register(self, collection: Collection, wanted: EntityFilter, request: RegistrationRequest) -> None:
         """Take the registration that came with a describe. The answer never waits for it.
@@ -384,15 +393,12 @@ def _first(query: ListQuery) -> Entity | None:
 
 
 def _exact_client(wanted: EntityFilter, why: str) -> Entity:
-    """Return the client that a filter names: an exact user, and an exact client-id or none."""
-    user = wanted.components.get(EntityType.USER)
-    client = wanted.components.get(EntityType.CLIENT_ID)
-    sound = user is not None and user[0] is MatchType.EXACT and (client is None or client[0] is MatchType.EXACT)
-    if not sound or wanted.impossible or len(wanted.components) > 2:  # noqa: PLR2004 - user and client-id
+    entity = wanted.exact_client
+    if entity is None:
         raise InvalidRequestError(
             f"{why} needs a component with an exact user, and an exact client-id or none", pointer="/components"
         )
-    return Entity(tuple((kind, wanted.components[kind][1]) for kind in EntityType if kind in wanted.components))
+    return entity
 
 
 def _selected(entity: Entity, query: ListQuery) -> bool:

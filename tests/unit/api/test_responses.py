@@ -13,17 +13,17 @@ from app.api.responses import consistency_headers
 @pytest.mark.parametrize(
     ("freshness", "revision", "headers"),
     [
-        ((7, None), None, {"confplane-revision": "7"}),
-        ((7, 1_500), None, {"confplane-revision": "7", "confplane-stale-ms": "1500"}),
-        ((7, None), 9, {"confplane-revision": "9"}),
-        ((11, None), 9, {"confplane-revision": "11"}),
+        ((7, None), None, [(b"confplane-revision", b"7")]),
+        ((7, 1_500), None, [(b"confplane-revision", b"7"), (b"confplane-stale-ms", b"1500")]),
+        ((7, None), 9, [(b"confplane-revision", b"9")]),
+        ((11, None), 9, [(b"confplane-revision", b"11")]),
         # Before the first load: a replayed answer has its write's revision all the same.
-        (None, 9, {"confplane-revision": "9"}),
-        (None, None, {}),
+        (None, 9, [(b"confplane-revision", b"9")]),
+        (None, None, []),
     ],
 )
 def test_an_answer_tells_the_revision_of_its_write_whatever_the_copy_is_at(
-    freshness: tuple[int, int | None] | None, revision: int | None, headers: dict[str, str]
+    freshness: tuple[int, int | None] | None, revision: int | None, headers: list[tuple[bytes, bytes]]
 ) -> None:
     store: Any = SimpleNamespace(freshness=lambda: freshness)
     assert consistency_headers(store, revision) == headers

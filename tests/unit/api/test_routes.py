@@ -53,7 +53,7 @@ async def _handler(
     flag: Annotated[bool | None, Query()] = None,
 ) -> PreparedResponse:
     SEEN.append((part, name, body.name, flag))
-    return PreparedResponse(b"done", {})
+    return PreparedResponse(b"done", [])
 
 
 FACTS = Operation("putThing", "Put a thing", {200: Item}, effect=Effect.NOTHING, tagged=False, problems=())
@@ -85,8 +85,8 @@ async def _answer(
     return response.status_code, json.loads(content) if content.startswith(b"{") else {}, [*SEEN]
 
 
-async def test_without_a_query_defaults_are_taken() -> None:
-    assert await _answer() == (200, {}, ["any", ((7, None), "t", "n", None)])
+async def test_without_a_query_defaults_are_taken_and_nothing_is_checked() -> None:
+    assert await _answer() == (200, {}, [((7, None), "t", "n", None)])
 
 
 async def test_values_are_validated_and_reach_whoever_declares_them() -> None:
@@ -135,7 +135,7 @@ async def test_errors_of_every_kind_become_answers(query: str, body: bytes, stat
     found, problem, seen = await _answer(query, body=body)
     assert found == status
     assert problem.get("status", status) == status
-    assert len(seen) == 1, "the handler was called"
+    assert not any(isinstance(item, tuple) for item in seen), "the handler was called"
 
 
 async def test_a_body_of_another_type_is_no_json() -> None:

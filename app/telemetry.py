@@ -134,7 +134,7 @@ METRICS: Final[dict[str, Metric]] = {
     # Postgres
     "postgres_up": Metric(_G, "1 while Postgres answers; it is asked every few seconds at least"),
     "postgres_faults": Metric(_C, "How often Postgres did not answer"),
-    "postgres_connections_in_use": Metric(_G, "Connections of the pool in use"),
+    "postgres_connections_in_use": Metric(_G, "Connections of the pool in use, or kept by a writer of the trail"),
     "postgres_connections_limit": Metric(_G, "The size of the pool"),
     "group_commit_rows": Metric(_H, "Rows that shared a statement and a commit", ("kind",)),
     "group_commit_duration_seconds": Metric(_H, "Time of a statement and commit that rows shared", ("kind",)),

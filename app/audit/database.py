@@ -56,7 +56,7 @@ run."""
 _log: Final = logging.getLogger(__name__)
 
 
-class _Limit:
+class Limit:
     """The time limit of one use of a connection."""
 
     def __init__(self) -> None:
@@ -64,11 +64,13 @@ class _Limit:
         self._raw: psycopg.AsyncConnection | None = None
 
     def guard(self, raw: psycopg.AsyncConnection) -> None:
+        """Shut the connection's socket when the time is over."""
         self._raw = raw
         if self.expired:
             _sever(raw)
 
     def expire(self) -> None:
+        """Note that the time is over."""
         self.expired = True
         if self._raw is not None:
             _sever(self._raw)
@@ -96,7 +98,7 @@ class Health:
             self.up = False
 
 
-_limit: ContextVar[_Limit | None] = ContextVar("_limit", default=None)
+_limit: ContextVar[Limit | None] = ContextVar("_limit", default=None)
 
 
 class Database:
@@ -158,15 +160,31 @@ class Database:
         Raises:
             Exception: The driver's; :func:`app.audit.faults.classify` gives its meaning.
         """
-        limit = _Limit()
+        async with self.limited(timeout_s) as limit, self._engine.connect() as connection:
+            limit.guard(await driver_connection(connection))
+            yield connection
+
+    async def borrow(self) -> AsyncConnection:
+        """Borrow a connection until it is closed. Call this within :meth:`limited`, as each use of the connection."""
+        return await self._engine.connect()
+
+    @property
+    def spare(self) -> bool:
+        """True where each writer may keep a connection of the pool."""
+        return self._pool_size > _WRITERS
+
+    @asynccontextmanager
+    async def limited(self, timeout_s: float) -> AsyncIterator[Limit]:
+        """Limit the time of what is done in this context with a connection that the limit guards, and of connecting.
+
+        Raises:
+            Exception: The driver's; :func:`app.audit.faults.classify` gives its meaning.
+        """
+        limit = Limit()
         token = _limit.set(limit)
         timer = asyncio.get_running_loop().call_later(timeout_s, limit.expire)
         try:
-            async with self._engine.connect() as connection:
-                raw = (await connection.get_raw_connection()).driver_connection
-                assert isinstance(raw, psycopg.AsyncConnection)  # noqa: S101 - for the type checker; one driver only
-                limit.guard(raw)
-                yield connection
+            yield limit
         except Exception as error:
             if limit.expired:
                 raise TimeoutError(f"No answer within {timeout_s} s") from error
@@ -237,6 +255,13 @@ class Database:
         if limit is not None:
             limit.guard(raw)
         return raw
+
+
+async def driver_connection(connection: AsyncConnection) -> psycopg.AsyncConnection:
+    """Return the driver's own connection."""
+    raw = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(raw, psycopg.AsyncConnection)  # noqa: S101 - for the type checker; one driver only
+    return raw
 
 
 def storable(value: str) -> bool:

@@ -1,9 +1,9 @@
 """Group commit: the rows of concurrent callers share a statement, and so a round trip and a commit.
 
 The first caller starts a flush; callers during a batch form the next. There is no timer: a lone caller waits for
-nobody. A flush keeps its connection from batch to batch, and releases its callers before it returns the connection:
-under load each borrowing costs several turns of a busy loop. A row travels as JSON text and a batch as one JSON array,
-which Postgres unpacks: this costs the process the least.
+nobody. Where the pool has a connection for each writer, a writer keeps its own from flush to flush; otherwise a flush
+keeps one from batch to batch, and releases its callers before it returns the connection. A row travels as JSON text and
+a batch as one JSON array, which Postgres unpacks: this costs the process the least.
 
 Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch of unknown fate (the connection broke before the reply)
 is sent again.
@@ -14,18 +14,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-import psycopg
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from app.audit import faults
+from app.audit.database import driver_connection
 from app.services.metrics import ROWS, SECONDS, Histogram, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import psycopg
     from sqlalchemy import TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 _MAX_ROWS: Final = 256
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _TRY_TIMEOUT_S: Final = 3.0
-"""Seconds for one try of one statement, connecting included; less by the time that its connection was held before."""
-_HELD_S: Final = 0.25
-"""Seconds for which a flush keeps one connection, so that the others of a small pool get their turn."""
+"""Seconds for one try of one statement, connecting included."""
+_KEPT_S: Final = 60.0
+"""Seconds for which a writer keeps a connection. Afterwards a quiet service has few."""
+_SHARED_S: Final = 0.25
+"""The same where the pool has fewer connections than writers, so that the others get their turn."""
 _PATIENCE_S: Final = 2.0
 """Seconds of tries: a quicker restart of Postgres goes unnoticed."""
 _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
@@ -59,55 +61,71 @@ class _Call:
         self.error: Exception | None = None
 
 
-class _Held:
-    """A connection that is borrowed when it is needed, kept for a moment, and given up when it fails.
+class _Kept:
+    """A connection that is borrowed when it is needed, kept for a while, and given up when it fails.
 
-    SQLAlchemy lends it, and the driver's own cursor runs the statement: the layers between them cost this process as
-    much as all the rest of a flush.
+    SQLAlchemy lends it, and the driver's own cursor runs the statement. A loan and the layers between take this process
+    as long as a small statement takes Postgres.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._stack = AsyncExitStack()
         self._connection: AsyncConnection | None = None
         self._cursor: psycopg.AsyncCursor | None = None
-        self._until = time.monotonic() + _HELD_S
-
-    @property
-    def fresh(self) -> bool:
-        """True while another batch may begin on the connection."""
-        return time.monotonic() < self._until
+        self._until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._returning: asyncio.Task[None] | None = None
+        self.idle = True
 
     async def execute(self, statement: bytes, parameters: dict[str, str]) -> tuple[int, list[int]]:
         """Run a statement and return the number of rows written, and the numbers that the statement returned."""
         try:
-            cursor = self._cursor or await self._borrow()
-            await cursor.execute(statement, parameters)
-            returned = [] if cursor.description is None else [number for (number,) in await cursor.fetchall()]
+            async with self._database.limited(_TRY_TIMEOUT_S) as limit:
+                cursor = self._cursor or await self._borrow()
+                limit.guard(cursor.connection)
+                await cursor.execute(statement, parameters)
+                returned = [] if cursor.description is None else [number for (number,) in await cursor.fetchall()]
         except BaseException as error:
-            await self._give_up(error)
+            # After a fault a fresh connection may reach another server.
+            if self._connection is not None and not (isinstance(error, Exception) and faults.classify(error) is None):
+                await self._connection.invalidate()
+                await self.release()
             raise
         return cursor.rowcount, returned
 
+    @property
+    def stale(self) -> bool:
+        """True once others should have their turn with the connection."""
+        return time.monotonic() >= self._until
+
     async def release(self) -> None:
         """Give the connection back."""
-        await self._stack.aclose()
+        connection = self._detach()
+        if connection is not None:
+            await connection.close()
+        if self._returning is not None:
+            await self._returning
 
     async def _borrow(self) -> psycopg.AsyncCursor:
-        borrowing = self._database.connection(_TRY_TIMEOUT_S)
-        self._connection = await self._stack.enter_async_context(borrowing)
-        raw = (await self._connection.get_raw_connection()).driver_connection
-        assert isinstance(raw, psycopg.AsyncConnection)  # noqa: S101 - for the type checker; one driver only
-        self._cursor = raw.cursor()
+        connection = await self._database.borrow()
+        seconds = _KEPT_S if self._database.spare else _SHARED_S
+        self._until = time.monotonic() + seconds
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._return)
+        self._connection = connection
+        self._cursor = (await driver_connection(connection)).cursor()
         return self._cursor
 
-    async def _give_up(self, error: BaseException) -> None:
-        """Return the connection through its lender, which recognizes an error of its own time limit."""
-        connection, cursor = self._connection, self._cursor
-        self._connection = self._cursor = None
-        if connection is not None and (cursor is None or cursor.connection.closed or not isinstance(error, Exception)):
-            await connection.invalidate()  # SQLAlchemy has not seen the error
-        await self._stack.__aexit__(type(error), error, error.__traceback__)
+    def _return(self) -> None:
+        """Give the connection back if no flush uses it; a flush does so at its end."""
+        if self.idle and (connection := self._detach()) is not None:
+            self._returning = asyncio.create_task(connection.close(), name="return a connection")
+
+    def _detach(self) -> AsyncConnection | None:
+        connection, self._connection, self._cursor = self._connection, None, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return connection
 
 
 class GroupWriter:
@@ -131,7 +149,7 @@ class GroupWriter:
     ) -> None:
         self._database = database
         self._statement = str(statement.compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
-        self._idle = in_flight
+        self._kept = [_Kept(database) for _ in range(in_flight)]
         self._on_repeats = on_repeats
         self._waiting: deque[_Call] = deque()
         self._flushes: set[asyncio.Task[None]] = set()
@@ -158,9 +176,10 @@ class GroupWriter:
         """
         call = _Call(rows, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
-        if self._idle:
-            self._idle -= 1
-            task = asyncio.create_task(self._flush(), name="group commit")
+        kept = next((kept for kept in self._kept if kept.idle), None)
+        if kept is not None:
+            kept.idle = False
+            task = asyncio.create_task(self._flush(kept), name="group commit")
             self._flushes.add(task)
             task.add_done_callback(self._flushes.discard)
         await call.done
@@ -169,24 +188,22 @@ class GroupWriter:
         """Wait for the batches under way."""
         while self._flushes:
             await asyncio.wait(self._flushes)
+        for kept in self._kept:
+            await kept.release()
 
-    async def _flush(self) -> None:
+    async def _flush(self, kept: _Kept) -> None:
         try:
             while self._waiting:
-                held = _Held(self._database)
-                try:
-                    await self._write_batch(held)
-                    while self._waiting and held.fresh:
-                        await self._write_batch(held)
-                finally:
-                    await held.release()
+                await self._write_batch(kept)
+                if kept.stale or not (self._waiting or self._database.spare):
+                    await kept.release()
         finally:
-            self._idle += 1
+            kept.idle = True
 
-    async def _write_batch(self, held: _Held) -> None:
+    async def _write_batch(self, kept: _Kept) -> None:
         batch = self._next_batch()
         try:
-            await self._write(batch, held)
+            await self._write(batch, kept)
         except BaseException:
             for call in batch:
                 call.done.cancel()
@@ -206,12 +223,12 @@ class GroupWriter:
             batch.append(self._waiting.popleft())
         return batch
 
-    async def _write(self, batch: list[_Call], held: _Held) -> None:
+    async def _write(self, batch: list[_Call], kept: _Kept) -> None:
         # Halved while a statement is refused for its data, until the refused row is alone.
         parts = [[(row, call) for call in batch for row in call.rows]]
         while parts:
             part = parts.pop()
-            error, refused = await self._send([row for row, _ in part], held)
+            error, refused = await self._send([row for row, _ in part], kept)
             if error is None:
                 for number in refused:
                     part[number][1].error = RowRefusedError()
@@ -233,7 +250,7 @@ class GroupWriter:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
 
-    async def _send(self, rows: list[bytes], held: _Held) -> tuple[Exception | None, list[int]]:
+    async def _send(self, rows: list[bytes], kept: _Kept) -> tuple[Exception | None, list[int]]:
         """Run the statement, repeated where that may help; return the error of the last try, or the refused rows."""
         parameters = {"rows": (b"[" + b",".join(rows) + b"]").decode()}
         patient_until = time.monotonic() + _PATIENCE_S
@@ -241,7 +258,7 @@ class GroupWriter:
         while True:
             began = time.monotonic()
             try:
-                written, refused = await held.execute(self._statement, parameters)
+                written, refused = await kept.execute(self._statement, parameters)
             except Exception as error:  # noqa: BLE001 - classified here, and raised to the callers concerned
                 fault = faults.classify(error)
                 self._database.health.note(fault)

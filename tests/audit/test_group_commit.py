@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import orjson
@@ -11,10 +12,9 @@ from app.audit import PostgresAuditLog, group_commit
 from app.audit.group_commit import GroupWriter
 from app.audit.statements import INSERT_INTENTS
 from tests.audit.rows import committed, count, entity, fetch, intent, rejected
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit import Database
@@ -142,24 +142,73 @@ async def test_several_batches_may_be_on_the_way(pool: Database, migrated: serve
     assert count(migrated.owner_dsn, "intents") == 100
 
 
-@pytest.mark.parametrize(("held_s", "borrowed"), [(1e9, 1), (0, 3)])
+@pytest.fixture
+def lent(pool: Database, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When connections were borrowed by writers."""
+    times: list[float] = []
+    borrow = pool.borrow
+
+    async def note() -> AsyncConnection:
+        times.append(time.monotonic())
+        return await borrow()
+
+    monkeypatch.setattr(pool, "borrow", note)
+    return times
+
+
+async def write(log: PostgresAuditLog, *, batches: int) -> None:
+    await asyncio.gather(*(log.intend([intent()]) for _ in range(256 * (batches - 1) + 1)))
+
+
+@pytest.mark.parametrize(("seconds", "borrowed"), [(1e9, 1), (0, 3)])
 async def test_a_connection_is_kept_from_batch_to_batch_for_a_moment(
-    pool: Database, migrated: servers.Database, monkeypatch: pytest.MonkeyPatch, held_s: float, borrowed: int
+    pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch, seconds: float, borrowed: int
 ) -> None:
+    """The pool has as many as there are writers."""
+    assert not pool.spare
+    monkeypatch.setattr(group_commit, "_SHARED_S", seconds)
     log = PostgresAuditLog(pool)
-    lent: list[float] = []
-    connection = pool.connection
-
-    def lend(timeout_s: float) -> AbstractAsyncContextManager[AsyncConnection]:
-        lent.append(timeout_s)
-        return connection(timeout_s)
-
-    monkeypatch.setattr(pool, "connection", lend)
-    monkeypatch.setattr(group_commit, "_HELD_S", held_s)
-    await asyncio.gather(*(log.intend([intent()]) for _ in range(600)))  # three batches
-    await log.close()
+    await write(log, batches=3)
     assert len(lent) == borrowed
-    assert count(migrated.owner_dsn, "intents") == 600
+    await write(log, batches=1)
+    assert len(lent) == borrowed + 1
+    await log.close()
+    assert in_use(pool) == 0
+
+
+async def test_where_each_writer_may_have_one_a_connection_is_kept_from_flush_to_flush(
+    pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_pool_size", 5)
+    log = PostgresAuditLog(pool)
+    for _ in range(3):
+        await write(log, batches=2)
+    assert len(lent) == in_use(pool) == 1
+    monkeypatch.setattr(group_commit, "_KEPT_S", 0.0)
+    await log.conclude([committed(intent())])
+    assert len(lent) == 2
+    await until(lambda: in_use(pool) == 1)
+    await log.close()
+    assert in_use(pool) == 0
+
+
+async def test_a_connection_that_is_kept_is_given_back_when_its_time_is_over(
+    pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_pool_size", 5)
+    monkeypatch.setattr(group_commit, "_KEPT_S", 0.3)
+    log = PostgresAuditLog(pool)
+    await write(log, batches=1)
+    await until(lambda: in_use(pool) == 0)
+    await write(log, batches=1)
+    assert len(lent) == 2
+    await log.close()
+
+
+def in_use(pool: Database) -> float:
+    [found] = [sample.value for sample in pool.metrics() if sample.name == "postgres_connections_in_use"]
+    assert isinstance(found, int)
+    return found
 
 
 async def test_nothing_to_write_is_written_at_once(log: PostgresAuditLog, statements: list[object]) -> None:

@@ -335,9 +335,11 @@ class ZooKeeperStore:
                 return None
         return int(results[0].mzxid)
 
-    async def check_admission(self, writes: Sequence[Write], deadline: float, *, guarded: bool = True) -> None:
+    async def check_admission(
+        self, writes: Sequence[Write], deadline: float, *, guarded: bool = True, changes: int = 1
+    ) -> None:
         """Refuse writes that may not be tried now; see the port."""
-        await self._admission.check(writes, deadline, guarded=guarded)
+        await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
         """Run the transaction; see the port.
@@ -443,6 +445,8 @@ class ZooKeeperStore:
             await mended(session.ensure_roots(), deadline)
             return Conflict()
         if isinstance(verdict, transactions.Refused):
+            if verdict.change_id is not None:
+                return Conflict(verdict.change_id)  # alone it is told why
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused the transaction: {verdict.reason}")
         return verdict or Unknown()
 

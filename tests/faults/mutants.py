@@ -151,7 +151,7 @@ def _leave_out(role: str) -> None:
     def operations_of(transaction: Transaction, **more: Any) -> transactions.Operations:
         made = _operations_of(transaction, **more)
         index = made.roles.index(role)
-        del made.operations[index], made.roles[index]
+        del made.operations[index], made.roles[index], made.owners[index]
         return made
 
     _replace(transactions, "operations_of", operations_of)

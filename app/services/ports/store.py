@@ -187,11 +187,19 @@ class ClusterStore(Protocol):
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
 
-    async def check_admission(self, writes: Sequence[Write], deadline: float, *, guarded: bool = True) -> None:
+    async def check_admission(
+        self, writes: Sequence[Write], deadline: float, *, guarded: bool = True, changes: int = 1
+    ) -> None:
         """Refuse writes that may not be tried now, before their intent.
 
+        Args:
+            writes: All writes of a transaction.
+            deadline: Until when.
+            guarded: As the transaction.
+            changes: How many changes make them. A shared transaction has a lower limit of size.
+
         Raises:
-            BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``.
+            BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``, or too large to share.
             ThrottledError: It would bring the notifications above ``notifications.max`` while brokers are registered.
             FrozenError: The cluster is frozen. Like the next, only where the transaction is ``guarded``.
             StaleControllerError: Brokers are registered and there is no ZooKeeper-mode controller.

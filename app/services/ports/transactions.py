@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from app.domain.facets import full_path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from app.domain.changes import Node
@@ -92,10 +94,14 @@ class Transaction:
     writer: str
     """The writer node named in the intent of this attempt, never "the current one"."""
     changes: tuple[ChangeWrites, ...]
+    """In the order of their ids, which is that of their notifications. No two changes write one znode."""
     layout: LayoutCheck | None = None
     """The layout of client configs that the transaction rests on."""
     guarded: bool = True
     """True where the transaction carries the checks of freeze and controller. A freeze and a thaw carry none."""
+    again: bool = False
+    """True after ZooKeeper refused these changes together with another one. The mirror may be behind, so the parents of
+    new nodes are looked up in ZooKeeper."""
 
     @property
     def writes(self) -> tuple[Write, ...]:
@@ -118,10 +124,27 @@ class Committed:
     remade: dict[str, int] = field(default_factory=dict)
     """See :class:`Outcome`."""
 
+    def parts(self, changes: Sequence[ChangeWrites]) -> list[Committed]:
+        """Return the parts of the changes, in their order: the same revision and time, the nodes of each."""
+        if len(changes) == 1:
+            return [self]
+        nodes = iter(self.nodes)
+        found = []
+        for change in changes:
+            paths = [write.path for write in change.writes]
+            own = tuple(islice(nodes, sum(isinstance(write, EntityWrite) for write in change.writes)))
+            versions = {path: self.versions[path] for path in paths if path in self.versions}
+            remade = {path: self.remade[path] for path in paths if path in self.remade}
+            found.append(Committed(self.revision, self.time_ms, own, versions, remade))
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """ZooKeeper refused it because something was not as read; nothing was applied, a new attempt may be made."""
+
+    change_id: UUID | None = None
+    """The refused one of several changes; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +152,15 @@ class SessionEnded:
     """ZooKeeper refused it: the writer counts as gone, or the marker stands. This change can't commit any more."""
 
     reason: str
+    change_id: UUID | None = None
+    """The one of several changes whose marker exists; None: no change of the transaction can commit any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It was submitted and no reply came: applied, or not, or yet to be. Never followed by a new attempt."""
+    """It was submitted and no reply came: all of its changes are applied, or none, or they are yet to be. None of them
+    is ever followed by a new attempt.
+    """  # noqa: D205 - one thought
 
 
 CommitResult = Committed | Conflict | SessionEnded | Unknown

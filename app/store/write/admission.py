@@ -68,9 +68,9 @@ class Admission:
         self._guard = guard
         self._follower = follower
 
-    async def check(self, writes: Sequence[Write], deadline: float, *, guarded: bool) -> None:
+    async def check(self, writes: Sequence[Write], deadline: float, *, guarded: bool, changes: int) -> None:
         """Refuse writes that may not be tried now; see ``ClusterStore.check_admission``."""
-        transactions.check_size(writes, self._limits)
+        transactions.check_size(writes, self._limits, changes)
         if guarded:
             try:
                 self._guard.checks()
@@ -170,7 +170,7 @@ class Admission:
             for write in change.writes:
                 if not isinstance(write, EntityWrite) or write.expected is not None:
                     continue
-                if change.attempt > 1 or not self._parents_known(write):
+                if transaction.again or change.attempt > 1 or not self._parents_known(write):
                     parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
         topics = transactions.topics_of(transactions.entities_of(transaction.writes))
         if not parents and not topics:

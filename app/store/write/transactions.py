@@ -1,8 +1,11 @@
-"""A change as one ZooKeeper transaction: its operations in their order, its size, and what ZooKeeper's answer means.
+"""Changes as one ZooKeeper transaction: its operations in their order, its size, and what ZooKeeper's answer means.
 
 The order of operations: the writer node's set (nothing commits once the session counts as gone, and its Stat gives the
-revision and the time), the guard's checks and those of topics, the config nodes with their missing parents, one
-notification per path, the marker. ZooKeeper applies all of them or none, under one zxid.
+revision and the time), the guard's checks and those of topics, the config nodes with their missing parents, and of each
+change one notification per path and the marker. ZooKeeper applies all of them or none, under one zxid.
+
+Each operation belongs to one change, or to all of them: the writer node, the guard and the layout. A parent belongs to
+the first change that needs it. So of several changes ZooKeeper's refusal names the one to blame.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ from app.store.write import markers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from uuid import UUID
 
     from app.domain.entities import Entity
-    from app.services.ports.transactions import Transaction, Write
+    from app.services.ports.transactions import ChangeWrites, Transaction, Write
     from app.store.session.access import Access
 
 Operation = tuple[Any, ...]
@@ -54,23 +58,36 @@ _ENVELOPE: Final = 4 + 4 + 4 + _HEADER
 _STAND_IN: Final = "0" * 36
 _PRINCIPAL_ALLOWANCE: Final = 1024
 """Bytes set aside for principal and request id where a transaction is measured before they are known."""
+_SHARED_ALLOWANCE: Final = 256
+"""The same for each further change. Longer ones are refused when the whole transaction is measured."""
+SHARED_PACKET: Final = 256 * 1024
+"""Bytes of a transaction of several changes at most. A larger one holds up the changes of others for longer."""
 
 
 @dataclass(slots=True)
 class Operations:
     """The operations of one transaction and what each is for."""
 
+    changes: tuple[ChangeWrites, ...]
     operations: list[Operation] = field(default_factory=list)
     roles: list[str] = field(default_factory=list)
+    owners: list[int | None] = field(default_factory=list)
+    """For each operation the index of its change; None: it belongs to all changes."""
     written: list[tuple[Write, int]] = field(default_factory=list)
     """Each write with the index of the operation that sets or creates its node, in the order of the writes."""
     parents: list[str] = field(default_factory=list)
     """Paths that are created without data."""
 
-    def add(self, role: str, *operation: Any) -> None:
+    def add(self, role: str, owner: int | None, *operation: Any) -> None:
         """Append an operation."""
         self.operations.append(operation)
         self.roles.append(role)
+        self.owners.append(owner)
+
+    def blamed(self, index: int) -> UUID | None:
+        """Return the change that an operation belongs to; None for an operation of all changes, or of a single one."""
+        owner = self.owners[index]
+        return None if owner is None or len(self.changes) == 1 else self.changes[owner].change_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,8 @@ class Refused:
     """ZooKeeper refused it for a reason of its own (rights, quotas); nothing was applied."""
 
     reason: str
+    change_id: UUID | None = None
+    """As of :class:`Conflict`."""
 
 
 Verdict = Applied | Conflict | SessionEnded | GuardConflict | RootsMissing | Refused
@@ -122,25 +141,26 @@ def operations_of(
     Raises:
         ValueError: A znode is written twice.
     """
-    result = Operations()
-    result.add(_WRITER, "set", znodes.writer_path(transaction.writer), b"", -1)
+    result = Operations(transaction.changes)
+    result.add(_WRITER, None, "set", znodes.writer_path(transaction.writer), b"", -1)
     for operation in guard:
-        result.add(_GUARD, *operation)
+        result.add(_GUARD, None, *operation)
     if transaction.layout is not None:
-        result.add(_GUARD, *layout_operation(transaction.layout))
-    for topic in topics:
-        result.add(_TOPIC, "check", znodes.topic_path(topic), -1)
-    _add_writes(result, transaction.writes, missing)
-    for change in transaction.changes:
+        result.add(_GUARD, None, *layout_operation(transaction.layout))
+    if topics:
+        _add_topics(result, transaction, frozenset(topics))
+    _add_writes(result, transaction, missing)
+    for owner, change in enumerate(transaction.changes):
         # Of what is removed this process's mirror reads the notification, like anybody's.
         roles: dict[str, str] = {}
         for write in change.writes:
             if write.notifies is not None:
                 roles[write.notifies] = _NOTICE if isinstance(write, Removal) else _NOTIFICATION
         for entity_path, role in roles.items():
-            result.add(role, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(entity_path))
+            result.add(role, owner, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(entity_path))
         result.add(
             _MARKER,
+            owner,
             "create",
             znodes.marker_path(change.change_id),
             markers.encode_committed(transaction.writer, change),
@@ -148,7 +168,16 @@ def operations_of(
     return result
 
 
-def _add_writes(result: Operations, writes: Sequence[Write], missing: frozenset[str]) -> None:
+def _add_topics(result: Operations, transaction: Transaction, topics: frozenset[str]) -> None:
+    for owner, change in enumerate(transaction.changes):
+        for topic in topics_of(entities_of(change.writes)):
+            if topic in topics:
+                result.add(_TOPIC, owner, "check", znodes.topic_path(topic), -1)
+
+
+def _add_writes(result: Operations, transaction: Transaction, missing: frozenset[str]) -> None:
+    writes = transaction.writes
+    owners = [owner for owner, change in enumerate(transaction.changes) for _ in change.writes]
     paths = [write.path for write in writes]
     made = set(paths)
     if len(made) != len(paths):
@@ -162,14 +191,16 @@ def _add_writes(result: Operations, writes: Sequence[Write], missing: frozenset[
                 if parent in missing and parent not in made:
                     made.add(parent)
                     result.parents.append(parent)
-                    result.add(_CONFIG, "create", parent, None)
+                    result.add(_CONFIG, owners[index], "create", parent, None)
         at[index] = len(result.operations)
-        result.add(_CONFIG, *_operation(write))
+        result.add(_CONFIG, owners[index], *_operation(write))
     result.written = list(zip(writes, at, strict=True))
     # All versions are checked by now, and what is below goes first.
-    removed = [write.path for write in writes if isinstance(write, Removal)]
-    for path in sorted(removed, key=len, reverse=True):
-        result.add(_CONFIG, "delete", path)
+    removed = [
+        (path, owner) for path, owner, write in zip(paths, owners, writes, strict=True) if isinstance(write, Removal)
+    ]
+    for path, owner in sorted(removed, key=lambda each: len(each[0]), reverse=True):
+        result.add(_CONFIG, owner, "delete", path)
 
 
 def _operation(write: Write) -> Operation:
@@ -232,7 +263,7 @@ def check_packet(operations: Sequence[Operation], limits: Limits) -> None:
     """
     size = packet_size(operations, limits)
     if size > limits.max_packet:
-        raise _too_large(size, limits)
+        raise _too_large(size, limits.max_packet)
 
 
 def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
@@ -244,23 +275,29 @@ def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
     return size + 4 if kind == "set" else size + access.acl_size(path) + 4
 
 
-def check_size(writes: Sequence[Write], limits: Limits) -> None:
+def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> None:
     """Refuse writes whose transaction would be too large, with room for what is not known yet.
+
+    Args:
+        writes: The writes.
+        limits: What the size depends on.
+        changes: How many changes they are of.
 
     Raises:
         BodyTooLargeError: It would.
     """
+    most = limits.max_packet if changes == 1 else min(SHARED_PACKET, limits.max_packet)
     chroot, access = limits.chroot, limits.access
     largest = len(chroot) + access.largest_acl
-    if sum(_at_most(write) for write in writes) + 4096 + len(writes) * 8 * largest < limits.max_packet:
+    if sum(_at_most(write) for write in writes) + 4096 + len(writes) * 8 * largest < most:
         return
-    size = _ENVELOPE + _PRINCIPAL_ALLOWANCE
+    size = _ENVELOPE + _PRINCIPAL_ALLOWANCE + (changes - 1) * _SHARED_ALLOWANCE
     base = len(chroot.encode())
-    # Writer, three checks of the guard, the layout, marker; its list of writes is counted with them.
+    # Writer, three checks of the guard, the layout, markers; their lists of writes are counted with these.
     size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base, access)
     size += 3 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, access)
     size += _operation_size(layout_operation(LayoutCheck(0, Tree.CLIENT_CONFIGS)), base, access)
-    size += _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base, access)
+    size += changes * _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base, access)
     for write in writes:
         size += _operation_size(_operation(write), base, access)
         if isinstance(write, EntityWrite):
@@ -274,8 +311,8 @@ def check_size(writes: Sequence[Write], limits: Limits) -> None:
             notification = znodes.encode_notification(write.notifies)
             size += _operation_size(("create", znodes.CHANGE_PREFIX, notification), base, access)
         size += len(write.path.encode()) * 2 + 64
-    if size > limits.max_packet:
-        raise _too_large(size, limits)
+    if size > most:
+        raise _too_large(size, most)
 
 
 def _at_most(write: Write) -> int:
@@ -289,9 +326,9 @@ def _at_most(write: Write) -> int:
     return size + 12 * len(str(write.value)) if isinstance(write, StateWrite) else size
 
 
-def _too_large(size: int, limits: Limits) -> BodyTooLargeError:
+def _too_large(size: int, most: int) -> BodyTooLargeError:
     return BodyTooLargeError(
-        f"The change makes a ZooKeeper transaction of about {size} bytes; at most {limits.max_packet} are allowed."
+        f"The change makes a ZooKeeper transaction of about {size} bytes; at most {most} are allowed."
         " Send fewer entities at once, or smaller values",
         outcome=WriteOutcome.NOT_APPLIED,
     )
@@ -305,9 +342,9 @@ def judge(made: Operations, results: Sequence[Any]) -> Verdict:
 
     A failed transaction's list holds the real error at the operation that failed, and stand-ins at all others.
     """
-    for role, result in zip(made.roles, results, strict=True):
+    for index, (role, result) in enumerate(zip(made.roles, results, strict=True)):
         if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
-            return _refusal(role, result)
+            return _refusal(role, made.blamed(index), result)
     if any(isinstance(result, Exception) for result in results):
         return Refused("without saying which operation failed")
     stat = results[0]
@@ -358,13 +395,13 @@ def _node(write: EntityWrite, set_stat: Any, stat: Any) -> Node:
     )
 
 
-def _refusal(role: str, error: Exception) -> Verdict:
+def _refusal(role: str, change_id: UUID | None, error: Exception) -> Verdict:
     if role == _WRITER and isinstance(error, NoNodeError):
         return SessionEnded(WRITER_GONE)
     if role == _MARKER and isinstance(error, NodeExistsError):
-        return SessionEnded("the change's marker stands already")
+        return SessionEnded("the change's marker stands already", change_id)
     if role in {_NOTIFICATION, _NOTICE, _MARKER} and isinstance(error, NoNodeError):
         return RootsMissing()
     if isinstance(error, (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)):
-        return GuardConflict() if role == _GUARD else Conflict()
-    return Refused(f"{type(error).__name__} at the {role} operation")
+        return GuardConflict() if role == _GUARD else Conflict(change_id)
+    return Refused(f"{type(error).__name__} at the {role} operation", change_id)

@@ -9,7 +9,7 @@ from app.services.recorder.recorded import PRINCIPAL
 from tests.faults import kinds
 from tests.faults.checks import answers, keys, outside, reads, refusals, requests, trail
 from tests.faults.history import Kind, Mode, PartResult, Strike
-from tests.faults.world import ADMIN, BOB, KEY, World, ops_of, part
+from tests.faults.world import ADMIN, BOB, KEY, OURS, World, ops_of, part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,12 +73,45 @@ def unclaimed_session(world: World) -> None:
     last(world.events, session=0x9999)
 
 
-def two_of_one_revision(world: World) -> None:
+def claimed_twice(world: World) -> None:
+    """Another change says that it made the same version."""
     world.write(part(value=20))
     cut_off = world.call(part(value=20))
     intent = replace(world.intents[-1], change_id="twin", request_id=cut_off.request_id)
     world.intents.append(intent)
     world.outcomes.append(replace(world.outcomes[-1], change_id="twin"))
+
+
+def claimed_and_marked_twice(world: World) -> None:
+    claimed_twice(world)
+    world._event("/confplane/commits/twin", 0, '{"state":"committed"}', OURS)
+
+
+def unmarked(world: World) -> None:
+    """The transaction has the marker of the other change only."""
+    world.write(part(value=20), part("user=carol", 21), together=True)
+    [*_, marker] = (event for event in world.events if event.path.startswith("/confplane/commits/"))
+    world.events.remove(marker)
+
+
+def marked_as_aborted(world: World) -> None:
+    world.write(part(value=20))
+    [*_, index] = (index for index, event in enumerate(world.events) if event.path.startswith("/confplane/commits/"))
+    world.events[index] = replace(world.events[index], data='{"version":1,"state":"aborted"}')
+
+
+def in_another_order(world: World) -> None:
+    world.write(part(value=20), part("user=carol", 21), together=True)
+    first, second = [
+        index
+        for index, event in enumerate(world.events)
+        if event.zxid == world._zxid and event.path.startswith("/config/changes/")
+    ]
+    events = world.events
+    events[first], events[second] = (
+        replace(events[first], data=events[second].data),
+        replace(events[second], data=events[first].data),
+    )
 
 
 def other_version(world: World) -> None:
@@ -489,7 +522,11 @@ BROKEN: list[tuple[Callable[[World], None], str]] = [
     (rejected_but_applied, trail.REJECTED_APPLIED),
     (untrailed, trail.NO_TRAIL),
     (unclaimed_session, trail.NO_TRAIL),
-    (two_of_one_revision, trail.TWO_CLAIM),
+    (claimed_twice, trail.UNMARKED),
+    (claimed_and_marked_twice, trail.TWO_CLAIM),
+    (unmarked, trail.UNMARKED),
+    (marked_as_aborted, trail.UNMARKED),
+    (in_another_order, trail.OTHER_ORDER),
     (other_version, trail.OTHER_VERSION),
     (unseen, trail.UNSEEN),
     (told_other_before, trail.OTHER_CONTENT),

@@ -234,7 +234,9 @@ def test_numbers_are_equal_however_they_are_written() -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["write", "cut", "rejected", "batch", "atomic", "read", "strong", "outside", "keyed", "match"]),
+        st.sampled_from(
+            ["write", "cut", "rejected", "batch", "bulk", "atomic", "read", "strong", "outside", "keyed", "match"]
+        ),
         st.sampled_from([ALICE, BOB, "user=bob,client-id=billing", "client-id=billing"]),
         st.integers(1, 5),
     ),
@@ -265,6 +267,7 @@ def lived(steps: list[tuple[str, str, int]]) -> Run:
         "cut": lambda one, _, __: world.write(one, answered=False),
         "rejected": lambda one, _, __: world.write(one, applied=False),
         "batch": lambda one, other, _: world.write(one, other),
+        "bulk": lambda one, other, _: world.write(one, other, together=True),
         "atomic": lambda one, other, _: world.write(one, other, atomic=True),
         "outside": lambda one, _, value: world.outside(one.entity, 100 + value),
         "keyed": lambda one, _, value: repeated(one, value),

@@ -110,11 +110,17 @@ class World:
         self.calls.append(made)
         return made
 
-    def write(self, *parts: Part, answered: bool = True, applied: bool = True, **more: Any) -> Call:
-        """One call whose parts are applied, each as a change, or all as one; answered or cut off."""
+    def write(
+        self, *parts: Part, answered: bool = True, applied: bool = True, together: bool = False, **more: Any
+    ) -> Call:
+        """One call whose parts are applied, each as a change, or all as one; answered or cut off.
+
+        ``together``: the changes are applied in one transaction.
+        """
         made = self.call(*parts, **more)
         groups = [parts] if made.atomic else [(each,) for each in parts]
-        results = [self._change(made, group, applied=applied) for group in groups]
+        self._zxid += together
+        results = [self._change(made, group, applied=applied, shared=together) for group in groups]
         if answered and applied:
             self._answer(made, [result for group in results for result in group])
         elif answered:
@@ -153,12 +159,12 @@ class World:
         )
         return made
 
-    def _change(self, call: Call, parts: Sequence[Part], *, applied: bool) -> list[PartResult]:
+    def _change(self, call: Call, parts: Sequence[Part], *, applied: bool, shared: bool) -> list[PartResult]:
         planned = [(each, self.config(each.path), self._after(each)) for each in parts]
         changed = [item for item in planned if item[1] != item[2]]
         if not changed:
             return [PartResult(changed=False) for _ in parts]
-        change_id = f"change-{len(self.intents)}"
+        change_id = f"change-{len(self.intents):06}"  # their order is that of time
         entities = []
         for each, before, after in changed:
             node = self.nodes.get(each.path)
@@ -172,7 +178,8 @@ class World:
         if not applied:
             self.outcomes.append(TrailOutcome(change_id, 1, False, None, {}, 13, "aborted", ""))  # noqa: FBT003
             return []
-        self._zxid += 1
+        self._zxid += not shared
+        self._event(f"/confplane/commits/{change_id}", 0, '{"version":1,"state":"committed"}', OURS)
         for each, _, after in changed:
             self._parents(each.path)
             self._notify(each.path, OURS)

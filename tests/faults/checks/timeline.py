@@ -39,6 +39,7 @@ _QUOTAS: Final = frozenset(
 )
 _WRITERS: Final = "/confplane/writers/"
 _NOTIFICATIONS: Final = "/config/changes/config_change_"
+_MARKERS: Final = "/confplane/commits/"
 
 
 def is_entity(path: str) -> bool:
@@ -209,6 +210,10 @@ class Log:
     """The sessions of Confplane's processes: those that made a writer node."""
     gaps: list[tuple[str, State, State]]
     """Path and two states that can't follow each other."""
+    marked: frozenset[tuple[int, str]]
+    """The zxids of transactions, each with the id of a change whose marker it made as that of a commit."""
+    notifications: dict[int, list[list[str]]]
+    """By zxid, the paths of each notification, in order."""
 
     @classmethod
     def of(cls, events: Iterable[NodeEvent]) -> Log:
@@ -216,11 +221,17 @@ class Log:
         timelines: dict[str, Timeline] = {}
         ours: set[int] = set()
         gaps: list[tuple[str, State, State]] = []
+        marked: set[tuple[int, str]] = set()
+        notifications: dict[int, list[list[str]]] = defaultdict(list)
         for event in events:
             if event.path.startswith(_WRITERS) and event.version == 0:
                 ours.add(event.session)
+            if event.path.startswith(_MARKERS) and event.version == 0 and _commits(event.data):
+                marked.add((event.zxid, event.path.removeprefix(_MARKERS)))
             if event.path.startswith(_NOTIFICATIONS) and event.version == 0:
-                for path in _notified(event.data):
+                paths = _notified(event.data)
+                notifications[event.zxid].append(paths)
+                for path in paths:
                     timelines.setdefault(path, Timeline(path)).notified.append(event.zxid)
             if not is_entity(event.path):
                 continue
@@ -238,7 +249,7 @@ class Log:
             if not _follows(before, state):
                 gaps.append((event.path, before, state))
             timeline.append(state)
-        return cls(timelines, frozenset(ours), gaps)
+        return cls(timelines, frozenset(ours), gaps, frozenset(marked), dict(notifications))
 
     def of_path(self, path: str) -> Timeline:
         """Return a path's timeline, also where the path was never there."""
@@ -249,6 +260,11 @@ def _notified(data: str | None) -> list[str]:
     """Return the paths that a notification is of: both trees have the same ones."""
     entity = json.loads(data or "{}").get("entity_path", "")
     return [f"{tree}/{entity}" for tree in _TREES]
+
+
+def _commits(data: str | None) -> bool:
+    """Say whether a marker is that of a commit, and not an abort marker."""
+    return bool(json.loads(data or "{}").get("state") == "committed")
 
 
 def _follows(before: State, state: State) -> bool:

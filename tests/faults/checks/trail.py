@@ -1,12 +1,14 @@
 """Trail and ZooKeeper: each version has its one change, and each change its versions.
 
 Each state in ZooKeeper's log is claimed by one committed change with its revision, version and content, and what is
-stored is what the log ends in. So the trail, folded up, is what is stored.
+stored is what the log ends in. So the trail, folded up, is what is stored. A transaction may be that of several changes:
+each of them has its marker in it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.checks.timeline import ancestors, is_entity, plain
@@ -22,7 +24,9 @@ UNSETTLED: Final = "an intent has no outcome"
 NO_INTENT: Final = "an outcome has no intent"
 NEVER_WAS: Final = "the trail has a change that never was"
 IN_PART: Final = "a batch was applied in part"
-TWO_CLAIM: Final = "two changes of the trail claim one transaction"
+TWO_CLAIM: Final = "two changes of the trail claim one version"
+UNMARKED: Final = "a change has no marker in its transaction"
+OTHER_ORDER: Final = "changes of one transaction are in another order than their notifications"
 NO_TRAIL: Final = "a version has no trail"
 REJECTED_APPLIED: Final = "a change was applied that the trail has as rejected"
 OTHER_VERSION: Final = "the trail tells another version"
@@ -53,26 +57,52 @@ def _outcomes(facts: Facts) -> None:
 
 def _claims(facts: Facts) -> set[tuple[int, str]]:
     """Look for what each committed change of ours claims; return the states that are claimed, as zxid and path."""
-    claimed: set[tuple[int, str]] = set()
+    claimed: dict[tuple[int, str], Change] = {}
     for revision, changes in sorted(facts.at_revision.items()):
-        if len(changes) > 1:
-            lines = [line for change in changes for line in change.lines()]
-            facts.add(TWO_CLAIM, f"{revision}: changes {', '.join(change.id for change in changes)}", *lines)
-            claimed |= {(revision, entity.path) for change in changes for entity in change.entities}
-            continue
-        [change] = changes
-        entities = [entity for entity in change.entities if is_entity(entity.path)]
-        there = [facts.log.of_path(entity.path).index_of(revision) for entity in entities]
-        for entity, index in zip(entities, there, strict=True):
-            timeline = facts.log.of_path(entity.path)
-            if index is None:
-                rule = IN_PART if any(each is not None for each in there) else NEVER_WAS
-                what = f"change {change.id} of {entity.path}"
-                facts.add(rule, what, *change.lines(), *_around(timeline, revision), path=entity.path)
-            else:
-                claimed.add((revision, entity.path))
-                _compare(facts, change, entity, timeline, index)
-    return claimed
+        changes.sort(key=lambda change: change.id)
+        for change in changes:
+            _claim(facts, change, claimed)
+        _in_order(facts, revision, changes)
+    return set(claimed)
+
+
+def _claim(facts: Facts, change: Change, claimed: dict[tuple[int, str], Change]) -> None:
+    revision = change.revision
+    entities = [entity for entity in change.entities if is_entity(entity.path)]
+    there = [facts.log.of_path(entity.path).index_of(revision) for entity in entities]
+    if None not in there and (revision, change.id) not in facts.log.marked:
+        facts.add(UNMARKED, f"change {change.id} at {revision}", *change.lines())
+        for entity in entities:
+            claimed.setdefault((revision, entity.path), change)
+        return
+    for entity, index in zip(entities, there, strict=True):
+        timeline = facts.log.of_path(entity.path)
+        other = claimed.setdefault((revision, entity.path), change)
+        if index is None:
+            rule = IN_PART if any(each is not None for each in there) else NEVER_WAS
+            what = f"change {change.id} of {entity.path}"
+            facts.add(rule, what, *change.lines(), *_around(timeline, revision), path=entity.path)
+        elif other is not change:
+            what = f"{entity.path} at {revision}: changes {other.id} and {change.id}"
+            facts.add(TWO_CLAIM, what, *other.lines(), *change.lines())
+        else:
+            _compare(facts, change, entity, timeline, index)
+
+
+def _in_order(facts: Facts, revision: int, changes: list[Change]) -> None:
+    """Hold the order of one transaction's changes, which is that of their ids, against that of its notifications."""
+    notified = facts.log.notifications.get(revision, [])
+    places = [
+        (place, change)
+        for change in changes
+        for place, paths in enumerate(notified)
+        if any(entity.path in paths for entity in change.entities[:1])
+    ]
+    for (place, change), (following, later) in pairwise(places):
+        if place > following:
+            what = f"{revision}: changes {change.id} and {later.id}"
+            facts.add(OTHER_ORDER, what, *change.lines(), *later.lines(), *(str(paths) for paths in notified))
+            return
 
 
 def _compare(facts: Facts, change: Change, entity: TrailEntity, timeline: Timeline, index: int) -> None:

@@ -74,15 +74,15 @@ class PostgresAuditLog:
         await self._outcomes.close()
         await asyncio.gather(*self._comparisons, return_exceptions=True)
 
-    async def intend(self, intents: Sequence[Intent], claim: Claim | None = None) -> None:
+    async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
         """Make intents durable: see the port."""
         if not intents:
             return
         try:
-            if claim is None:
-                await self._intents.write([orjson.dumps(intent) for intent in intents])
+            if claims:
+                await self._claimed.write([_with_claim(*both) for both in zip(intents, claims, strict=True)])
             else:
-                await self._claimed.write([_with_claim(intent, claim) for intent in intents])
+                await self._intents.write([orjson.dumps(intent) for intent in intents])
         except RowRefusedError:
             raise IdempotencyKeyBusyError(
                 "Another request with this Idempotency-Key is under way; nothing was changed by this one",

@@ -127,7 +127,7 @@ async def test_a_stored_answer_is_durable_and_the_outcome_with_it(
 ) -> None:
     forgetful.hold_back()
     done, key = intent(), uuid7()
-    await log.intend([done], Claim("k", key, key, fresh=True, body="b", seconds=60.0, results=[]))
+    await log.intend([done], [Claim("k", key, key, fresh=True, body="b", seconds=60.0, results=[])])
     assert await log.conclude([committed(done)])
     assert await PostgresRequestKeys(pool).store(key, key, Answer(200, {}, "{}"))
     crash()

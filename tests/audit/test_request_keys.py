@@ -55,10 +55,10 @@ async def test_the_first_intent_makes_the_key_and_more_of_its_holder_follow(
 ) -> None:
     mine, first, second = claim(), intent(), intent()
     assert await keys.find(mine.key) is None
-    await log.intend([first], mine)
-    await log.intend([second], mine)
-    await log.intend([intent(first.change_id, attempt=2)], mine)
-    await log.intend([first], mine)  # as after a lost reply
+    await log.intend([first], [mine])
+    await log.intend([second], [mine])
+    await log.intend([intent(first.change_id, attempt=2)], [mine])
+    await log.intend([first], [mine])  # as after a lost reply
     row = await row_of(keys, mine)
     assert (row.id, row.holder, row.body, row.writer, row.in_time, row.answer) == (
         *(mine.key_id, mine.holder, "b", first.writer),
@@ -79,7 +79,7 @@ async def test_of_many_at_once_one_gets_the_key_and_the_others_write_nothing(
     claims = [claim(f"k{number % 5}") for number in range(100)]
     free = [claim(f"free{number}") for number in range(20)]
     found = await asyncio.gather(
-        *((log, other)[index % 3 == 0].intend([intent()], each) for index, each in enumerate([*claims, *free])),
+        *((log, other)[index % 3 == 0].intend([intent()], [each]) for index, each in enumerate([*claims, *free])),
         return_exceptions=True,
     )
     assert [type(each) for each in found if each is not None] == [IdempotencyKeyBusyError] * 95
@@ -93,16 +93,16 @@ async def test_of_many_at_once_one_gets_the_key_and_the_others_write_nothing(
 
 async def test_who_lost_the_key_writes_no_more(keys: PostgresRequestKeys, log: PostgresAuditLog) -> None:
     mine, holder = claim(seconds=0.0), uuid.uuid4()
-    await log.intend([intent()], mine)
+    await log.intend([intent()], [mine])
     row = await row_of(keys, mine)
     assert not row.in_time
     assert await keys.take_over(row, holder, writer="w-2", seconds=60)
     assert await keys.take_over(row, holder, writer="w-2", seconds=60)  # as after a lost reply
     assert not await keys.take_over(row, uuid.uuid4(), writer="w-3", seconds=60)
     with pytest.raises(IdempotencyKeyBusyError) as refused:
-        await log.intend([intent()], mine)
+        await log.intend([intent()], [mine])
     assert refused.value.outcome == "not_applied"
-    await log.intend([intent()], claim(key_id=row.id, holder=holder, fresh=False))
+    await log.intend([intent()], [claim(key_id=row.id, holder=holder, fresh=False)])
     assert len(await keys.changes(row.id)) == 2
     taken = await row_of(keys, mine)
     assert (taken.holder, taken.writer, taken.in_time) == (holder, "w-2", True)
@@ -117,14 +117,14 @@ async def test_an_intent_and_a_taking_over_at_once_are_one_after_the_other(
 ) -> None:
     for number in range(50):
         mine, holder = claim(f"race{number}"), uuid.uuid4()
-        await log.intend([intent()], mine)
+        await log.intend([intent()], [mine])
         row = await row_of(keys, mine)
 
         async def taker(row: KeyRow = row, holder: uuid.UUID = holder) -> int:
             assert await keys.take_over(row, holder, writer="w-2", seconds=60)
             return len(await keys.changes(row.id))
 
-        written, seen = await asyncio.gather(log.intend([intent()], mine), taker(), return_exceptions=True)
+        written, seen = await asyncio.gather(log.intend([intent()], [mine]), taker(), return_exceptions=True)
         # What the taker has not seen was refused.
         assert seen == (1 if isinstance(written, IdempotencyKeyBusyError) else 2), written
         assert len(await keys.changes(row.id)) == seen
@@ -135,10 +135,10 @@ async def test_a_key_is_not_taken_over_amid_an_intent_of_its_holder(
 ) -> None:
     """Whoever takes it over looks for the changes made under it once, so none may come after that."""
     mine, late = claim(), intent()
-    await log.intend([intent()], mine)
+    await log.intend([intent()], [mine])
     row = await row_of(keys, mine)
     with stalled(migrated.owner_dsn, "INSERT ON intents", f"NEW.change_id = '{late.change_id}'") as stall:
-        writing = asyncio.create_task(log.intend([late], mine))
+        writing = asyncio.create_task(log.intend([late], [mine]))
         await until(lambda: stall.reached)
         taking = asyncio.create_task(keys.take_over(row, uuid.uuid4(), writer="w-2", seconds=60))
         await until(lambda: stall.in_the_way or taking.done())
@@ -152,7 +152,7 @@ async def test_one_that_was_forgotten_is_not_made_again_by_who_took_it_over(
     keys: PostgresRequestKeys, log: PostgresAuditLog, migrated: servers.Database
 ) -> None:
     with pytest.raises(IdempotencyKeyBusyError):
-        await log.intend([intent()], claim(fresh=False))
+        await log.intend([intent()], [claim(fresh=False)])
     assert count(migrated.owner_dsn, "request_keys") == count(migrated.owner_dsn, "intents") == 0
     assert await keys.find(claim().key) is None
 
@@ -161,8 +161,8 @@ async def test_an_answer_is_kept_as_it_is_and_ends_the_taking_over(
     keys: PostgresRequestKeys, log: PostgresAuditLog
 ) -> None:
     mine, one, two = claim(), intent(), intent()
-    await log.intend([one], mine)
-    await log.intend([two], mine)
+    await log.intend([one], [mine])
+    await log.intend([two], [mine])
     await log.conclude([committed(one), rejected(two)])
     ended = {change.change_id: change.outcome for change in await keys.changes(mine.key_id)}
     assert ended[one.change_id] == committed(one)
@@ -180,7 +180,7 @@ async def test_a_key_is_handed_on_released_and_purged(
 ) -> None:
     mine, other, old = claim("a"), claim("b"), claim("c")
     for each in (mine, other, old):
-        await log.intend([intent()], each)
+        await log.intend([intent()], [each])
     assert await keys.hand_on(mine.key_id, mine.holder)
     assert not (await row_of(keys, mine)).in_time
     assert await keys.release(other.key_id, other.holder)

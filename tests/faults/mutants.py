@@ -13,8 +13,10 @@ from __future__ import annotations
 import math
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
@@ -24,6 +26,7 @@ from app.cli.commands import main
 from app.services.changes import settle
 from app.services.ports.store import Marker
 from app.services.ports.trail import Outcome
+from app.services.ports.transactions import Committed, Conflict
 from app.store import ZooKeeperStore, znodes
 from app.store.write import markers, transactions
 from tests.support import stepping
@@ -32,7 +35,6 @@ from tests.support.stepping import REASON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from uuid import UUID
 
     from app.services.ports.trail import Claim, Intent
     from app.services.ports.transactions import CommitResult, Transaction
@@ -63,9 +65,9 @@ def outcome_before_commit() -> None:
     commit, logs = ZooKeeperStore.commit, list[PostgresAuditLog]()
     intend = PostgresAuditLog.intend
 
-    async def intend_and_note(log: PostgresAuditLog, intents: Sequence[Intent], claim: Claim | None = None) -> None:
+    async def intend_and_note(log: PostgresAuditLog, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
         logs[:] = [log]
-        await intend(log, intents, claim)
+        await intend(log, intents, claims)
 
     async def conclude_and_commit(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
         stat = await store._keeper.current.touch()
@@ -89,6 +91,30 @@ def outcome_before_commit() -> None:
 def without_marker() -> None:
     """A transaction leaves nothing that proves it."""
     _leave_out("marker")
+
+
+def without_last_marker() -> None:
+    """Of several changes in one transaction the last leaves nothing that proves it."""
+    _leave_out("marker", last=True)
+
+
+def refused_taken_for_applied() -> None:
+    """Of a transaction that is refused because of one change the others are committed, and all take it for theirs."""
+    commit = ZooKeeperStore.commit
+
+    async def commit_others(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
+        result = await commit(store, transaction, deadline)
+        if not isinstance(result, Conflict) or result.change_id is None:
+            return result
+        others = tuple(change for change in transaction.changes if change.change_id != result.change_id)
+        result = await commit(store, replace(transaction, changes=others, again=True), deadline)
+        if not isinstance(result, Committed):
+            return result
+        versions = {write.path: 0 if write.expected is None else write.expected + 1 for write in transaction.writes}
+        told = Outcome(UUID(int=0), 1, "", True, result.revision, result.time_ms, versions)  # noqa: FBT003 - its fields
+        return settle.committed(told, transaction.writes)
+
+    _replace(ZooKeeperStore, "commit", commit_others)
 
 
 def settled_by_reading() -> None:
@@ -139,6 +165,8 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
     "no-version-check": without_version_check,
     "outcome-before-commit": outcome_before_commit,
     "no-marker": without_marker,
+    "no-last-marker": without_last_marker,
+    "refused-taken-for-applied": refused_taken_for_applied,
     "settled-by-reading": settled_by_reading,
     "no-writer-node": without_writer_node,
     "fresh-for-ever": fresh_for_ever,
@@ -147,10 +175,11 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
 }
 
 
-def _leave_out(role: str) -> None:
+def _leave_out(role: str, *, last: bool = False) -> None:
     def operations_of(transaction: Transaction, **more: Any) -> transactions.Operations:
         made = _operations_of(transaction, **more)
-        index = made.roles.index(role)
+        indices = [index for index, each in enumerate(made.roles) if each == role]
+        index = indices[-1 if last else 0]
         del made.operations[index], made.roles[index], made.owners[index]
         return made
 
@@ -171,8 +200,8 @@ def stall(until: Path) -> None:
         stores.append(store)
         await start(store)
 
-    async def intend_and_stall(log: PostgresAuditLog, intents: Sequence[Intent], claim: Claim | None = None) -> None:
-        await intend(log, intents, claim)
+    async def intend_and_stall(log: PostgresAuditLog, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
+        await intend(log, intents, claims)
         if any(intent.reason == REASON for intent in intents) and not stalled(until).exists():
             client = stores[0]._keeper.current._client
             before = client.client_id

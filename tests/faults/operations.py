@@ -14,7 +14,7 @@ from tests.faults.topology import TOPICS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.faults.history import Call
 
@@ -96,6 +96,7 @@ class Operations:
             (8, self._delete),
             (6, self._post),
             (24, self._alter),
+            (8, self._bulk),
             (14, self._alter_configs),
         ]
         [make] = chooser.choices([kind for _, kind in kinds], [weight for weight, _ in kinds])
@@ -179,8 +180,19 @@ class Operations:
     def _alter(self, chooser: random.Random) -> Operation:
         facet = chooser.choice(("client-quotas", "client-configs"))
         entities = chooser.sample(_ENTITIES[facet], chooser.choice((1, 1, 2, 3, 5)))
+        atomic = len(entities) > 1 and chooser.random() < 0.6
+        return self._altered_all(facet, entities, chooser, atomic=atomic)
+
+    def _bulk(self, chooser: random.Random) -> Operation:
+        """Most of the entities that there are in one request, each as a change of its own."""
+        facet = chooser.choice(("client-quotas", "client-configs"))
+        entities = chooser.sample(_ENTITIES[facet], chooser.randint(len(_ENTITIES[facet]) // 2, len(_ENTITIES[facet])))
+        return self._altered_all(facet, entities, chooser, atomic=False)
+
+    def _altered_all(
+        self, facet: str, entities: Sequence[Entity], chooser: random.Random, *, atomic: bool
+    ) -> Operation:
         parts = tuple(self._altered(facet, entity, chooser) for entity in entities)
-        atomic = len(parts) > 1 and chooser.random() < 0.6
         entries = [
             {
                 "entity": [{"entityType": kind.value, "entityName": name} for kind, name in entity.components],

@@ -109,6 +109,20 @@ class Scene:
         headers |= {} if if_match is None else {"If-Match": if_match}
         return await self._send(service, call, headers, {"quotas": part.set})
 
+    async def alter(self, service: Service, rates: dict[str, int]) -> Call:
+        """Set the rates of several users in one request, each as a change of its own."""
+        path = f"{QUOTAS}:alter"
+        parts = [_part(user, Mode.ALTER, value) for user, value in rates.items()]
+        call = self._begin(0, Kind.WRITE, "POST", path, *parts, principal="User:admin")
+        entries = [
+            {
+                "entity": [{"entityType": "user", "entityName": user}],
+                "ops": [{"key": "producer_byte_rate", "value": value}],
+            }
+            for user, value in rates.items()
+        ]
+        return await self._send(service, call, {}, {"entries": entries})
+
     async def get(
         self, service: Service, *, user: str = "alice", min_revision: int | None = None, strong: bool = False
     ) -> Call:
@@ -119,8 +133,8 @@ class Scene:
         headers = {} if min_revision is None else {"Confplane-Min-Revision": str(min_revision)}
         return await self._send(service, call, headers, None)
 
-    def _begin(self, process: int | None, kind: Kind, method: str, path: str, part: Part, **more: Any) -> Call:
-        made = Call(len(self._calls), 0, process, kind, method, path, time.monotonic(), (part,), **more)
+    def _begin(self, process: int | None, kind: Kind, method: str, path: str, *parts: Part, **more: Any) -> Call:
+        made = Call(len(self._calls), 0, process, kind, method, path, time.monotonic(), parts, **more)
         self._calls.append(made)
         return made
 

@@ -117,6 +117,52 @@ async def test_the_reply_to_an_applied_write_is_lost(stage: Scene, mutant: str |
     judge(stage, mutant, trail.REJECTED_APPLIED)
 
 
+@pytest.mark.parametrize("mutant", [None, "no-last-marker"])
+async def test_the_reply_to_a_bulk_that_was_applied_is_lost(stage: Scene, mutant: str | None) -> None:
+    async with proxy(stage.server.hosts) as line, stage.service(mutant, through=line) as service:
+        await ready(service)
+        call = await stage.alter(service, {"alice": 1, "bob": 1})
+        assert call.status == 200
+        line.replies.clear()
+        writing = asyncio.create_task(stage.alter(service, {"alice": 2, "bob": 2}))
+        await until_thread(lambda: stage.zk.exists(NODE).version == 1)
+        line.cut()
+        line.replies.set()
+        call = await writing
+        # Each is settled by its own marker.
+        assert call.status == (200 if mutant is None else 207)
+        await stage.settled(4)
+    judge(stage, mutant, trail.REJECTED_APPLIED, trail.UNMARKED)
+
+
+@pytest.mark.parametrize("mutant", [None, "no-last-marker"])
+async def test_each_change_of_a_bulk_has_its_marker(stage: Scene, mutant: str | None) -> None:
+    async with stage.service(mutant) as service:
+        await ready(service)
+        await stage.recorded()
+        call = await stage.alter(service, {"alice": 1, "bob": 1, "carol": 1})
+        assert len({result.revision for result in call.results}) == 1
+        await stage.recorded()
+    judge(stage, mutant, trail.UNMARKED)
+
+
+@pytest.mark.parametrize("mutant", [None, "refused-taken-for-applied"])
+async def test_one_of_a_bulk_meets_a_write_that_its_mirror_has_not_seen(stage: Scene, mutant: str | None) -> None:
+    async with stage.service(mutant) as service:
+        await ready(service)
+        await stage.recorded()
+        await stage.put(service, 1)
+        stage.write_outside(2, notified=False)
+        call = await stage.alter(service, {"bob": 3, "alice": 3, "carol": 3})
+        assert call.status == 200
+        bob, alice, carol = call.results
+        assert bob.revision == carol.revision
+        # What was refused goes alone, later.
+        assert (alice.revision == bob.revision) == (mutant is not None)
+        await stage.recorded()
+    judge(stage, mutant, trail.NEVER_WAS)
+
+
 @pytest.mark.parametrize("mutant", [None, "settled-by-reading"])
 async def test_a_transaction_comes_after_its_change_was_settled(stage: Scene, mutant: str | None) -> None:
     # The one takes a change for abandoned after a second, the other is in no hurry.

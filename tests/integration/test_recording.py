@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import random
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import kazoo.exceptions
 import pytest
@@ -725,6 +726,63 @@ async def test_a_change_that_postgres_lost_is_recovered_by_its_marker(stage: Sta
     one.recorder._server = "the one before"
     await one.record()
     assert await one.trail() == trail
+
+
+NEW_PAIRS: Final = [Entity.of(user="olga", client_id=client) for client in ("x", "y")]
+
+
+def notified(zk: KazooClient, revision: int) -> list[str]:
+    """The paths of a transaction's notifications, in order."""
+    found = []
+    for name in sorted(zk.get_children("/config/changes")):
+        data, stat = zk.get(f"/config/changes/{name}")
+        if stat.czxid == revision:
+            found.append(json.loads(data)["entity_path"])
+    return found
+
+
+async def test_changes_of_one_transaction_are_each_explained_by_themselves(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.record()
+    await one.alter(ALICE, producer_byte_rate=1)
+    kafka_writes(stage.zk, "users/alice", rate(2))
+    await one.store.catch_up(soon())
+    made = await one.edit_all([*NEW_PAIRS, ALICE, BILLING], atomic=False, producer_byte_rate=3)
+    [revision] = {result.revision for result in made}
+    kafka_writes(stage.zk, "users/olga", rate(4))
+    await one.record()
+    trail = await one.trail()
+    assert_chains([record for record in trail if record.intent.entities[0].entity_id != "user=olga"])
+    # Others wrote alice before it, and after it the user that came with the pairs and has no row of its own.
+    assert [record.intent.entities[0].entity_id for record in trail if record.kind == "external"] == [
+        ALICE.id,
+        "user=olga",
+    ]
+    # Newest first, the trail lists them in the order of their notifications.
+    listed, _ = await one.audit.search(AuditQuery("default", page_size=2))
+    last, _ = await one.audit.search(AuditQuery("default", page_size=10, before=listed[-1].intent.change_id))
+    of_one = [each for each in (*listed, *last) if each.outcome is not None and each.outcome.revision == revision]
+    paths = [each.intent.entities[0].path.removeprefix("/config/") for each in reversed(of_one)]
+    assert paths == notified(stage.zk, revision or 0) == [each.path for each in (*NEW_PAIRS, ALICE, BILLING)]
+
+
+async def test_changes_of_one_transaction_that_postgres_lost_are_each_recovered(stage: Stage) -> None:
+    one = await stage.replica()
+    await one.alter(ALICE, producer_byte_rate=1)
+    await one.record()
+    backup = Backup(stage.database.owner_dsn)
+    made = await one.edit_all([*NEW_PAIRS, ALICE, BILLING], atomic=False, producer_byte_rate=3)
+    kafka_writes(stage.zk, "users/olga", rate(4))
+    await one.record()
+    backup.restore()
+    one.recorder._server = "the one before"
+    await one.record()
+    trail = await one.trail()
+    recovered = [record for record in trail if record.kind == "recovered"]
+    assert {str(record.intent.change_id) for record in recovered} == {result.change_id for result in made}
+    assert {record.outcome.revision for record in recovered if record.outcome} == {made[0].revision}
+    assert [record.intent.entities[0].entity_id for record in trail if record.kind == "external"] == ["user=olga"]
+    assert_chains([record for record in trail if record.intent.entities[0].entity_id != "user=olga"])
 
 
 async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(stage: Stage) -> None:

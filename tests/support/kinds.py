@@ -98,6 +98,11 @@ class Made:
             FacetName.CLIENT_QUOTAS, *(Edit(each, (Op(RATE, OpType.SET, 1),)) for each in (ALICE, PAIR)), atomic=True
         )
 
+    async def bulk(self) -> None:
+        await self.edit(
+            FacetName.CLIENT_QUOTAS, *(Edit(each, (Op(RATE, OpType.SET, 1),)) for each in (PAIR, ALICE, BOB))
+        )
+
     async def first_client_configs(self) -> None:
         await self.edit(FacetName.CLIENT_CONFIGS, Edit(ALICE, (Op("acks", OpType.SET, "1"),)))
 
@@ -188,6 +193,8 @@ class Kind:
     """What others have stored: path -> content; a config's own members are put around it."""
     armed_late: bool = False
     """Whether :meth:`Made.arm` says which change is meant."""
+    changes: int = 1
+    """How many changes it is, all of them in one transaction."""
 
 
 _LAID_OUT: Final = {"/config/users/alice": {"acks": "1"}}
@@ -197,6 +204,11 @@ KINDS: Final = {
     "batch": Kind(
         Made.batch,
         lambda zk: [config(zk, f"/config/{each.path}") for each in (ALICE, PAIR)] == [{RATE: "1"}, {RATE: "1"}],
+    ),
+    "bulk": Kind(
+        Made.bulk,
+        lambda zk: [config(zk, f"/config/{each.path}") for each in (ALICE, BOB, PAIR)] == 3 * [{RATE: "1"}],
+        changes=3,
     ),
     "first client configs": Kind(
         Made.first_client_configs,

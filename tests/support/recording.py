@@ -116,12 +116,14 @@ class Replica:
         caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(collection, [Edit(entity, ops)], caller)
 
-    async def edit_all(self, entities: Sequence[Entity], **values: Any) -> list[EditResult]:
-        """One change of ours to all of these."""
+    async def edit_all(self, entities: Sequence[Entity], *, atomic: bool = True, **values: Any) -> list[EditResult]:
+        """One change of ours to all of these; or one to each, which share a transaction."""
         collection = self.parts.clusters.get("default").collections[FacetName.CLIENT_QUOTAS]
         ops = tuple(Op(key, OpType.SET, value) for key, value in values.items())
         caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
-        return await self.parts.alter.alter(collection, [Edit(entity, ops) for entity in entities], caller, atomic=True)
+        return await self.parts.alter.alter(
+            collection, [Edit(entity, ops) for entity in entities], caller, atomic=atomic
+        )
 
     @contextlib.asynccontextmanager
     async def without_outcomes(self) -> AsyncIterator[None]:

@@ -81,8 +81,8 @@ class Seams:
         """Wrap the calls."""
         seams = self
 
-        async def intend(log: PostgresAuditLog, intents: Sequence[Intent], claim: Claim | None = None) -> None:
-            await _intend(log, intents, claim)
+        async def intend(log: PostgresAuditLog, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
+            await _intend(log, intents, claims)
             seams._marked.update(intent.change_id for intent in intents if intent.reason == REASON)
             for intent in intents:
                 seams._at("intent", intent.change_id)
@@ -133,10 +133,10 @@ class Steps:
     def _wrap_intend(self) -> None:
         seams, intend = self, PostgresAuditLog.intend
 
-        async def wrapped(log: PostgresAuditLog, intents: Sequence[Intent], claim: Claim | None = None) -> None:
+        async def wrapped(log: PostgresAuditLog, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
             seams.at("begin")
-            await intend(log, intents, claim)
-            if claim is not None:
+            await intend(log, intents, claims)
+            if claims:
                 seams.at("claim")
             seams.at("intent")
 

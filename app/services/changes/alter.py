@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import ChainMap, Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -26,9 +26,11 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.domain.facets import full_path
+from app.services.changes.bulk import Bulk, Planned
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EditResult, EntityDraft
 from app.services.changes.order import chains
+from app.services.changes.runner import Job
 from app.services.collections import Collection
 from app.services.metrics import Sample
 from app.services.pace import Pace, in_slices
@@ -36,17 +38,16 @@ from app.services.policies import Policies, PolicyRequest
 from app.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from app.domain.facets import FacetName, Tree
+    from app.services.changes.bulk import Waiting
     from app.services.changes.callers import Caller
+    from app.services.changes.change import Ended
     from app.services.changes.edits import Drafter
-    from app.services.changes.order import Stage
-    from app.services.changes.runner import ChangeRunner, Ended
+    from app.services.changes.runner import ChangeRunner
 
-Planned = Mapping[str, Mapping[str, str]]
-"""Entity id -> resulting map, of the entities that the same request changes before."""
 DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
 """Decides one entity's draft from its collection, the node as read, and the maps planned before it."""
 
@@ -56,8 +57,6 @@ _NONE: Final = KafkaCode.NONE.name
 _REMADE: Final = (
     "Others deleted the znode and made it again during this change; what they wrote into it was overwritten"
 )
-_CONCURRENCY: Final = 256
-"""Changes of one request under way at once: enough to fill ZooKeeper's pipeline, and bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,20 +178,13 @@ class AlterService:
         repeated = _repeated(edits) if len(edits) > 1 else frozenset()
         prepared = await in_slices(lambda edit: _prepare(collection, rules.drafter, edit, repeated), edits)
 
-        async def change(items: Sequence[_Prepared], planned: Planned = NOTHING_PLANNED) -> list[EditResult]:
-            results, _ = await self._change(
-                collection, items, caller, rules.policies, planned, validate_only=validate_only
-            )
+        items = [item for item in prepared if not isinstance(item, EditResult)]
+        if atomic and len(items) < len(prepared):
+            return [_refused_with(item) for item in prepared]
+        if atomic or len(prepared) == len(items) == 1:
+            results, _ = await self._change(collection, items, caller, rules.policies, validate_only=validate_only)
             return results
-
-        if atomic:
-            items = [item for item in prepared if not isinstance(item, EditResult)]
-            if len(items) < len(prepared):
-                return [_refused_with(item) for item in prepared]
-            return await change(items) if items else []
-        if len(prepared) == 1 and not isinstance(prepared[0], EditResult):
-            return await change([prepared[0]])
-        return await _one_by_one(collection, prepared, change)
+        return await self._one_by_one(collection, prepared, caller, rules.policies, validate_only=validate_only)
 
     async def _change(
         self,
@@ -200,28 +192,64 @@ class AlterService:
         items: Sequence[_Prepared],
         caller: Caller,
         policies: Policies,
-        planned: Planned = NOTHING_PLANNED,
         *,
         validate_only: bool,
     ) -> tuple[list[EditResult], list[EntityDraft]]:
         """Run one change of one entity or several; errors are in the results."""
+        if not items:
+            return [], []
+        edits = [edit for edit, _ in items]
         try:
-            if time.monotonic() >= caller.deadline:
-                raise UnavailableError(
-                    "The request's deadline passed before this entry was begun; nothing of it was applied. Send it"
-                    " again, in a request of fewer entries",
-                    outcome=WriteOutcome.NOT_APPLIED,
-                    retry_after_s=1,
-                )
-            change = _EntitiesChange(collection.placed(), items, caller, policies, planned, validate_only=validate_only)
+            _check_in_time(caller)
+            change = _EntitiesChange(collection.placed(), items, caller, policies, validate_only=validate_only)
             ended = await self._runner.run(
                 collection.store, change.decide, caller, paths=change.paths, validate_only=validate_only
             )
-        except UnknownTopicError as error:
-            return [EditResult(edit, _of_topic(error, edit)) for edit, _ in items], []
         except ConfplaneError as error:
-            return [EditResult(edit, error) for edit, _ in items], []
-        return _results(ended, [edit for edit, _ in items]), ended.decided.drafts
+            return _failed(error, edits), []
+        return _results(ended, edits), ended.decided.drafts
+
+    async def _one_by_one(
+        self,
+        collection: Collection,
+        prepared: Sequence[_Prepared | EditResult],
+        caller: Caller,
+        policies: Policies,
+        *,
+        validate_only: bool,
+    ) -> list[EditResult]:
+        """Run each edit in a change of its own; errors are in the results."""
+        results = {position: item for position, item in enumerate(prepared) if isinstance(item, EditResult)}
+        to_run = {position: item for position, item in enumerate(prepared) if not isinstance(item, EditResult)}
+
+        async def send(load: Sequence[Waiting]) -> None:
+            def told(number: int, ended: Ended[_Decided] | Exception) -> None:
+                position = load[number].position
+                edit, _ = to_run[position]
+                if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
+                    bulk.failed(ended)
+                    return
+                [result] = _failed(ended, [edit]) if isinstance(ended, Exception) else _results(ended, [edit])
+                results[position] = result
+                bulk.ended(position, (edit.entity.id, result.after) if result.error is None else None)
+
+            try:
+                _check_in_time(caller)
+                placed = collection.placed()
+                changes = [
+                    _EntitiesChange(placed, [to_run[position]], caller, policies, planned, validate_only=validate_only)
+                    for position, planned in load
+                ]
+                jobs = [Job(change.decide, change.paths) for change in changes]
+                await self._runner.run_together(collection.store, jobs, caller, told, validate_only=validate_only)
+            except ConfplaneError as error:
+                for number in range(len(load)):
+                    told(number, error)
+
+        of_entities = ((position, edit.entity) for position, (edit, _) in to_run.items())
+        bulk = Bulk(chains(collection.facet, of_entities), send)
+        await bulk.run()
+        return [results[position] for position in range(len(prepared))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +269,7 @@ class _EntitiesChange:
         items: Sequence[_Prepared],
         caller: Caller,
         policies: Policies,
-        planned: Planned,
+        planned: Planned = NOTHING_PLANNED,
         *,
         validate_only: bool,
     ) -> None:
@@ -361,44 +389,19 @@ def _check_new(collection: Collection, edit: Edit) -> None:
     (Entity(entity.components[1:]) if known else entity).check_new(pointer=edit.pointer)
 
 
-async def _one_by_one(
-    collection: Collection,
-    prepared: Sequence[_Prepared | EditResult],
-    change: Callable[[Sequence[_Prepared], Planned], Awaitable[list[EditResult]]],
-) -> list[EditResult]:
-    """Run each edit in a change of its own, all at once except edits that read each other's entity."""
-    slots = asyncio.Semaphore(_CONCURRENCY)
-    results: dict[int, EditResult] = {}
-    to_run: dict[int, _Prepared] = {}
-    for position, item in enumerate(prepared):
-        if isinstance(item, EditResult):
-            results[position] = item
-        else:
-            to_run[position] = item
+def _check_in_time(caller: Caller) -> None:
+    """Refuse to begin after the deadline.
 
-    async def one(position: int, planned: Planned) -> None:
-        async with slots:
-            [results[position]] = await change([to_run[position]], planned)
-
-    async def one_after_another(stages: Sequence[Stage]) -> None:
-        made: dict[str, dict[str, Mapping[str, str]]] = {stage.rank: {} for stage in stages}
-        for stage in stages:
-            # Results of edits of other ranks. Under ``validateOnly`` the mirror does not have them.
-            planned = ChainMap(*(maps for rank, maps in made.items() if rank != stage.rank))
-            await asyncio.gather(*(one(position, planned) for position in stage.positions))
-            ended = (results[position] for position in stage.positions)
-            made[stage.rank] |= {result.edit.entity.id: result.after for result in ended if result.error is None}
-
-    of_entities = ((position, edit.entity) for position, (edit, _) in to_run.items())
-    waiting = iter(chains(collection.facet, of_entities))
-
-    async def run_some() -> None:
-        # No task for each chain: 10,000 new tasks would all take their first step in one turn of the loop.
-        for stages in waiting:
-            await one_after_another(stages)
-
-    await asyncio.gather(*(run_some() for _ in range(min(_CONCURRENCY, len(to_run)))))
-    return [results[position] for position in range(len(prepared))]
+    Raises:
+        UnavailableError: The deadline has passed.
+    """
+    if time.monotonic() >= caller.deadline:
+        raise UnavailableError(
+            "The request's deadline passed before this entry was begun; nothing of it was applied. Send it again, in a"
+            " request of fewer entries",
+            outcome=WriteOutcome.NOT_APPLIED,
+            retry_after_s=1,
+        )
 
 
 def _results(ended: Ended[_Decided], edits: Sequence[Edit]) -> list[EditResult]:
@@ -443,6 +446,13 @@ def _refused_with(item: _Prepared | EditResult) -> EditResult:
     if isinstance(item, EditResult):
         return item if item.error is not None else EditResult(item.edit, _not_attempted())
     return EditResult(item[0], _not_attempted())
+
+
+def _failed(error: ConfplaneError, edits: Sequence[Edit]) -> list[EditResult]:
+    """Return the results of the edits of a change that ended with an error."""
+    if isinstance(error, UnknownTopicError):
+        return [EditResult(edit, _of_topic(error, edit)) for edit in edits]
+    return [EditResult(edit, error) for edit in edits]
 
 
 def _of_topic(error: UnknownTopicError, edit: Edit) -> ConfplaneError:

@@ -37,6 +37,13 @@ class Turn:
         self._deadline = deadline
         self._held: list[tuple[str, asyncio.Lock]] = []
 
+    async def enter_if_free(self) -> bool:
+        """Enter if all keys are free, and return whether they were; never wait."""
+        if any(key in self._waiting for key in self._keys):
+            return False
+        await self.__aenter__()
+        return True
+
     async def __aenter__(self) -> None:
         for key in self._keys:
             lock, users = self._waiting.get(key) or (asyncio.Lock(), 0)
@@ -45,12 +52,12 @@ class Turn:
                 await self._acquire(lock)
             except BaseException:
                 self._leave(key)
-                self._release()
+                self.leave()
                 raise
             self._held.append((key, lock))
 
     async def __aexit__(self, *_: object) -> None:
-        self._release()
+        self.leave()
 
     async def _acquire(self, lock: asyncio.Lock) -> None:
         if not lock.locked():
@@ -66,7 +73,8 @@ class Turn:
                 retry_after_s=1,
             ) from None
 
-    def _release(self) -> None:
+    def leave(self) -> None:
+        """End the turn."""
         for key, lock in self._held:
             lock.release()
             self._leave(key)

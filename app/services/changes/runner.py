@@ -11,54 +11,46 @@ lost reply is never followed by another attempt, because the first may still be 
 
 All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
 change can't commit any more, and whoever settles it need not know whether another attempt is on its way.
+
+Several changes of one caller make their first attempts together (app/services/changes/submission.py). A change that
+does not end by that goes on by itself (app/services/changes/change.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from app.domain.errors import (
-    ConcurrentChangeError,
-    ConfplaneError,
-    OutcomeUnknownError,
-    UnavailableError,
-    WriteOutcome,
-)
-from app.services.changes.draft import D, Unchanged
+from app.domain.errors import ConfplaneError
+from app.services.changes.change import CONTENDED, Change, Ended
+from app.services.changes.draft import D
 from app.services.changes.queues import Queues
-from app.services.changes.settle import committed, settle_own
+from app.services.changes.submission import Submission
 from app.services.metrics import Sample
-from app.services.ports.trail import Intent, Outcome
-from app.services.ports.transactions import ChangeWrites, Committed, Conflict, SessionEnded, Transaction
+from app.services.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from uuid import UUID
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
     from app.services.changes.callers import Caller
-    from app.services.changes.draft import Decide, Draft
+    from app.services.changes.draft import Decide, Unchanged
+    from app.services.changes.queues import Turn
+    from app.services.ports.cluster_states import LayoutCheck
     from app.services.ports.store import ClusterStore
     from app.services.ports.trail import AuditLog
 
-CONTENDED = "Others kept changing the same entity until the deadline; nothing was applied, try again"
+T = TypeVar("T")
+_PATHS: Final = 65_536
+"""Characters of paths in one confirmation at most: far below ZooKeeper's limit of a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended(Generic[D]):
-    """How a change ended, when not by an error."""
+class Job(NamedTuple, Generic[D]):
+    """One change among several."""
 
-    decided: D
-    """Of the decision that was carried out."""
-    change_id: UUID | None = None
-    """None where nothing was written."""
-    committed: Committed | None = None
-    error: ConfplaneError | None = None
-    """Why nothing was to be written; see :class:`Unchanged`."""
-    revision: int | None = None
-    """Of the transaction, or that at which ZooKeeper confirmed that nothing was to be written."""
+    decide: Decide[D]
+    paths: Sequence[str]
+    """Full paths of the znodes that changes of this process write in turn."""
 
 
 class ChangeRunner:
@@ -68,6 +60,7 @@ class ChangeRunner:
         self._audit = audit
         self._queues = Queues()
         self._running: set[asyncio.Task[Any]] = set()
+        self._in_flight = 0
 
     async def run(
         self,
@@ -79,15 +72,15 @@ class ChangeRunner:
         validate_only: bool = False,
         contended: str = CONTENDED,
     ) -> Ended[D]:
-        """Run one change to its end; a caller that goes away can't cut it between intent and outcome.
+        """Run one change to its end. Cancelling the call does not cancel the change.
 
         Args:
             store: The cluster.
             decide: Decides each attempt.
             caller: Who asks, and until when.
-            paths: Full paths of the znodes that changes of this process are to write one after the other.
-            validate_only: Go the same way up to the intent, and no further.
-            contended: The error's text where conflicts go on until the deadline.
+            paths: Full paths of the znodes that changes of this process write in turn.
+            validate_only: End before the intent.
+            contended: The error's text when conflicts last until the deadline.
 
         Raises:
             ConcurrentChangeError: Others kept changing the same until the deadline; nothing was applied.
@@ -96,176 +89,172 @@ class ChangeRunner:
             ConfplaneError: Whatever ``decide`` and the store's admission raise; nothing was applied.
         """
         store.writer()  # without a session nobody queues
-        change = _Change(self._audit, store, decide, caller, validate_only=validate_only, contended=contended)
-        task = asyncio.create_task(self._queued(change, [f"{store.name}{path}" for path in paths], caller.deadline))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        ended = await asyncio.shield(task)
-        if isinstance(ended, ConfplaneError):
+        submission = Submission(self._audit, store, caller, validate_only=validate_only)
+        ended = await asyncio.shield(self._begin(self._alone(Change(submission, decide, paths, contended))))
+        if isinstance(ended, Exception):
             raise ended
         return ended
 
-    async def _queued(self, change: _Change[D], keys: Sequence[str], deadline: float) -> Ended[D] | ConfplaneError:
+    async def run_together(
+        self,
+        store: ClusterStore,
+        jobs: Iterable[Job[D]],
+        caller: Caller,
+        told: Callable[[int, Ended[D] | Exception], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Run several changes in shared transactions; return once the changes that went together have ended.
+
+        A change goes by itself, and may end later, if another change has its turn at the znode, if ZooKeeper refuses
+        it, or if its reply is lost. Cancelling the call cancels no change.
+
+        Args:
+            store: The cluster.
+            jobs: The changes. None of them reads or writes an entity of another.
+            caller: Who asks, and until when.
+            told: Called once for each job, with its number and the end or error that :meth:`run` gives.
+            validate_only: End before the intents.
+
+        Raises:
+            UnavailableError: There is no session; nothing was begun.
+        """
+        writer = store.writer()
+        submission = Submission(self._audit, store, caller, validate_only=validate_only)
+        changes = [Change(submission, job.decide, job.paths) for job in jobs]
+        await asyncio.shield(self._begin(self._together(submission, writer, changes, told)))
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def _alone(self, change: Change[D]) -> Ended[D] | Exception:
+        """Wait for a change's turn, and run the change to its end."""
+        self._in_flight += 1
         try:
-            async with self._queues.turn(keys, deadline):
+            async with self._queues.turn(change.keys, change.deadline):
                 return await change.run()
         except ConfplaneError as error:
-            return error  # so that one whose caller went away is not reported as unhandled
+            return error
+        finally:
+            self._in_flight -= 1
+
+    async def _together(
+        self,
+        submission: Submission,
+        writer: str,
+        changes: Sequence[Change[D]],
+        told: Callable[[int, Ended[D] | Exception], None],
+    ) -> None:
+        free: dict[int, tuple[Change[D], Turn]] = {}
+        try:
+            for number, change in enumerate(changes):
+                turn = self._queues.turn(change.keys, change.deadline)
+                if await turn.enter_if_free():
+                    self._in_flight += 1
+                    free[number] = change, turn
+                else:
+                    self._begin(_told(number, self._alone(change), told))
+            ends = await _first_attempts(submission, writer, {number: change for number, (change, _) in free.items()})
+            for number in list(free):
+                change, turn = free.pop(number)
+                if number in ends:
+                    self._leave(turn)
+                    told(number, ends[number])
+                else:
+                    self._begin(_told(number, self._by_itself(change, turn), told))
+        finally:
+            for _, turn in free.values():
+                self._leave(turn)
+
+    async def _by_itself(self, change: Change[D], turn: Turn) -> Ended[D] | Exception:
+        """Run a change to its end within its turn."""
+        try:
+            return await change.run()
+        finally:
+            self._leave(turn)
+
+    def _leave(self, turn: Turn) -> None:
+        turn.leave()
+        self._in_flight -= 1
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
-        yield Sample("changes_in_flight", len(self._running))
+        yield Sample("changes_in_flight", self._in_flight)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for changes under way, so that a stop leaves no intent without its outcome."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=timeout_s)
+        deadline = time.monotonic() + timeout_s
+        # The end of a shared attempt may begin tasks of single changes.
+        while self._running and (left := deadline - time.monotonic()) > 0:
+            await asyncio.wait(self._running, timeout=left)
 
 
-class _Change(Generic[D]):
-    """One change through its attempts."""
+async def _told(
+    number: int, work: Coroutine[Any, Any, Ended[D] | Exception], told: Callable[[int, Ended[D] | Exception], None]
+) -> None:
+    try:
+        ended = await work
+    except Exception as error:  # noqa: BLE001 - raised to who asked
+        ended = error
+    told(number, ended)
 
-    def __init__(
-        self,
-        audit: AuditLog,
-        store: ClusterStore,
-        decide: Decide[D],
-        caller: Caller,
-        *,
-        validate_only: bool,
-        contended: str,
-    ) -> None:
-        self._audit = audit
-        self._store = store
-        self._decide = decide
-        self._caller = caller
-        self._validate_only = validate_only
-        self._contended = contended
-        self._id = store.new_change_id()
-        self._began = time.monotonic()
-        self._attempt = 0
-        self._writer: str | None = None
-        self._settled = False
 
-    async def run(self) -> Ended[D]:
-        """Try until committed, refused for good, or out of time."""
+async def _first_attempts(
+    submission: Submission, writer: str, changes: dict[int, Change[D]]
+) -> dict[int, Ended[D] | Exception]:
+    """Make the first attempts of changes together; return the ends of the changes that need no more attempts."""
+    ends: dict[int, Ended[D] | Exception] = {}
+    pace = Pace()
+    for number, change in changes.items():
+        error = await change.plan(writer)
+        if error is not None:
+            ends[number] = error
+        if pace.due:
+            await pace.rest()
+    attempts = [change.first for change in changes.values() if change.first is not None]
+    confirmed, _ = await asyncio.gather(_confirm(submission, writer, changes), submission.make(attempts))
+    ends |= confirmed
+    for number, change in changes.items():
+        ended = change.ended
+        if ended is not None:
+            ends[number] = ended
+    return ends
+
+
+async def _confirm(
+    submission: Submission, writer: str, changes: dict[int, Change[D]]
+) -> dict[int, Ended[D] | Exception]:
+    """Have ZooKeeper confirm decisions to write nothing, many at a time; return the ends that it confirmed."""
+    ends: dict[int, Ended[D] | Exception] = {}
+    for layout, piece in _pieces(changes):
+        seen = [each for _, decision in piece.values() for each in decision.seen or ()]
         try:
-            return await self._attempts()
-        except OutcomeUnknownError:
-            raise  # its intent stays open until someone settles it
-        except ConfplaneError as error:
-            # Every attempt that was submitted has been refused by ZooKeeper, and the last was not submitted at all.
-            error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
-            await self._reject(error)
-            raise
+            revision = await submission.store.confirm(writer, seen, submission.caller.deadline, layout=layout)
+        except ConfplaneError:
+            continue  # each change asks by itself, and gets its own error
+        if revision is not None:
+            ends |= {number: change.left(decision, revision) for number, (change, decision) in piece.items()}
+    return ends
 
-    async def _attempts(self) -> Ended[D]:
-        again = False
-        while True:
-            writer = self._store.writer()
-            decision = await self._decide(again=again)
-            if isinstance(decision, Unchanged):
-                ended = await self._leave(writer, decision)
-            else:
-                ended = await self._write(writer, decision)
-            if ended is not None:
-                return ended
-            if time.monotonic() >= self._caller.deadline:
-                raise ConcurrentChangeError(self._contended, retry_after_s=1)
-            again = True
 
-    async def _leave(self, writer: str, decision: Unchanged[D]) -> Ended[D] | None:
-        """End without a change, once ZooKeeper has confirmed what led to that; None where it is otherwise by now."""
-        revision = None
-        if decision.seen is not None:
-            revision = await self._store.confirm(writer, decision.seen, self._caller.deadline, layout=decision.layout)
-            if revision is None:
-                return None
-        if decision.error is not None:
-            decision.error.outcome = decision.error.outcome or WriteOutcome.NOT_APPLIED
-        await self._reject(decision.error)
-        return Ended(decision.decided, error=decision.error, revision=revision)
-
-    async def _write(self, writer: str, draft: Draft[D]) -> Ended[D] | None:
-        """Make one attempt; None means that something was not as read and the next may be made."""
-        store, caller = self._store, self._caller
-        await store.check_admission(draft.writes, caller.deadline, guarded=draft.guarded)
-        if self._validate_only:
-            return Ended(draft.decided)
-        if self._writer not in {None, writer}:
-            raise UnavailableError(
-                "The ZooKeeper session was replaced between two attempts; nothing was applied, try again",
-                retry_after_s=1,
-            )
-        self._writer = writer
-        intent = Intent(
-            change_id=self._id,
-            attempt=self._attempt + 1,
-            cluster=store.name,
-            writer=writer,
-            principal=caller.principal,
-            source=caller.source,
-            request_id=caller.request_id,
-            reason=caller.reason,
-            ticket=caller.ticket,
-            entities=draft.entities,
-        )
-        # Where this fails nothing is submitted. Its row may be there all the same, and is then settled as aborted.
-        claim = None if caller.run is None else caller.run.claim(draft.answers, caller.deadline)
-        await self._audit.intend([intent], claim)
-        self._attempt = intent.attempt
-        change = ChangeWrites(self._id, self._attempt, draft.writes, caller.principal, caller.request_id)
-        result = await store.commit(Transaction(writer, (change,), draft.layout, draft.guarded), caller.deadline)
-        if isinstance(result, Conflict):
-            return None
-        if isinstance(result, SessionEnded):
-            raise UnavailableError(
-                f"ZooKeeper refused the write: {result.reason}; nothing was applied, try again", retry_after_s=1
-            )
-        if isinstance(result, Committed):
-            await self._conclude(result)
-        else:
-            result = await self._settle(draft)
-        return Ended(draft.decided, self._id, result, revision=result.revision)
-
-    async def _settle(self, draft: Draft[D]) -> Committed:
-        """Find out what became of a transaction whose reply was lost, until the deadline."""
-        outcome = await settle_own(
-            self._audit,
-            self._store,
-            self._id,
-            self._attempt,
-            began=self._began,
-            deadline=self._caller.deadline,
-        )
-        self._settled = True
-        if not outcome.committed:
-            raise UnavailableError(
-                "ZooKeeper's reply was lost, and the write was settled as aborted; nothing was applied, try again",
-                retry_after_s=1,
-            )
-        return committed(outcome, draft.writes)
-
-    async def _conclude(self, result: Committed) -> None:
-        """Write that the change was applied; its marker is let go some time after that."""
-        outcome = Outcome(
-            self._id,
-            self._attempt,
-            self._store.name,
-            committed=True,
-            revision=result.revision,
-            time_ms=result.time_ms,
-            versions=result.versions,
-            remade=result.remade,
-        )
-        if await self._audit.conclude([outcome]):
-            self._store.release_marker(self._id)
-
-    async def _reject(self, error: ConfplaneError | None) -> None:
-        """Close a change that has intents and, for certain, no effect."""
-        if not self._attempt or self._settled:
-            return
-        code, text = (0, "It already was as asked") if error is None else (int(error.code), error.detail)
-        await self._audit.conclude(
-            [Outcome(self._id, self._attempt, self._store.name, committed=False, error_code=code, error=text)]
-        )
+def _pieces(
+    changes: dict[int, Change[D]],
+) -> Iterator[tuple[LayoutCheck | None, dict[int, tuple[Change[D], Unchanged[D]]]]]:
+    """Cut decisions to write nothing into pieces of one confirmation each."""
+    piece: dict[int, tuple[Change[D], Unchanged[D]]] = {}
+    layout, size = None, 0
+    for number, change in changes.items():
+        decision = change.unchanged
+        if decision is None or decision.seen is None:
+            continue
+        length = sum(len(entity.path) for _, entity, _ in decision.seen)
+        if piece and (decision.layout != layout or size + length > _PATHS):
+            yield layout, piece
+            piece, size = {}, 0
+        piece[number], layout = (change, decision), decision.layout
+        size += length
+    if piece:
+        yield layout, piece

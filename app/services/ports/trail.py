@@ -123,15 +123,18 @@ class AuditRecord:
 class AuditLog(Protocol):
     """The trail."""
 
-    async def intend(self, intents: Sequence[Intent], claim: Claim | None = None) -> None:
-        """Make intents durable. Rows of concurrent calls share a commit.
+    async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
+        """Make intents durable, those that are not yet. Rows of concurrent calls share a commit.
 
-        With a claim, the key becomes durable in the same transaction, and an intent of a key that is not the holder's
-        (any more) is refused.
+        Args:
+            intents: The intents.
+            claims: One for each intent, or none. The key becomes durable in the same transaction, and an intent of a
+                key that is not the holder's (any more) is refused.
 
         Raises:
-            IdempotencyKeyBusyError: The key is another request's; nothing was recorded.
+            IdempotencyKeyBusyError: A key is another request's; no intent under it was recorded.
             UnavailableError: Postgres did not confirm them; ``outcome`` is not_applied.
+            Exception: Postgres refused what is in one of them; the others are recorded.
         """
 
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:

@@ -55,14 +55,15 @@ class Stage:
     async def read_freeze(self, _deadline: float) -> FreezeState:
         return self.state
 
-    async def check_admission(self, _writes: Sequence[Write], _deadline: float, *, guarded: bool) -> None:
+    async def check_admission(self, _writes: Sequence[Write], _deadline: float, *, guarded: bool, changes: int) -> None:
         assert not guarded
+        assert changes == 1
 
     async def commit(self, transaction: Transaction, _deadline: float) -> CommitResult:
         self.happened.append(transaction)
         return self.results.pop(0)
 
-    async def intend(self, intents: Sequence[Intent], _claim: Claim | None = None) -> None:
+    async def intend(self, intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
         if self.trail_is_away:
             raise UnavailableError("away")
         self.happened += intents

@@ -1,0 +1,213 @@
+"""A change and its attempts: decided, made, decided again after a conflict, settled after a lost reply."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic
+
+from app.domain.errors import (
+    ConcurrentChangeError,
+    ConfplaneError,
+    OutcomeUnknownError,
+    UnavailableError,
+    WriteOutcome,
+)
+from app.services.changes.draft import D, Unchanged
+from app.services.changes.settle import committed, settle_own
+from app.services.changes.submission import Attempt, Validated
+from app.services.ports.trail import Outcome
+from app.services.ports.transactions import Committed, Conflict, SessionEnded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from app.services.changes.draft import Decide, Draft
+    from app.services.changes.submission import Submission
+
+CONTENDED: Final = "Others kept changing the same entity until the deadline; nothing was applied, try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Generic[D]):
+    """The end of a change without an exception."""
+
+    decided: D
+    """From the decision that was carried out."""
+    change_id: UUID | None = None
+    """None where nothing was written."""
+    committed: Committed | None = None
+    error: ConfplaneError | None = None
+    """The reason to write nothing; see :class:`Unchanged`."""
+    revision: int | None = None
+    """The transaction's; or the one at which ZooKeeper confirmed the nodes of a decision to write nothing."""
+
+
+class Change(Generic[D]):
+    """One change.
+
+    Args:
+        submission: Makes the attempts.
+        decide: Decides each attempt.
+        paths: Full paths of the znodes that changes of this process write in turn.
+        contended: The error's text when conflicts last until the deadline.
+
+    Attributes:
+        id: The change's, above the ids of all earlier changes of this process.
+        keys: The paths, unique among all clusters.
+        deadline: The caller's.
+        first: The first attempt, if it is made together with other changes.
+        unchanged: The first decision, if it is to write nothing. ZooKeeper has to confirm it.
+    """
+
+    def __init__(
+        self, submission: Submission, decide: Decide[D], paths: Sequence[str], contended: str = CONTENDED
+    ) -> None:
+        store, caller = submission.store, submission.caller
+        self.id = store.new_change_id()
+        self.keys = [f"{store.name}{path}" for path in paths]
+        self.deadline = caller.deadline
+        self.first: Attempt[D] | None = None
+        self.unchanged: Unchanged[D] | None = None
+        self._submission = submission
+        self._audit = submission.audit
+        self._store = store
+        self._decide = decide
+        self._contended = contended
+        self._began = time.monotonic()
+        self._intended = 0
+        self._writer: str | None = None
+        self._settled = False
+
+    async def run(self) -> Ended[D] | Exception:
+        """Make attempts until the change is committed, refused for good, or out of time; return the end or the error.
+
+        A first attempt that was made together with other changes counts.
+        """
+        attempt, self.first = self.first, None
+        try:
+            return await self._attempts(attempt)
+        except ConfplaneError as error:
+            return await self._failed(error)
+
+    async def _attempts(self, attempt: Attempt[D] | None) -> Ended[D] | Exception:
+        again = False
+        while True:
+            if attempt is not None:
+                ended = await self._take(attempt)
+            else:
+                writer = self._store.writer()
+                decision = await self._decide(again=again)
+                if isinstance(decision, Unchanged):
+                    ended = await self._leave(writer, decision)
+                else:
+                    made = self._attempt(writer, decision)
+                    await self._submission.make([made])
+                    ended = await self._take(made)
+            if ended is not None:
+                return ended
+            if time.monotonic() >= self.deadline:
+                raise ConcurrentChangeError(self._contended, retry_after_s=1)
+            attempt, again = None, True
+
+    async def _leave(self, writer: str, decision: Unchanged[D]) -> Ended[D] | None:
+        """End without a change, once ZooKeeper has confirmed the nodes of the decision; None if one is not as read."""
+        revision = None
+        if decision.seen is not None:
+            revision = await self._store.confirm(writer, decision.seen, self.deadline, layout=decision.layout)
+            if revision is None:
+                return None
+        await self._reject(decision.error)
+        return self.left(decision, revision)
+
+    def left(self, decision: Unchanged[D], revision: int | None) -> Ended[D]:
+        """Return the end of a decision to write nothing that ZooKeeper confirmed at a revision."""
+        if decision.error is not None:
+            decision.error.outcome = decision.error.outcome or WriteOutcome.NOT_APPLIED
+        return Ended(decision.decided, error=decision.error, revision=revision)
+
+    # -- the first attempt, together with those of other changes
+
+    async def plan(self, writer: str) -> ConfplaneError | None:
+        """Decide the first attempt without making it; return the error if the change ends with one."""
+        try:
+            decision = await self._decide(again=False)
+            if isinstance(decision, Unchanged):
+                self.unchanged = decision
+            else:
+                self.first = self._attempt(writer, decision)
+        except ConfplaneError as error:
+            error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
+            return error
+        return None
+
+    @property
+    def ended(self) -> Ended[D] | None:
+        """The end of the change by its first attempt; None if :meth:`run` has to go on."""
+        return None if self.first is None else self._done(self.first)
+
+    # -- attempts
+
+    def _attempt(self, writer: str, draft: Draft[D]) -> Attempt[D]:
+        if self._writer not in {None, writer}:
+            raise UnavailableError(
+                "The ZooKeeper session was replaced between two attempts; nothing was applied, try again",
+                retry_after_s=1,
+            )
+        self._writer = writer
+        return Attempt(self.id, self._intended + 1, writer, draft)
+
+    def _done(self, attempt: Attempt[D]) -> Ended[D] | None:
+        draft, result = attempt.draft, attempt.result
+        if isinstance(result, Committed):
+            return Ended(draft.decided, self.id, result, revision=result.revision)
+        return Ended(draft.decided) if isinstance(result, Validated) else None
+
+    async def _take(self, attempt: Attempt[D]) -> Ended[D] | Exception | None:
+        """Return the end that an attempt brought; None after a conflict, which another attempt may follow."""
+        result = attempt.result
+        if attempt.intended:
+            self._intended = attempt.number
+        if isinstance(result, Conflict):
+            return None
+        if isinstance(result, SessionEnded):
+            raise UnavailableError(
+                f"ZooKeeper refused the write: {result.reason}; nothing was applied, try again", retry_after_s=1
+            )
+        if isinstance(result, Exception):
+            # Changes that went together share the error: it is not raised in each of them.
+            return await self._failed(result)
+        return self._done(attempt) or await self._settle(attempt)
+
+    async def _settle(self, attempt: Attempt[D]) -> Ended[D]:
+        """Settle a transaction whose reply was lost, until the deadline."""
+        outcome = await settle_own(
+            self._audit, self._store, self.id, attempt.number, began=self._began, deadline=self.deadline
+        )
+        self._settled = True
+        if not outcome.committed:
+            raise UnavailableError(
+                "ZooKeeper's reply was lost, and the write was settled as aborted; nothing was applied, try again",
+                retry_after_s=1,
+            )
+        result = committed(outcome, attempt.draft.writes)
+        return Ended(attempt.draft.decided, self.id, result, revision=result.revision)
+
+    async def _failed(self, error: Exception) -> Exception:
+        """Close the change, which ends with this error; return the error."""
+        # After an unknown outcome the intent stays open until someone settles it.
+        if isinstance(error, ConfplaneError) and not isinstance(error, OutcomeUnknownError):
+            # ZooKeeper refused every attempt that was submitted, and the last one was not submitted.
+            error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
+            await self._reject(error)
+        return error
+
+    async def _reject(self, error: ConfplaneError | None) -> None:
+        """Close a change that has intents and certainly no effect."""
+        if not self._intended or self._settled:
+            return
+        code, text = (0, "It already was as asked") if error is None else (int(error.code), error.detail)
+        await self._audit.conclude(
+            [Outcome(self.id, self._intended, self._store.name, committed=False, error_code=code, error=text)]
+        )

@@ -1,0 +1,123 @@
+"""The loads of one request: what goes when, and what waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.services.changes import bulk
+from app.services.changes.bulk import Bulk
+from app.services.changes.order import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.services.changes.bulk import Waiting
+
+
+class Sending:
+    """Loads as they are sent; each edit ends when the test says so, or at once."""
+
+    def __init__(self, *chains: list[Stage], at_once: bool = True) -> None:
+        self.bulk = Bulk(chains, self.send)
+        self.loads: list[list[int]] = []
+        self.planned: dict[int, dict[str, dict[str, str]]] = {}
+        self.held: set[int] = set()
+        self.going = asyncio.Event()
+        self.most_at_once = self._now = 0
+        if at_once:
+            self.going.set()
+
+    async def send(self, load: Sequence[Waiting]) -> None:
+        self.loads.append([each.position for each in load])
+        self.planned |= {each.position: {name: dict(made) for name, made in each.planned.items()} for each in load}
+        self._now += 1
+        self.most_at_once = max(self.most_at_once, self._now)
+        await self.going.wait()
+        await asyncio.sleep(0)
+        self._now -= 1
+        for each in load:
+            if each.position not in self.held:
+                self.end(each.position)
+
+    def end(self, position: int) -> None:
+        self.bulk.ended(position, (f"e{position}", {"made": str(position)}))
+
+
+def alone(count: int) -> list[list[Stage]]:
+    return [[Stage("", [position])] for position in range(count)]
+
+
+async def test_all_edits_go_in_loads_that_are_bounded_a_few_at_once() -> None:
+    sending = Sending(*alone(5 * bulk.MOST + 1))
+    await sending.bulk.run()
+    assert [len(load) for load in sending.loads] == [*[bulk.MOST] * 5, 1]
+    assert [position for load in sending.loads for position in load] == list(range(5 * bulk.MOST + 1))
+    assert sending.most_at_once == bulk.AT_ONCE
+
+
+async def test_nothing_to_send() -> None:
+    await Sending().bulk.run()
+
+
+async def test_stages_go_one_after_another_and_know_what_those_of_other_ranks_made() -> None:
+    sending = Sending([Stage("user", [0]), Stage("pair", [1, 2]), Stage("user", [3])], [Stage("user", [4])])
+    await sending.bulk.run()
+    assert sending.loads == [[0, 4], [1, 2], [3]]
+    assert sending.planned == {
+        0: {},
+        4: {},
+        1: {"e0": {"made": "0"}},
+        2: {"e0": {"made": "0"}},
+        3: {"e1": {"made": "1"}, "e2": {"made": "2"}},
+    }
+
+
+async def test_what_failed_made_nothing() -> None:
+    sending = Sending([Stage("user", [0]), Stage("pair", [1])])
+    sending.held = {0}
+    running = asyncio.create_task(sending.bulk.run())
+    await asyncio.sleep(0.01)
+    sending.bulk.ended(0, None)
+    await running
+    assert sending.planned[1] == {}
+
+
+async def test_one_that_takes_long_holds_up_its_own_chain_alone() -> None:
+    sending = Sending([Stage("user", [0]), Stage("pair", [1])], [Stage("user", [2]), Stage("pair", [3])], *alone(0))
+    sending.held = {0}
+    running = asyncio.create_task(sending.bulk.run())
+    await asyncio.sleep(0.01)
+    assert sending.loads == [[0, 2], [3]]
+    sending.end(0)
+    await running
+    assert sending.loads == [[0, 2], [3], [1]]
+
+
+async def test_as_many_that_take_long_as_loads_may_go_hold_up_none() -> None:
+    """An edit that goes by itself takes no load's place."""
+    count = 3 * bulk.AT_ONCE * bulk.MOST
+    sending = Sending(*alone(count))
+    sending.held = set(range(0, count, bulk.MOST))
+    running = asyncio.create_task(sending.bulk.run())
+    await asyncio.sleep(0.05)
+    assert len(sending.loads) == 3 * bulk.AT_ONCE
+    assert not running.done()
+    for position in sending.held:
+        sending.end(position)
+    await running
+
+
+async def test_a_fault_ends_it() -> None:
+    sending = Sending(*alone(2 * bulk.AT_ONCE * bulk.MOST))
+    sending.held = {0}
+    sending.going.clear()
+    running = asyncio.create_task(sending.bulk.run())
+    await asyncio.sleep(0.01)
+    sending.bulk.failed(RuntimeError("a fault"))
+    sending.going.set()
+    with pytest.raises(RuntimeError, match="a fault"):
+        await running
+    assert len(sending.loads) == bulk.AT_ONCE

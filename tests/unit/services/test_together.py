@@ -1,0 +1,558 @@
+"""Changes that go together, on a store and a trail whose answers are set by the test: splits and retries."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+import pytest
+
+from app.domain.entities import Entity
+from app.domain.errors import (
+    BodyTooLargeError,
+    ConcurrentChangeError,
+    ConfplaneError,
+    FrozenError,
+    IdempotencyKeyBusyError,
+    ListFullError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    ThrottledError,
+    UnavailableError,
+    UnknownTopicError,
+)
+from app.domain.facets import Tree
+from app.services.changes.callers import Caller
+from app.services.changes.change import Ended
+from app.services.changes.draft import Draft, Unchanged
+from app.services.changes.runner import ChangeRunner, Job
+from app.services.ports.cluster_states import LayoutCheck
+from app.services.ports.store import Marker
+from app.services.ports.transactions import Committed, Conflict, EntityWrite, SessionEnded, Transaction, Unknown
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.services.ports.store import ClusterStore
+    from app.services.ports.trail import AuditLog, Claim, Intent, Outcome
+    from app.services.ports.transactions import CommitResult, Write
+
+REVISION = 77
+
+
+def entity(name: str) -> Entity:
+    return Entity.from_id(f"user={name}")
+
+
+def committed(transaction: Transaction) -> Committed:
+    return Committed(REVISION, 1_000, (), {write.path: 0 for write in transaction.writes})
+
+
+def lost(_: Transaction) -> Unknown:
+    return Unknown()
+
+
+def refused(name: str) -> Any:
+    """The change of this entity is refused."""
+    return lambda transaction: Conflict(_change_of(transaction, name))
+
+
+def _change_of(transaction: Transaction, name: str) -> UUID | None:
+    [found] = [change.change_id for change in transaction.changes if change.writes[0].path.endswith(f"/{name}")]
+    return None if len(transaction.changes) == 1 else found
+
+
+class Stage:
+    """A store and a trail in one, and what happened on them in order."""
+
+    name = "c"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        """To transactions, in their order; then all commit."""
+        self.transactions: list[Transaction] = []
+        self.intended: list[list[Intent]] = []
+        self.claims: list[Sequence[Any]] = []
+        self.concluded: list[list[Outcome]] = []
+        self.released: list[UUID] = []
+        self.confirmed: list[list[str]] = []
+        self.admitted: list[int] = []
+        self.decided: Counter[str] = Counter()
+        self.unchanged: dict[str, ConfplaneError | None] = {}
+        """Entities that are as asked, with the error that this is."""
+        self.unchanged_again: dict[str, ConfplaneError | None] = {}
+        """The same, once they are decided again."""
+        self.stale: set[str] = set()
+        """Of these, those that are otherwise in ZooKeeper."""
+        self.room: int | None = None
+        self.unknown_topics: frozenset[str] = frozenset()
+        self.unstorable: set[str] = set()
+        self.fits = True
+        self.markers_committed: bool | None = None
+        self.layouts: dict[str, LayoutCheck] = {}
+        self._ids = 0
+
+    # -- the store
+
+    def writer(self) -> str:
+        return "w"
+
+    def new_change_id(self) -> UUID:
+        self._ids += 1
+        return UUID(int=self._ids)
+
+    async def check_admission(self, writes: Sequence[Write], _deadline: float, *, guarded: bool, changes: int) -> None:
+        assert guarded
+        assert changes == len(writes)
+        self.admitted.append(changes)
+        await asyncio.sleep(0)
+        if self.room is not None and len(writes) > self.room:
+            raise ThrottledError("full")
+        unknown = self.unknown_topics & {write.path.rpartition("/")[2] for write in writes}
+        if unknown:
+            raise UnknownTopicError(f"no {sorted(unknown)}", topics=frozenset(unknown))
+
+    async def commit(self, transaction: Transaction, _deadline: float) -> CommitResult:
+        self.transactions.append(transaction)
+        await asyncio.sleep(0)
+        found: CommitResult | ConfplaneError = (self.answers.pop(0) if self.answers else committed)(transaction)
+        if isinstance(found, ConfplaneError):
+            raise found
+        if isinstance(found, Committed) and self.room is not None:
+            self.room -= len(transaction.writes)
+        return found
+
+    async def confirm(
+        self, writer: str, seen: Sequence[tuple[Tree, Entity, int | None]], _deadline: float, *, layout: Any
+    ) -> int | None:
+        assert (writer, layout) == ("w", None)
+        names = [name(each) for _, each, _ in seen]
+        self.confirmed.append(names)
+        await asyncio.sleep(0)
+        return None if self.stale & set(names) else REVISION
+
+    async def settle(self, change_id: UUID, _deadline: float) -> Marker | None:
+        if self.markers_committed is None:
+            raise UnavailableError("away")
+        [change] = [each for each in self.transactions[-1].changes if each.change_id == change_id]
+        versions = {write.path: 0 for write in change.writes}
+        return Marker(change_id, self.markers_committed, change.attempt, REVISION, 1_000, versions)
+
+    async def wait_for(self, _revision: int, _deadline: float) -> None:
+        """The mirror is there."""
+
+    def release_marker(self, change_id: UUID) -> None:
+        self.released.append(change_id)
+
+    # -- the trail
+
+    async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
+        self.intended.append(list(intents))
+        self.claims.append(claims)
+        await asyncio.sleep(0)
+        if self.unstorable & set(entities(intents)):
+            raise RuntimeError("not to be stored")
+
+    async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+        self.concluded.append(list(outcomes))
+        return True
+
+    # -- running
+
+    def job(self, of: str, *, gate: asyncio.Event | None = None) -> Job[Any]:
+        path = f"/config/users/{of}"
+
+        async def decide(*, again: bool) -> Draft[Any] | Unchanged[Any]:
+            self.decided[f"{of} again" if again else of] += 1
+            if gate is not None:
+                await gate.wait()
+            unchanged = self.unchanged_again if again else self.unchanged
+            if of in unchanged:
+                return Unchanged(of, unchanged[of], ((Tree.CONFIG, entity(of), 3),))
+            write = EntityWrite(Tree.CONFIG, Entity.from_id(f"topic={of}") if of[0] == "t" else entity(of), None, {})
+            return Draft(of, (write,), cast("Any", (of,)), layout=self.layouts.get(of))
+
+        return Job(decide, [path])
+
+    async def run(self, *names: str, **more: Any) -> dict[str, Ended[Any] | Exception]:
+        """Run changes of these entities together, and return how each ended."""
+        runner = more.pop("runner", None) or self.runner()
+        caller = Caller(
+            "User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60), run=more.pop("key", None)
+        )
+        ended: dict[str, Ended[Any] | Exception] = {}
+
+        def told(number: int, end: Ended[Any] | Exception) -> None:
+            assert names[number] not in ended
+            ended[names[number]] = end
+
+        await runner.run_together(cast("ClusterStore", self), [self.job(of) for of in names], caller, told, **more)
+        await runner.drain(60)
+        assert not runner._queues._waiting
+        assert next(iter(runner.metrics())).value == 0
+        return ended
+
+    def runner(self) -> ChangeRunner:
+        return ChangeRunner(cast("AuditLog", self))
+
+    def sent(self) -> list[list[tuple[str, int]]]:
+        """Of each transaction, its changes by entity, with their attempts."""
+        return [
+            [(change.writes[0].path.rpartition("/")[2], change.attempt) for change in transaction.changes]
+            for transaction in self.transactions
+        ]
+
+
+def name(of: Entity) -> str:
+    return of.id.partition("=")[2]
+
+
+def entities(intents: Sequence[Intent]) -> list[str]:
+    """What the intents of these tests have for their entities."""
+    return [cast("str", intent.entities[0]) for intent in intents]
+
+
+def ok(ended: Ended[Any] | Exception) -> bool:
+    return isinstance(ended, Ended) and ended.committed is not None and ended.revision == REVISION
+
+
+async def test_they_share_a_transaction_and_each_has_its_own_end() -> None:
+    stage = Stage()
+    ended = await stage.run("a", "b", "c")
+    assert stage.sent() == [[("a", 1), ("b", 1), ("c", 1)]]
+    assert [entities(some) for some in stage.intended] == [["a", "b", "c"]]
+    ids = [change.change_id for change in stage.transactions[0].changes]
+    # In the order of their ids, which is that of the trail.
+    assert ids == sorted(ids) == [intent.change_id for intent in stage.intended[0]]
+    [outcomes] = stage.concluded
+    assert [(outcome.change_id, outcome.revision, outcome.versions) for outcome in outcomes] == [
+        (each, REVISION, {f"/config/users/{of}": 0}) for each, of in zip(ids, "abc", strict=True)
+    ]
+    assert stage.released == ids
+    assert [cast("Ended[Any]", ended[of]).change_id for of in "abc"] == ids
+    assert all(map(ok, ended.values()))
+
+
+async def test_a_refused_change_is_decided_again_and_goes_alone() -> None:
+    stage = Stage(refused("b"))
+    ended = await stage.run("a", "b", "c")
+    assert stage.sent() == [[("a", 1), ("b", 1), ("c", 1)], [("a", 1), ("c", 1)], [("b", 2)]]
+    assert [transaction.again for transaction in stage.transactions] == [False, True, False]
+    # The others are neither decided nor intended again.
+    assert stage.decided == {"a": 1, "b": 1, "c": 1, "b again": 1}
+    assert [entities(some) for some in stage.intended] == [["a", "b", "c"], ["b"]]
+    assert [[intent.attempt for intent in some] for some in stage.intended] == [[1, 1, 1], [2]]
+    assert all(map(ok, ended.values()))
+    assert [[outcome.attempt for outcome in some] for some in stage.concluded] == [[1, 1], [2]]
+
+
+async def test_a_refused_change_that_may_not_be_made_any_more_is_rejected_alone() -> None:
+    stage = Stage(refused("b"))
+    stage.unchanged_again = {"b": PreconditionFailedError("not any more", etag=None)}
+    ended = await stage.run("a", "b", "c")
+    assert ok(ended["a"])
+    assert ok(ended["c"])
+    assert isinstance(cast("Ended[Any]", ended["b"]).error, PreconditionFailedError)
+    assert [[(each.change_id.int, each.committed) for each in some] for some in stage.concluded] == [
+        [(1, True), (3, True)],
+        [(2, False)],
+    ]
+
+
+async def test_after_a_second_refusal_each_goes_alone() -> None:
+    stage = Stage(refused("b"), refused("d"))
+    ended = await stage.run("a", "b", "c", "d", "e")
+    first, second, *others = stage.sent()
+    assert first == [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)]
+    assert second == [("a", 1), ("c", 1), ("d", 1), ("e", 1)]
+    assert sorted(others) == [[("a", 1)], [("b", 2)], [("c", 1)], [("d", 2)], [("e", 1)]]
+    assert all(map(ok, ended.values()))
+    assert Counter(each.change_id for some in stage.concluded for each in some) == {
+        UUID(int=at): 1 for at in range(1, 6)
+    }
+
+
+async def test_of_two_the_one_that_is_left_goes_alone() -> None:
+    stage = Stage(refused("a"), refused("b"))
+    ended = await stage.run("a", "b")
+    assert sorted(stage.sent()) == sorted([[("a", 1), ("b", 1)], [("b", 1)], [("a", 2)], [("b", 2)]])
+    assert all(map(ok, ended.values()))
+
+
+async def test_what_was_not_as_read_for_all_has_each_decided_again() -> None:
+    stage = Stage(lambda _: Conflict())
+    ended = await stage.run("a", "b")
+    assert sorted(stage.sent()) == [[("a", 1), ("b", 1)], [("a", 2)], [("b", 2)]]
+    assert all(map(ok, ended.values()))
+
+
+async def test_one_whose_marker_stands_ends_and_the_others_go_on() -> None:
+    stage = Stage(lambda transaction: SessionEnded("it stands", _change_of(transaction, "b")))
+    ended = await stage.run("a", "b", "c")
+    assert stage.sent() == [[("a", 1), ("b", 1), ("c", 1)], [("a", 1), ("c", 1)]]
+    assert isinstance(ended["b"], UnavailableError)
+    assert ended["b"].outcome == "not_applied"
+    assert ok(ended["a"])
+    assert ok(ended["c"])
+    assert [[(each.change_id.int, each.committed) for each in some] for some in stage.concluded] == [
+        [(1, True), (3, True)],
+        [(2, False)],
+    ]
+
+
+async def test_a_session_that_ended_ends_all() -> None:
+    stage = Stage(lambda _: SessionEnded("gone"))
+    ended = await stage.run("a", "b")
+    assert len(stage.transactions) == 1
+    assert [type(each) for each in ended.values()] == [UnavailableError, UnavailableError]
+    assert sorted(each.change_id.int for some in stage.concluded for each in some if not each.committed) == [1, 2]
+
+
+@pytest.mark.parametrize("before", [[], [refused("b")]])
+async def test_after_a_lost_reply_nothing_goes_again_and_each_is_settled(before: list[Any]) -> None:
+    stage = Stage(*before, lost)
+    stage.markers_committed = True
+    ended = await stage.run("a", "b", "c")
+    left = ["a", "c"] if before else ["a", "b", "c"]
+    again = [each for each in stage.sent()[len(before) + 1 :] if each != [("b", 2)]]
+    assert not again
+    assert all(map(ok, ended.values()))
+    settled = [some for some in stage.concluded if len(some) == 1 and some[0].attempt == 1]
+    assert len(settled) == len(left)
+
+
+async def test_a_lost_reply_of_what_never_arrived_is_not_applied_for_each() -> None:
+    stage = Stage(lost)
+    stage.markers_committed = False
+    ended = await stage.run("a", "b")
+    assert len(stage.transactions) == 1
+    assert [cast("ConfplaneError", each).outcome for each in ended.values()] == ["not_applied", "not_applied"]
+
+
+async def test_what_can_not_be_settled_in_time_is_unknown_for_each() -> None:
+    stage = Stage(lost)
+    ended = await stage.run("a", "b", seconds=0.1)
+    assert len(stage.transactions) == 1
+    found = [cast("OutcomeUnknownError", each) for each in ended.values()]
+    assert [each.change_id for each in found] == [str(UUID(int=1)), str(UUID(int=2))]
+    assert stage.concluded == []
+
+
+async def test_one_whose_entity_is_busy_holds_up_no_other() -> None:
+    stage, gate = Stage(), asyncio.Event()
+    runner = stage.runner()
+    caller = Caller("User:olga", "here", "r-0", time.monotonic() + 60)
+    busy = stage.job("b", gate=gate)
+    first = asyncio.create_task(runner.run(cast("ClusterStore", stage), busy.decide, caller, paths=busy.paths))
+    await asyncio.sleep(0)
+    ended: list[int] = []
+    jobs = [stage.job(of) for of in "abc"]
+    await runner.run_together(cast("ClusterStore", stage), jobs, caller, lambda number, _: ended.append(number))
+    assert ended == [0, 2]
+    assert stage.sent() == [[("a", 1), ("c", 1)]]
+    gate.set()
+    await first
+    await runner.drain(60)
+    assert ended == [0, 2, 1]
+    assert stage.sent()[1:] == [[("b", 1)], [("b", 1)]]
+
+
+async def test_one_that_is_not_in_time_for_its_turn_fails_alone() -> None:
+    stage, gate = Stage(), asyncio.Event()
+    runner = stage.runner()
+    busy = stage.job("b", gate=gate)
+    caller = Caller("User:olga", "here", "r-0", time.monotonic() + 60)
+    first = asyncio.create_task(runner.run(cast("ClusterStore", stage), busy.decide, caller, paths=busy.paths))
+    await asyncio.sleep(0)
+    ended: dict[int, Any] = {}
+    late = replace(caller, deadline=time.monotonic() + 0.1)
+    await runner.run_together(cast("ClusterStore", stage), [stage.job(of) for of in "ab"], late, ended.__setitem__)
+    await until(lambda: len(ended) == 2)
+    assert ok(ended[0])
+    assert isinstance(ended[1], ConcurrentChangeError)
+    gate.set()
+    await first
+
+
+async def test_what_the_admission_refuses_to_all_is_asked_of_each_half() -> None:
+    stage = Stage()
+    stage.room = 5
+    ended = await stage.run(*"abcdefgh")
+    assert [len(each) for each in stage.sent()] == [4, 1]
+    assert [of for of, each in ended.items() if ok(each)] == list("abcde")
+    assert {type(each) for of, each in ended.items() if of in "fgh"} == {ThrottledError}
+    # Nothing is intended of what was not admitted.
+    assert [len(some) for some in stage.intended] == [4, 1]
+
+
+@pytest.mark.parametrize("error", [BodyTooLargeError, ListFullError])
+async def test_a_transaction_that_is_too_large_is_halved(error: type[ConfplaneError]) -> None:
+    class Narrow(Stage):
+        async def check_admission(self, writes: Sequence[Write], *_: Any, **__: Any) -> None:
+            if len(writes) > 2:
+                raise error("too large")
+
+    stage = Narrow()
+    ended = await stage.run(*"abcde")
+    assert [len(each) for each in stage.sent()] == [2, 1, 2]
+    assert all(map(ok, ended.values()))
+
+
+async def test_one_that_is_found_too_large_after_its_intent_goes_in_parts() -> None:
+    stage = Stage(lambda _: BodyTooLargeError("after all"))
+    ended = await stage.run("a", "b")
+    assert sorted(stage.sent()) == [[("a", 1)], [("a", 1), ("b", 1)], [("b", 1)]]
+    assert all(map(ok, ended.values()))
+
+
+async def test_a_topic_that_is_not_there_is_refused_alone() -> None:
+    stage = Stage()
+    stage.unknown_topics = frozenset({"t1", "t3"})
+    ended = await stage.run("t1", "t2", "t3", "t4")
+    assert stage.sent() == [[("t2", 1), ("t4", 1)]]
+    assert [str(ended[of]) for of in ("t1", "t3")] == ["no ['t1']", "no ['t3']"]
+    assert ok(ended["t2"])
+
+
+async def test_what_refuses_all_is_told_to_each_and_asked_once() -> None:
+    class Frozen(Stage):
+        async def check_admission(self, writes: Sequence[Write], *_: Any, **__: Any) -> None:
+            self.admitted.append(len(writes))
+            raise FrozenError("frozen")
+
+    stage = Frozen()
+    ended = await stage.run("a", "b", "c")
+    assert stage.admitted == [3]
+    assert {type(each) for each in ended.values()} == {FrozenError}
+    assert {cast("ConfplaneError", each).outcome for each in ended.values()} == {"not_applied"}
+
+
+async def test_a_freeze_after_the_intents_rejects_each() -> None:
+    stage = Stage(lambda _: FrozenError("frozen since"))
+    ended = await stage.run("a", "b")
+    assert {type(each) for each in ended.values()} == {FrozenError}
+    assert sorted((each.change_id.int, each.committed) for some in stage.concluded for each in some) == [
+        (1, False),
+        (2, False),
+    ]
+
+
+async def test_an_intent_that_postgres_can_not_take_fails_its_change_alone() -> None:
+    stage = Stage()
+    stage.unstorable = {"b"}
+    ended = await stage.run("a", "b", "c")
+    assert sorted(stage.sent()) == [[("a", 1)], [("c", 1)]]
+    assert isinstance(ended["b"], RuntimeError)
+    assert ok(ended["a"])
+    assert ok(ended["c"])
+
+
+async def test_without_postgres_nothing_is_sent() -> None:
+    class Away(Stage):
+        async def intend(self, _intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
+            raise UnavailableError("away")
+
+    stage = Away()
+    ended = await stage.run("a", "b")
+    assert (stage.transactions, stage.concluded) == ([], [])
+    assert {type(each) for each in ended.values()} == {UnavailableError}
+
+
+async def test_what_is_as_asked_is_confirmed_at_once_and_the_others_are_written() -> None:
+    stage = Stage()
+    stage.unchanged = {"b": None, "d": PreconditionFailedError("not so", etag=None)}
+    ended = await stage.run("a", "b", "c", "d")
+    assert stage.confirmed == [["b", "d"]]
+    assert stage.sent() == [[("a", 1), ("c", 1)]]
+    as_asked, failed = (cast("Ended[Any]", ended[of]) for of in "bd")
+    assert (as_asked.change_id, as_asked.error, as_asked.revision) == (None, None, REVISION)
+    assert isinstance(failed.error, PreconditionFailedError)
+    assert failed.error.outcome == "not_applied"
+
+
+async def test_where_one_is_not_as_read_each_is_confirmed_by_itself() -> None:
+    stage = Stage()
+    stage.unchanged = stage.unchanged_again = {"a": None, "b": None}
+    stage.stale = {"b"}
+    ended = await stage.run("a", "b", seconds=0.05)
+    assert stage.confirmed[:3] in (
+        [["a", "b"], ["a"], ["b"]],
+        [["a", "b"], ["b"], ["a"]],
+    )
+    assert cast("Ended[Any]", ended["a"]).revision == REVISION
+    assert stage.decided["b again"]
+    assert isinstance(ended["b"], ConcurrentChangeError)
+
+
+async def test_what_is_only_validated_is_admitted_and_goes_no_further() -> None:
+    stage = Stage()
+    ended = await stage.run("a", "b", validate_only=True)
+    assert (stage.admitted, stage.intended, stage.transactions) == ([2], [], [])
+    assert [cast("Ended[Any]", each).change_id for each in ended.values()] == [None, None]
+
+
+async def test_another_layout_is_another_transaction() -> None:
+    stage = Stage()
+    stage.layouts = {"a": LayoutCheck(1), "b": LayoutCheck(2), "c": LayoutCheck(1)}
+    ended = await stage.run("a", "b", "c")
+    assert stage.sent() == [[("a", 1), ("c", 1)], [("b", 1)]]
+    assert [transaction.layout for transaction in stage.transactions] == [LayoutCheck(1), LayoutCheck(2)]
+    assert all(map(ok, ended.values()))
+
+
+async def test_under_a_key_each_intent_has_its_claim() -> None:
+    class Key:
+        def claim(self, answers: Sequence[Any], _deadline: float) -> Any:
+            return ("claim", answers)
+
+    stage = Stage()
+    await stage.run("a", "b", key=Key())
+    assert stage.claims == [[("claim", ()), ("claim", ())]]
+
+
+async def test_a_key_that_is_anothers_ends_all() -> None:
+    class Taken(Stage):
+        async def intend(self, _intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
+            raise IdempotencyKeyBusyError("taken", pointer=None)
+
+    stage = Taken()
+    ended = await stage.run("a", "b")
+    assert stage.transactions == []
+    assert {type(each) for each in ended.values()} == {IdempotencyKeyBusyError}
+
+
+async def test_a_caller_that_goes_away_cuts_none_of_them() -> None:
+    stage, gate = Stage(), asyncio.Event()
+    runner = stage.runner()
+    caller = Caller("User:olga", "here", "r", time.monotonic() + 60)
+    ended: list[int] = []
+    jobs = [stage.job("a", gate=gate), stage.job("b")]
+    task = asyncio.create_task(
+        runner.run_together(cast("ClusterStore", stage), jobs, caller, lambda number, _: ended.append(number))
+    )
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    gate.set()
+    await runner.drain(60)
+    assert stage.sent() == [[("a", 1), ("b", 1)]]
+    assert ended == [0, 1]
+
+
+async def test_a_fault_of_the_program_lets_go_of_every_turn() -> None:
+    class Broken(Stage):
+        async def conclude(self, _outcomes: Sequence[Outcome]) -> bool:
+            raise RuntimeError("a fault")
+
+    stage = Broken()
+    runner = stage.runner()
+    with pytest.raises(RuntimeError, match="a fault"):
+        await stage.run("a", "b", runner=runner)
+    assert not runner._queues._waiting
+    assert next(iter(runner.metrics())).value == 0

@@ -480,6 +480,12 @@ def changed_by_others_that_there_were_not(world: World) -> None:
     world.refuse(world.write(part("user=carol", 20), applied=False), 409, 95)
 
 
+def body_that_was_late_at_once(world: World) -> None:
+    call = world.write(part(value=20), applied=False)
+    world.refuse(call, 408, 7)
+    call.outcome = None
+
+
 def controller_that_did_not_move(world: World) -> None:
     world.refuse(world.write(part(value=20), applied=False), 409, 11)
     world.faults.append(Strike(kinds.CONTROLLER_MOVED, ("controller",), world.wait(1), world.wait(1)))
@@ -570,6 +576,7 @@ BROKEN: list[tuple[Callable[[World], None], str]] = [
     (precondition_failed_that_held, refusals.CAUSELESS),
     (already_there_and_was_not, refusals.CAUSELESS),
     (changed_by_others_that_there_were_not, refusals.CAUSELESS),
+    (body_that_was_late_at_once, refusals.CAUSELESS),
     (controller_that_did_not_move, refusals.CAUSELESS),
     (revision_not_told, refusals.UNTOLD),
     (by_nobody, requests.NOBODYS),

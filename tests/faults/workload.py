@@ -254,7 +254,7 @@ class Workload:
 
 def _invites(call: Call) -> bool:
     """Say whether a client sends a request again: it was not answered, or in a way that invites to."""
-    if call.status is None or call.status in {429, 503, 504}:
+    if call.status is None or call.status in {408, 429, 503, 504}:
         return True
     if call.status == 409:
         return call.error_code in _RETRIABLE

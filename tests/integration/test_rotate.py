@@ -278,7 +278,7 @@ def test_a_frozen_cluster_stops_it_and_a_thaw_lets_it_go_on(brokers: Brokers) ->
             assert "broker 1: not done." in said
             assert "quiet, please" in said
             assert "broker 2" not in said
-            assert "Run it again" in errors
+            assert "Run the command again" in errors
             assert brokers.version(1) == 0
     assert code == 0
     assert NEW.decode(brokers.get(2)[KEY]) == "x"

@@ -11,6 +11,7 @@ from tests.faults.checks.answers import allowed
 from tests.faults.checks.facts import told
 from tests.faults.checks.timeline import plain
 from tests.faults.history import Kind, Mode
+from tests.faults.topology import DEADLINE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,7 @@ _NOT_ATTEMPTED, _NOT_FOUND, _DUPLICATE, _OTHER_VERSION = 55, 91, 92, 95
 _NOT_APPLIED, _UNKNOWN = "not_applied", "unknown"
 _READ: Final = {(200, None), (404, _NOT_FOUND), (503, _UNAVAILABLE)}
 _FAILED: Final = {
+    (408, _TIMED_OUT),
     (409, _STALE_CONTROLLER),
     (409, _DUPLICATE),
     (409, _OTHER_VERSION),
@@ -82,8 +84,10 @@ def _entry(result: PartResult) -> bool:
     return result.error_code in _ENTRY and result.outcome == outcome
 
 
-def _outcomes(call: Call, code: int | None) -> set[str]:
+def _outcomes(call: Call, code: int | None) -> set[str | None]:
     """Return what may be said of whether a refused write was applied."""
+    if call.status == 408:
+        return {None}
     if code == _TIMED_OUT:
         return {_UNKNOWN}
     if call.key is not None and (code == _UNAVAILABLE or (call.status, code) == (409, _OTHER_VERSION)):
@@ -105,6 +109,9 @@ class _Causes:
             asked = call.strong or call.min_revision is not None
             # Without a wish a read is refused only by a process that has loaded nothing yet, and has no revision.
             return call.status != 503 or asked or call.revision is None
+        if call.status == 408:
+            # A body that is late by a machine under load; the service waits for it as long as a request may take.
+            return call.end is not None and call.end - call.start >= DEADLINE_MS / 1000
         if call.status == 412:
             return any(self._stood(call, part, self._mismatched) for part in call.parts)
         if call.error_code == _DUPLICATE:

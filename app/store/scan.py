@@ -16,10 +16,11 @@ from app.domain.changes import Node
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.store import znodes
-from app.store.mirror.loader import FORBIDDEN, Walk
+from app.store.mirror.loader import Walk
 from app.store.session.access import Access
 from app.store.session.bridge import Mailbox
 from app.store.session.keeper import Session, answered, place_of, unavailable
+from app.store.session.reads import FORBIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -109,12 +110,18 @@ class Scanner:
         async def ask(session: Session) -> list[Found]:
             found: list[Found] = []
 
-            def take(path: str, value: Any) -> None:
-                if value is not None:
-                    found.append(_found(tree, path, value))
+            def take(paths: Sequence[str], values: Sequence[Any]) -> None:
+                below = len(tree.value) + 1
+                found.extend(
+                    _found(tree, path[below:], value)
+                    for path, value in zip(paths, values, strict=True)
+                    if value is not None
+                )
 
+            walk = Walk(session, tree, take)
+            walk.read(paths)
             async with answered(self.name, time.monotonic() + _SCAN_SECONDS):
-                await Walk(session, tree, take, paths=paths).run()
+                await walk.run()
             return found
 
         return self._run(ask, least)

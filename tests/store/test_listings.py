@@ -17,6 +17,7 @@ from app.domain.facets import Tree
 from app.store.mirror import loader
 from app.store.mirror.listings import ALL_PAIRS
 from app.store.mirror.nodes import Mirror
+from app.store.session.reads import FORBIDDEN
 from tests.support.stores import committed, facets, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def test_the_sums_are_kept_as_names_come_and_go() -> None:
         "brokers/x",
     ]
     for zxid in range(1, 3_000):
-        found = chance.choice([None, loader.FORBIDDEN, (ONE, (zxid, zxid, 0, 0, 0, 0, 0, 0, 0, 0, zxid))])
+        found = chance.choice([None, FORBIDDEN, (ONE, (zxid, zxid, 0, 0, 0, 0, 0, 0, 0, 0, zxid))])
         loader.take_node(mirror, chance.choice(list(Tree)), chance.choice(paths), found)
         for tree, copy in mirror.trees.items():
             there = {Entity.from_id(entity_id).path for entity_id in copy.nodes}

@@ -20,6 +20,7 @@ class Proxy:
         swallowed: What was lost so.
         accepting: False closes new connections at once.
         delay_s: Added to each piece on its way, in both directions.
+        bytes_per_s: How fast the line is for what the server sends; None: as fast as it goes.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -30,6 +31,7 @@ class Proxy:
         self.swallowed = b""
         self.accepting = True
         self.delay_s = 0.0
+        self.bytes_per_s: float | None = None
         self._target = (host, port)
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,6 +77,8 @@ class Proxy:
                     await asyncio.sleep(self.delay_s)
                 if gate is not None:
                     await gate.wait()
+                    if self.bytes_per_s is not None:
+                        await asyncio.sleep(len(data) / self.bytes_per_s)
                 elif self.swallowing:
                     self.swallowed += data
                     continue

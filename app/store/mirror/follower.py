@@ -28,6 +28,7 @@ import heapq
 import itertools
 import logging
 import time
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -36,6 +37,7 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.background import Background
+from app.services.pace import in_slices
 from app.services.ports.store import MirrorState
 from app.store import znodes
 from app.store.mirror import loader
@@ -43,9 +45,10 @@ from app.store.mirror.journal import Journal
 from app.store.mirror.metadata import TopicMetadata
 from app.store.mirror.nodes import Mirror
 from app.store.mirror.oddities import Oddities
+from app.store.session.reads import FORBIDDEN, Reads, Size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from app.domain.changes import Node
     from app.store.mirror.nodes import FacetIndex
@@ -61,6 +64,7 @@ _CHUNK: Final = 500
 """Notifications read before their entities are."""
 _EARLY: Final = 4
 """Notifications asked for together with the parent's count, before it is known how many there are."""
+_NOTIFIED: Final = "of notifications"
 _DEBOUNCE_SECONDS: Final = 0.005
 """While own commits are under way most events are theirs, and their replies right behind."""
 
@@ -118,6 +122,7 @@ class Follower:
         self._on_writer_gone = on_writer_gone
         self._trees_in_order = order
         self._loading: Mirror | None = None
+        self._sizes: defaultdict[str, Size] = defaultdict(Size)
         self._reload = True
         self._session: Session | None = None
         self._live = False
@@ -398,7 +403,8 @@ class Follower:
             revision = (await session.touch()).mzxid
             await self.metadata.follow(session)
             names, stat = await session.children(znodes.CHANGES)
-            await loader.load(session, mirror, self._trees_in_order(loading=True), self._topics_watch)
+            order = self._trees_in_order(loading=True)
+            await loader.load(session, mirror, order, self._topics_watch, self._sizes)
             self.mirror = mirror
         except BaseException:
             self._topics_rung = True
@@ -475,28 +481,27 @@ class Follower:
         """Apply the notifications from ``next`` to ``end``; return the last one's zxid, 0 when all were own."""
         numbers = [number for number in range(self.next, end) if number not in self._own]
         found: dict[int, Any] = {}
-        window = loader.Window()
         for number in numbers:
             if number in early:
                 with contextlib.suppress(ZookeeperError):
                     found[number] = await early[number]
-            if number not in found:
-                window.add(
-                    session.get(znodes.change_path(number)),
-                    partial(found.__setitem__, number),
-                )
-        await window.done()
+        paths_of = {znodes.change_path(number): number for number in numbers if number not in found}
+        reads = Reads(session)
+        reads.data(
+            lambda paths, values: found.update(zip((paths_of[path] for path in paths), values, strict=True)),
+            self._sizes[znodes.CHANGES],
+        ).ask(paths_of)
+        await reads.done()
         paths: dict[str, int] = {}
         last = 0
         for number in numbers:
             value = found.get(number)
-            if value is loader.FORBIDDEN:
+            if value is FORBIDDEN:
                 # Whatever it names, a load reads.
                 raise _GapError(f"notification {number} may not be read")
             if value is None:
                 raise _GapError(f"notification {number} is gone, {end - number} after it are not read")
-            data, stat = value
-            last = stat.czxid
+            data, (last, *_) = value  # a Stat begins with the czxid
             if (path := znodes.decode_notification(data)) is None:
                 self.oddities.names_nothing(number)
             else:
@@ -511,12 +516,15 @@ class Follower:
             session: The session.
             paths: With the revision at which each was last notified of, 0 where it was not.
         """
-        window = loader.Window()
         absent: list[tuple[Tree, str]] = []
         unseen: list[tuple[Tree, str]] = []
         present: set[str] = set()
+        asked = self._with_parents(paths)
 
         def taken(tree: Tree, path: str, value: Any) -> None:
+            if not asked[tree, path]:
+                self.take(session, tree, path, value)
+                return
             if value is not None:
                 present.add(path)
             else:
@@ -525,37 +533,50 @@ class Follower:
                     unseen.append((tree, path))
             self.take(session, tree, path, value, seen_at=paths[path])
 
-        for path in paths:
-            parts = path.split("/")
-            for tree in self._trees_in_order(loading=False):
-                if tree not in self._trees or (tree is not Tree.CONFIG and parts[0] != "users"):
-                    continue
-                window.add(session.get(f"{tree.value}/{path}"), partial(taken, tree, path))
-                user = "/".join(parts[:2])
-                if user != path and self._unknown(tree, user):
-                    # The parent was created with it, and its version is needed for the first write to it.
-                    window.add(session.get(f"{tree.value}/{user}"), partial(self.take, session, tree, user))
-            await window.room()
-        await window.done()
+        await self._asked(session, asked, taken).done()
         for tree, path in unseen:
             # It may have come and gone. Most paths are in one tree only.
             if path not in present and (entity_id := znodes.entity_id(path)) is not None:
                 self.journal.note(tree, entity_id, None, None, paths[path])
         await self._read_ancestors(session, absent)
 
+    def _with_parents(self, paths: Iterable[str]) -> dict[tuple[Tree, str], bool]:
+        """Return what is to be read, in this order, and whether it was notified of or is the parent of what was."""
+        asked: dict[tuple[Tree, str], bool] = {}
+        for path in paths:
+            parts = path.split("/")
+            for tree in self._trees_in_order(loading=False):
+                if tree in self._trees and (tree is Tree.CONFIG or parts[0] == "users"):
+                    asked[tree, path] = True
+                    user = "/".join(parts[:2])
+                    if user != path and self._unknown(tree, user):
+                        # The parent was created with it, and its version is needed for the first write to it.
+                        asked.setdefault((tree, user), False)
+        return asked
+
+    def _asked(
+        self, session: Session, asked: Iterable[tuple[Tree, str]], take: Callable[[Tree, str, Any], None]
+    ) -> Reads:
+        """Return a window in which nodes are read, each by its tree and its path below the root, in this order."""
+        of = {f"{tree.value}/{path}": (tree, path) for tree, path in asked}
+
+        def taken(paths: Sequence[str], values: Sequence[Any]) -> None:
+            for path, value in zip(paths, values, strict=True):
+                take(*of[path], value)
+
+        reads = Reads(session)
+        reads.data(taken, self._sizes[_NOTIFIED]).ask(of)
+        return reads
+
     async def _read_ancestors(self, session: Session, absent: Iterable[tuple[Tree, str]]) -> None:
         """Look above absent nodes: others delete recursively and notify once, and all below is gone as well."""
-        window = loader.Window()
-        for tree, path in absent:
-            parts = path.split("/")
-            if len(parts) == 4:  # noqa: PLR2004 - users/<u>/clients/<c>
-                user = "/".join(parts[:2])
-                window.add(session.get(f"{tree.value}/{user}"), partial(self.take, session, tree, user))
-                window.add(
-                    session.exists(f"{tree.value}/{user}/clients"), partial(self._pairs_gone, session, tree, user)
-                )
-                await window.room()
-        await window.done()
+        pairs = ((tree, path.split("/")) for tree, path in absent)
+        users = {(tree, "/".join(parts[:2])): None for tree, parts in pairs if len(parts) == 4}  # noqa: PLR2004 - users/<u>/clients/<c>
+        reads = self._asked(session, users, partial(self.take, session))
+        for tree, user in users:
+            clients = session.exists(f"{tree.value}/{user}/clients")
+            reads.add(clients, partial(self._pairs_gone, session, tree, user))
+        await reads.done()
 
     def _unknown(self, tree: Tree, path: str) -> bool:
         entity_id = znodes.entity_id(path)
@@ -571,16 +592,18 @@ class Follower:
         """Compare the topics with the mirror's: their creation and deletion notifies nobody."""
         self._topics_rung = False
         try:
-            names, _ = await session.children(znodes.TOPIC_CONFIGS, self._topics_watch)
+            names, stat = await session.children(znodes.TOPIC_CONFIGS, self._topics_watch)
         except ZookeeperError:
             self._topics_rung = True
             raise
         if self.mirror is None:
             return
         tree = self.mirror.trees[Tree.CONFIG]
-        present = {entity_id: name for name in names if (entity_id := znodes.entity_id(f"topics/{name}")) is not None}
+        ids = await in_slices(lambda name: znodes.entity_id(f"topics/{name}"), names)
+        present = {entity_id: name for entity_id, name in zip(ids, names, strict=True) if entity_id is not None}
         for entity_id in tree.below("topic"):
-            if entity_id not in present:
+            # A topic that was created since, by an own commit for one, is not among these names.
+            if entity_id not in present and tree.nodes[entity_id].czxid <= stat.pzxid:
                 tree.remove(entity_id)
         await self._read_entities(
             session, {f"topics/{name}": 0 for entity_id, name in present.items() if entity_id not in tree.nodes}

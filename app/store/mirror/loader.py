@@ -1,88 +1,31 @@
-"""Many nodes at once: a bounded window of calls in flight, the walk over a whole tree with it, and deletions."""
+"""The walk over whole trees of znodes, what a mirror takes of them, and deletions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.exceptions import NoAuthError, NoNodeError
-
 from app.store import znodes
+from app.store.session.reads import FORBIDDEN, Reads, Size, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from app.domain.facets import Tree
     from app.store.mirror.nodes import Mirror
-    from app.store.session.bridge import Reply
     from app.store.session.keeper import Session
+    from app.store.session.reads import Lane, TakenAll
 
-    Taken = Callable[[Any], None]
+    Sizes = defaultdict[str, Size]
 
-FORBIDDEN: Final = object()
-"""What is taken for a node whose ACL lets this identity not read it."""
-WINDOW: Final = 1000
-"""Calls in flight. ZooKeeper holds that many per connection by default (zookeeper.globalOutstandingLimit)."""
-_BURST: Final = 100
-"""Calls submitted before other tasks get their turn."""
-
-
-class Window:
-    """Calls in flight, bounded; what they bring is taken in the order in which it arrives."""
-
-    def __init__(self, limit: int = WINDOW) -> None:
-        self._limit = limit
-        self._outstanding = 0
-        self._error: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._wanted = 0
-
-    def add(self, reply: Reply, take: Taken) -> None:
-        """Have ``take(value)`` called with the reply: None when the node is absent, FORBIDDEN when it can't be read."""
-        self._outstanding += 1
-
-        def deliver(value: Any, error: Exception | None) -> None:
-            self._outstanding -= 1
-            if error is None or isinstance(error, (NoNodeError, NoAuthError)):
-                try:
-                    take(FORBIDDEN if isinstance(error, NoAuthError) else value)
-                except Exception as failure:  # noqa: BLE001 - raised where the window is waited for
-                    self._error = failure
-            else:
-                self._error = error
-            waiter = self._waiter
-            if waiter is not None and not waiter.done() and (self._outstanding <= self._wanted or self._error):
-                waiter.set_result(None)
-
-        reply.then(deliver)
-
-    async def room(self) -> None:
-        """Wait until another call may be made."""
-        if self._outstanding >= self._limit:
-            await self._until(self._limit // 2)
-
-    async def progress(self) -> None:
-        """Wait until at least one reply came."""
-        if self._outstanding:
-            await self._until(self._outstanding - 1)
-
-    async def done(self) -> None:
-        """Wait for all replies.
-
-        Raises:
-            Exception: The failure of any of them; the others may still be under way then.
-        """
-        await self._until(0)
-
-    async def _until(self, outstanding: int) -> None:
-        while self._outstanding > outstanding and self._error is None:
-            self._wanted = outstanding
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        if self._error is not None:
-            raise self._error
+_PIECE: Final = 100
+"""Names made into paths before other tasks get their turn."""
+_SORTED: Final = 10_000
+"""Names put in order at a time: an index takes them in less time so."""
+_USERS: Final = "users"
 
 
 def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 0) -> None:
@@ -93,9 +36,10 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
     """
     entity_id = znodes.entity_id(path)
     copy = mirror.trees[tree]
-    mirror.note(tree, path, unaddressed=entity_id is None and value is not None, forbidden=value is FORBIDDEN)
-    if entity_id is None:
-        return
+    if entity_id is None or value is FORBIDDEN or mirror.unaddressed or mirror.forbidden:
+        mirror.note(tree, path, unaddressed=entity_id is None and value is not None, forbidden=value is FORBIDDEN)
+        if entity_id is None:
+            return
     if value is FORBIDDEN:
         copy.remove(entity_id, seen_at)
     elif value is None:
@@ -107,7 +51,16 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
         copy.put(entity_id, znodes.decode_entity(data), stat)
 
 
-async def load(session: Session, mirror: Mirror, order: Iterable[Tree], topics_watch: Callable[[Any], None]) -> None:
+def take_nodes(mirror: Mirror, tree: Tree, paths: Sequence[str], values: Sequence[Any]) -> None:
+    """Put what was read at some paths below the chroot into a mirror; as :func:`take_node`."""
+    below = len(tree.value) + 1
+    for path, value in zip(paths, values, strict=True):
+        take_node(mirror, tree, path[below:], value)
+
+
+async def load(
+    session: Session, mirror: Mirror, order: Iterable[Tree], topics_watch: Callable[[Any], None], sizes: Sizes
+) -> None:
     """Read all trees of a mirror, in this order.
 
     Raises:
@@ -116,8 +69,10 @@ async def load(session: Session, mirror: Mirror, order: Iterable[Tree], topics_w
     """
     for tree in order:
         if tree in mirror.trees:
-            take = partial(take_node, mirror, tree)
-            await Walk(session, tree, take, lists=znodes.CONFIG_TYPES, topics_watch=topics_watch).run()
+            walk = Walk(session, tree, partial(take_nodes, mirror, tree), sizes)
+            for kind in znodes.CONFIG_TYPES:
+                walk.all(kind, topics_watch if f"{tree.value}/{kind}" == znodes.TOPIC_CONFIGS else None)
+            await walk.run()
 
 
 class Walk:
@@ -126,30 +81,39 @@ class Walk:
     Args:
         session: All calls go through it.
         tree: The tree.
-        take: ``take(path below the tree's root, value)`` is called with each node: its data and Stat, None where it is
-            absent, FORBIDDEN where it can't be read.
-        lists: Nodes whose children are read.
-        paths: Nodes that are read themselves.
-        topics_watch: Set on the list of topics.
+        take: Called with some paths below the chroot, and what was read there; see :meth:`Reads.data`.
+        sizes: Those met before.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        tree: Tree,
-        take: Callable[[str, Any], None],
-        *,
-        lists: Iterable[str] = (),
-        paths: Iterable[str] = (),
-        topics_watch: Callable[[Any], None] | None = None,
-    ) -> None:
+    def __init__(self, session: Session, tree: Tree, take: TakenAll, sizes: Sizes | None = None) -> None:
         self._session = session
-        self._tree = tree
+        self._root = root = tree.value
         self._take = take
-        self._topics_watch = topics_watch
-        self._window = Window()
-        self._paths: deque[str] = deque(paths)
-        self._lists: deque[str] = deque(lists)
+        self._reads = reads = Reads(session)
+        known = defaultdict(Size) if sizes is None else sizes
+        # What is below the users that were read is read before more users are.
+        self._pairs = reads.data(take, known[f"{root}, pairs"])
+        self._lists = reads.children(self._listed, known[f"{root}, lists"])
+        self._kinds = {
+            kind: reads.data(self._read_users if kind == _USERS else take, known[f"{root}, {kind}"])
+            for kind in znodes.CONFIG_TYPES
+        }
+        self._below: list[tuple[Lane, Iterator[str]]] = []
+
+    def all(self, kind: str, watch: Callable[[Any], None] | None = None) -> None:
+        """Have all nodes of a kind read."""
+        parent = f"{self._root}/{kind}"
+
+        def listed(value: Any) -> None:
+            if value is not None and value is not FORBIDDEN:
+                self._go_below(self._kinds[kind], parent, value[0])
+
+        self._reads.add(self._session.children(parent, watch), listed)
+
+    def read(self, paths: Sequence[str]) -> None:
+        """Have nodes read, at these paths below the tree's root."""
+        for path in paths:
+            self._kinds[path.partition("/")[0]].ask([f"{self._root}/{path}"])
 
     async def run(self) -> None:
         """Read them all.
@@ -158,39 +122,40 @@ class Walk:
             ZookeeperError: A call failed; not all was read.
             UnavailableError: The connection went down meanwhile.
         """
-        session, window, root = self._session, self._window, f"{self._tree.value}/"
-        submitted = 0
         while True:
-            if self._lists:
-                path = self._lists.popleft()
-                watch = self._topics_watch if root + path == znodes.TOPIC_CONFIGS else None
-                window.add(session.children(root + path, watch), partial(self._listed, path))
-            elif self._paths:
-                path = self._paths.popleft()
-                window.add(session.get(root + path), partial(self._read, path))
-            else:
-                await window.progress()
-                if not self._paths and not self._lists:
-                    await window.done()
-                    if not self._paths and not self._lists:
-                        return
-                continue
-            submitted += 1
-            if not submitted % _BURST:
-                await asyncio.sleep(0)
-            await window.room()
+            while self._below:
+                lane, paths = self._below[-1]
+                piece = list(islice(paths, _PIECE))
+                if piece:
+                    lane.ask(piece)
+                    await asyncio.sleep(0)
+                    await self._reads.room()
+                else:
+                    self._below.pop()
+            if self._reads.idle:
+                return
+            await self._reads.progress()
 
-    def _listed(self, path: str, value: Any) -> None:
-        if value is not None and value is not FORBIDDEN:
-            self._paths.extend(f"{path}/{name}" for name in value[0])
-
-    def _read(self, path: str, value: Any) -> None:
-        self._take(path, value)
-        # A Stat's tenth field is the number of children.
-        if value is None or not path.startswith("users/") or path.count("/") != 1:
+    def _go_below(self, lane: Lane, parent: str, names: list[str]) -> None:
+        if len(names) <= _PIECE:
+            lane.ask([f"{parent}/{name}" for name in sorted(names)])
             return
-        if value is FORBIDDEN or value[1][9]:
-            self._lists.append(f"{path}/clients")
+        pieces = (sorted(names[first : first + _SORTED]) for first in range(0, len(names), _SORTED))
+        self._below.append((lane, (f"{parent}/{name}" for piece in pieces for name in piece)))
+
+    def _read_users(self, paths: Sequence[str], values: Sequence[Any]) -> None:
+        self._take(paths, values)
+        # A Stat's tenth field is the number of children.
+        self._lists.ask(
+            f"{path}/clients"
+            for path, value in zip(paths, values, strict=True)
+            if value is FORBIDDEN or (value is not None and value[1][9])
+        )
+
+    def _listed(self, parents: Sequence[str], values: Sequence[Any]) -> None:
+        for parent, names in zip(parents, values, strict=True):
+            if names and names is not FORBIDDEN:
+                self._go_below(self._pairs, parent, names)
 
 
 async def delete(session: Session, paths: list[str]) -> None:

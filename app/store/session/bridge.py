@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 _DRAIN_SECONDS: Final = 0.005
 """How long the mailbox is emptied before other tasks get their turn."""
+_SLICE: Final = 65_536
+_SLICE_RESULT: Final = 1_000
+"""A result weighs so much besides its bytes: what is made of it takes time, too."""
 _RECEIVE: Final = 65_536
+_RECEIVE_MOST: Final = 1_048_576
 
 
 class Mailbox:
@@ -135,6 +139,38 @@ class Reply:
             self._deliver(value, error)
 
 
+class Replies(Reply):
+    """The reply to a request of many reads, delivered in slices, each in its place among all replies.
+
+    So whoever takes a slice never sees that it was not the whole reply, and other tasks get their turn in between.
+
+    Args:
+        mailbox: Where it is delivered.
+        deliver_slice: Called with some of the results, those that come next.
+    """
+
+    __slots__ = ("_deliver_slice",)
+
+    def __init__(self, mailbox: Mailbox, deliver_slice: Callable[[list[Any]], None]) -> None:
+        super().__init__(mailbox)
+        self._deliver_slice = deliver_slice
+
+    def set(self, value: Any = None) -> None:
+        """Take the reply: the list of results."""
+        first, size = 0, 0
+        for index, result in enumerate(value):
+            size += _SLICE_RESULT + (len(result[0]) if type(result) is tuple and result[0] else 0)
+            if size >= _SLICE:
+                self._post(value[first : index + 1])
+                first, size = index + 1, 0
+        if first < len(value):
+            self._post(value[first:])
+        super().set()
+
+    def _post(self, results: list[Any]) -> None:
+        self._mailbox.post(lambda _value, _error: self._deliver_slice(results), None, None)
+
+
 class _Bell:
     """Both ends of kazoo's wake-up channel: readable as long as there are more rings than answers."""
 
@@ -191,7 +227,8 @@ class _BufferedSocket:
     def recv(self, size: int) -> bytes:
         if self._at >= len(self._buffer):
             if size >= _RECEIVE:
-                return self._raw.recv(size)
+                # A buffer of that size is made for each piece that comes.
+                return self._raw.recv(min(size, _RECEIVE_MOST))
             self._buffer = self._raw.recv(_RECEIVE)
             self._at = 0
         piece = self._buffer[self._at : self._at + size]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, ZookeeperError
-from kazoo.protocol.serialization import CheckVersion, Connect, Create, Delete, SetData, Sync
+from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData, Sync
 from kazoo.protocol.states import EventType, KazooState
 
 from app.domain.errors import UnavailableError, WriteOutcome
@@ -36,11 +36,13 @@ from app.services.background import Background
 from app.services.notices import Notice
 from app.services.ports.store import SessionState
 from app.store import znodes
-from app.store.session.bridge import LoopHandler, Mailbox, Reply
+from app.store.session.bridge import LoopHandler, Mailbox, Replies, Reply
 from app.store.session.clock import Clock
+from app.store.session.hello import Hello
+from app.store.session.multiread import MultiRead
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from app.store.session.access import Access
 
@@ -117,21 +119,30 @@ class Session:
         self.writer = secrets.token_hex(16)
         self.ready = False
         self.retired = False
-        self.timeout_s = min(timeout_ms, LONGEST_TIMEOUT_MS) / 1000
-        """Until connected what is asked for, then what the server agreed to."""
+        asked_s = min(timeout_ms, LONGEST_TIMEOUT_MS) / 1000
         self._mailbox = mailbox
         self._chroot = chroot
         self._access = access
         self._clock = clock
         self._client = KazooClient(
             hosts,
-            timeout=self.timeout_s,
+            timeout=asked_s,
             handler=LoopHandler(mailbox),
             connection_retry=_RETRY,
             auth_data=access.auth,
             logger=_kazoo_logger,
         )
-        self._note_negotiated_timeout()
+        self._hello = Hello(self._client, asked_s)
+
+    @property
+    def timeout_s(self) -> float:
+        """Until connected the session timeout that is asked for, then what the server agreed to."""
+        return self._hello.timeout_s
+
+    @property
+    def multi_reads(self) -> bool:
+        """Whether the server knows MultiRead; while connected."""
+        return self._hello.multi_reads
 
     @property
     def zxid(self) -> int:
@@ -142,20 +153,6 @@ class Session:
     def zxid(self, least: int) -> None:
         """Before it is opened: have it connect only to servers that are at least there."""
         self._client.last_zxid = least
-
-    def _note_negotiated_timeout(self) -> None:
-        """Learn the timeout that the server grants, before kazoo says that it is connected."""
-        connection = self._client._connection  # noqa: SLF001 - kazoo offers no other way
-        invoke = connection._invoke  # noqa: SLF001
-
-        def invoke_and_note(timeout: float, request: Any, xid: int | None = None) -> Any:
-            reply = invoke(timeout, request, xid)
-            # None is granted to a session that has expired.
-            if isinstance(request, Connect) and reply[0].time_out > 0:
-                self.timeout_s = reply[0].time_out / 1000
-            return reply
-
-        connection._invoke = invoke_and_note  # noqa: SLF001
 
     # -- life
 
@@ -210,6 +207,26 @@ class Session:
     def get(self, path: str, watch: Watcher | None = None) -> Reply:
         """Read a node's data and Stat."""
         return self._made(self._checked().get_async(self._at(path), watch))
+
+    def read(
+        self, kind: int, paths: Sequence[str], errors: Mapping[int, Any], deliver_slice: Callable[[list[Any]], None]
+    ) -> Reply:
+        """Read many nodes in one request, where the server knows it (:attr:`multi_reads`).
+
+        Args:
+            kind: multiread.DATA or multiread.CHILDREN.
+            paths: Of the nodes.
+            errors: What stands for a read that failed so, by ZooKeeper's code. Any other error fails all of them.
+            deliver_slice: Called with the results of the first paths, then with those of the next ones, and so on: data
+                and the fields of the Stat, or names. Where the reply is a failure it is never called.
+        """
+        client = self._checked()
+        # A path that is no znode's makes all of them together one that is no znode's.
+        if paths:
+            self._at("".join(paths))
+        replies = Replies(self._mailbox, deliver_slice)
+        client._call(MultiRead(kind, [self._chroot + path for path in paths], errors), replies)  # noqa: SLF001 - kazoo has none
+        return self._made(replies)
 
     def exists(self, path: str, watch: Watcher | None = None) -> Reply:
         """Read a node's Stat, None when it is absent."""

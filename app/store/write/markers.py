@@ -18,12 +18,12 @@ import itertools
 import logging
 import time
 from collections import Counter, deque
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import orjson
 from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.protocol.states import ZnodeStat
 
 from app.domain.errors import CorruptZnodeError
 from app.services.metrics import Sample
@@ -32,6 +32,7 @@ from app.services.ports.transactions import Removal
 from app.store import znodes
 from app.store.mirror import loader
 from app.store.session.keeper import answered, unavailable
+from app.store.session.reads import FORBIDDEN, Reads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
@@ -204,22 +205,22 @@ class Markers:
     async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
         """Read the markers of some changes; abort markers, those that went meanwhile and odd ones are left out."""
         session = self._keeper.current
-        window = loader.Window()
         found: list[Marker] = []
 
-        def take(change_id: UUID, value: Any) -> None:
-            if value is None or value is loader.FORBIDDEN:
-                return
-            with contextlib.suppress(CorruptZnodeError):
-                marker = decode(change_id, value[0], value[1].czxid, value[1].ctime)
-                if marker.committed:
-                    found.append(marker)
+        def take(paths: Sequence[str], values: Sequence[Any]) -> None:
+            for path, value in zip(paths, values, strict=True):
+                if value is not None and value is not FORBIDDEN:
+                    data, stat = value[0], ZnodeStat._make(value[1])
+                    with contextlib.suppress(CorruptZnodeError):
+                        marker = decode(by_path[path], data, stat.czxid, stat.ctime)
+                        if marker.committed:
+                            found.append(marker)
 
+        by_path = {znodes.marker_path(change_id): change_id for change_id in change_ids}
+        reads = Reads(session)
+        reads.data(take).ask(by_path)
         async with answered(self._name, deadline):
-            for change_id in change_ids:
-                window.add(session.get(znodes.marker_path(change_id)), partial(take, change_id))
-                await window.room()
-            await window.done()
+            await reads.done()
         return found
 
     async def writers(self, deadline: float) -> frozenset[str]:

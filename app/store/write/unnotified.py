@@ -15,8 +15,8 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 
 from app.domain.entities import DEFAULT_NODE, EntityType
 from app.store import znodes
-from app.store.mirror import loader
 from app.store.session.keeper import answered, unavailable
+from app.store.session.reads import FORBIDDEN, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,7 +161,7 @@ class _Walk:
         self._tree = tree
         self._mirror = mirror
         self._suspects = suspects
-        self._window = loader.Window()
+        self._window = Window()
 
     async def done(self) -> None:
         """Wait for what was asked."""
@@ -171,7 +171,7 @@ class _Walk:
         """Look for children that the mirror has not."""
 
         def take(value: Any) -> None:
-            for name in () if value is None or value is loader.FORBIDDEN else value[0]:
+            for name in () if value is None or value is FORBIDDEN else value[0]:
                 path = f"{parent}/{name}"
                 entity_id = znodes.entity_id(path)
                 if entity_id is not None and entity_id not in self._mirror.trees[self._tree].nodes:
@@ -186,7 +186,7 @@ class _Walk:
         path = _path_of_id(entity_id)
 
         def take(stat: Any) -> None:
-            if stat is loader.FORBIDDEN:
+            if stat is FORBIDDEN:
                 return
             if _differs(self._mirror, self._tree, entity_id, stat):
                 self._suspects[self._tree, path] = None

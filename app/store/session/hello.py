@@ -1,0 +1,93 @@
+"""What a session learns of the server while it connects, before anything else is on the wire.
+
+kazoo says that it is connected as soon as the session stands. Calls that were made right then would be on the wire
+before the question could be; so that word is held back until the question is answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any, Final
+
+from kazoo.exceptions import UnimplementedError, ZookeeperError
+from kazoo.protocol.connection import ConnectionDropped
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import KeeperState
+
+from app.store.session.multiread import DATA, MultiRead
+
+logger = logging.getLogger(__name__)
+
+_TRIES: Final = 3
+"""Times in a row that a server may end the connection instead of answering, before it is not asked any more."""
+
+
+class Hello:
+    """The beginning of each connection of one client; all of it happens on kazoo's thread.
+
+    A server before ZooKeeper 3.6 answers an opcode that it does not know with an error **and closes the connection**;
+    what came behind gets no reply. So it is asked by an empty MultiRead right after the connect, and is not asked again
+    under this session. Others may end the connection without a word; those are asked a few times.
+
+    Args:
+        client: A new one.
+        timeout_s: The session timeout that is asked for.
+
+    Attributes:
+        timeout_s: Until connected what is asked for, then what the server agreed to.
+        multi_reads: Whether the server knows MultiRead. Once connected this is as the present connection has it.
+    """
+
+    def __init__(self, client: Any, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.multi_reads = False
+        self._unanswered: Counter[tuple[str, int]] = Counter()
+        self._held_back = False
+        # kazoo offers no other way.
+        connection = self._connection = client._connection  # noqa: SLF001
+        self._invoke, connection._invoke = connection._invoke, self._invoked  # noqa: SLF001
+        self._connect, connection._connect = connection._connect, self._connected  # noqa: SLF001
+        self._tell, client._session_callback = client._session_callback, self._told  # noqa: SLF001
+
+    def _told(self, state: Any) -> None:
+        if state == KeeperState.CONNECTED:
+            self._held_back = True
+        else:
+            self._tell(state)
+
+    def _invoked(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        reply = self._invoke(timeout, request, xid)
+        # None is granted to a session that has expired.
+        if isinstance(request, Connect) and reply[0].time_out > 0:
+            self.timeout_s = reply[0].time_out / 1000
+        return reply
+
+    def _connected(self, host: str, address: str, port: int) -> Any:
+        self._held_back = False
+        timeouts = self._connect(host, address, port)
+        self.multi_reads = self._knows((address, port), timeouts[1] / 1000)
+        if self._held_back:
+            self._tell(KeeperState.CONNECTED)
+        return timeouts
+
+    def _knows(self, server: tuple[str, int], timeout_s: float) -> bool:
+        if self._unanswered[server] >= _TRIES:
+            return False
+        self._unanswered[server] += 1
+        connection = self._connection
+        # As kazoo counts: the next request gets the next number.
+        connection._xid += 1  # noqa: SLF001
+        try:
+            self._invoke(timeout_s, MultiRead(DATA, (), {}), connection._xid)  # noqa: SLF001
+        except UnimplementedError:
+            self._unanswered[server] = _TRIES
+            logger.info("ZooKeeper at %s:%d knows no MultiRead: many nodes are read one by one", *server)
+            raise ConnectionDropped(
+                "the server ends a connection on which it was asked what it does not know"
+            ) from None
+        except (ZookeeperError, RuntimeError) as error:
+            # A RuntimeError is kazoo's word for a reply that it does not know.
+            raise ConnectionDropped(f"a MultiRead was answered {type(error).__name__}") from None
+        del self._unanswered[server]
+        return True

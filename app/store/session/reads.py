@@ -1,0 +1,294 @@
+"""Many calls at once: a bounded window of calls in flight, and reads that share requests where the server knows how."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import NoAuthError, NoNodeError
+
+from app.store.session.multiread import CHILDREN, DATA, READ_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from app.store.session.bridge import Reply
+    from app.store.session.keeper import Session
+
+    Taken = Callable[[Any], None]
+    TakenAll = Callable[[Sequence[str], Sequence[Any]], None]
+
+FORBIDDEN: Final = object()
+"""What is taken for a node whose ACL lets this identity not read it."""
+WINDOW: Final = 1000
+"""Calls in flight. ZooKeeper holds that many per connection by default (zookeeper.globalOutstandingLimit)."""
+
+_ERRORS: Final = {NoNodeError.code: None, NoAuthError.code: FORBIDDEN}
+_UNDER_WAY: Final = 2000
+"""Reads under way. Whatever else the session is answered comes behind them."""
+_UNDER_WAY_BYTES: Final = 2 * 2**20
+"""Bytes of replies under way, as far as they can be foreseen; likewise."""
+_REPLY_READS: Final = 250
+"""Reads of one request. More of them save next to nothing, and the next node may be a large one."""
+_REPLY_BYTES: Final = 256 * 2**10
+"""Bytes of one reply, foreseen. ZooKeeper makes it whole, and kazoo sends no ping while it comes."""
+_REQUEST_BYTES: Final = 128 * 2**10
+"""Bytes of one request. ZooKeeper takes a megabyte."""
+_FIRST: Final = 8
+"""Reads under way of nodes of which none was met. Then there are as many as were met: they double with each reply."""
+_RESULT_BYTES: Final = 100
+"""What a read takes of a reply besides data or names, about."""
+_REMEMBERED: Final = 64
+"""Nodes after which the size of one counts for little."""
+
+
+class Size:
+    """What nodes of one kind are expected to take, by those that were met. Worth keeping from one load to the next.
+
+    Attributes:
+        expected: Bytes of a reply.
+        met: How many were met.
+    """
+
+    __slots__ = ("expected", "met")
+
+    def __init__(self) -> None:
+        self.expected = float(_RESULT_BYTES)
+        self.met = 0
+
+    def note(self, nodes: int, size: int) -> None:
+        """Take note of some nodes, and of the bytes that they took together."""
+        self.met += nodes
+        self.expected += (size / nodes - self.expected) * min(1.0, nodes / min(self.met, _REMEMBERED))
+
+
+class Window:
+    """Calls in flight, bounded; what they bring is taken in the order in which it arrives."""
+
+    def __init__(self) -> None:
+        self._outstanding = 0
+        self._replies = 0
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._reached: Callable[[], bool] = lambda: True
+
+    def add(self, reply: Reply, take: Taken) -> None:
+        """Have ``take(value)`` called with the reply: None when the node is absent, FORBIDDEN when it can't be read."""
+        self._outstanding += 1
+
+        def deliver(value: Any, error: Exception | None) -> None:
+            self._outstanding -= 1
+            if error is None:
+                self._hand(take, value)
+            elif isinstance(error, (NoNodeError, NoAuthError)):
+                self._hand(take, _ERRORS[error.code])
+            else:
+                self._error = error
+            self._replied()
+
+        reply.then(deliver)
+
+    def _hand(self, take: Callable[..., None], *values: Any) -> None:
+        try:
+            take(*values)
+        except Exception as failure:  # noqa: BLE001 - raised where the window is waited for
+            self._error = failure
+
+    def _replied(self) -> None:
+        self._replies += 1
+        waiter = self._waiter
+        if waiter is not None and not waiter.done() and (self._error or self._reached()):
+            waiter.set_result(None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all replies are there."""
+        return not self._outstanding
+
+    async def room(self) -> None:
+        """Wait until another call may be made."""
+        if self._outstanding >= WINDOW:
+            await self._until(lambda: self._outstanding <= WINDOW // 2)
+
+    async def progress(self) -> None:
+        """Wait until at least one reply came."""
+        replies = self._replies
+        await self._until(lambda: self._replies > replies or not self._outstanding)
+
+    async def done(self) -> None:
+        """Wait for all replies.
+
+        Raises:
+            Exception: The failure of any of them; the others may still be under way then.
+        """
+        await self._until(lambda: not self._outstanding)
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while self._error is None and not reached():
+            self._reached = reached
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError:
+                # Nobody wants the rest.
+                self._error = TimeoutError("the wait for these replies was given up")
+                raise
+        if self._error is not None:
+            raise self._error
+
+
+class Reads(Window):
+    """A window of reads of many nodes; other calls can be in flight in it as well.
+
+    Reads share requests where the server knows MultiRead; how many, follows from the sizes that were met. They go out
+    while the window is waited for.
+
+    Args:
+        session: All reads go through it.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self._lanes: list[Lane] = []
+        self._reads = 0
+        self._bytes = 0.0
+
+    def data(self, take: TakenAll, size: Size | None = None) -> Lane:
+        """Return a lane of reads of data.
+
+        Args:
+            take: Called with some paths and what was read there: data and the fields of the Stat; None: the node is
+                absent; FORBIDDEN: it can't be read.
+            size: That of such nodes, as far as it is known.
+        """
+        return self._lane(DATA, take, size)
+
+    def children(self, take: TakenAll, size: Size | None = None) -> Lane:
+        """Return a lane of reads of the names of nodes' children; as for data."""
+        return self._lane(CHILDREN, take, size)
+
+    def _lane(self, kind: int, take: TakenAll, size: Size | None) -> Lane:
+        self._lanes.append(Lane(self, kind, take, size or Size()))
+        return self._lanes[-1]
+
+    async def room(self) -> None:
+        """Wait until next to nothing waits to go out."""
+        await self._until(lambda: sum(len(lane.waiting) for lane in self._lanes) < _REPLY_READS)
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        self._send()
+        await super()._until(reached)
+
+    def _replied(self) -> None:
+        self._send()
+        super()._replied()
+
+    def _send(self) -> None:
+        try:
+            for lane in self._lanes:
+                while self._error is None and (paths := lane.next(self._room(), self._spare())):
+                    self._submit(lane, paths)
+        except Exception as failure:  # noqa: BLE001 - raised where the window is waited for
+            self._error = failure
+
+    def _room(self) -> int:
+        return (_UNDER_WAY if self.session.multi_reads else WINDOW) - self._reads
+
+    def _spare(self) -> float:
+        # However large it may be, one can be read.
+        return _UNDER_WAY_BYTES - self._bytes if self._reads else sys.maxsize
+
+    def _submit(self, lane: Lane, paths: list[str]) -> None:
+        count, expected = len(paths), len(paths) * lane.size.expected
+        self._reads += count
+        self._bytes += expected
+        lane.under_way += count
+        at = 0
+
+        def deliver(values: Sequence[Any]) -> None:
+            nonlocal at
+            some = paths[at : at + len(values)]
+            at += len(values)
+            self._outstanding -= len(values)
+            lane.note(values)
+            self._hand(lane.take, some, values)
+
+        def finished(_value: Any, error: Exception | None) -> None:
+            self._reads -= count
+            self._bytes -= expected
+            lane.under_way -= count
+            self._error = error or self._error
+            self._replied()
+
+        if self.session.multi_reads:
+            self.session.read(lane.kind, paths, _ERRORS, deliver).then(finished)
+            return
+
+        def alone(value: Any, error: Exception | None) -> None:
+            if error is None:
+                deliver([value if lane.kind == DATA else value[0]])
+            elif isinstance(error, (NoNodeError, NoAuthError)):
+                deliver([_ERRORS[error.code]])
+                error = None
+            finished(None, error)
+
+        [path] = paths
+        (self.session.get(path) if lane.kind == DATA else self.session.children(path)).then(alone)
+
+
+class Lane:
+    """Reads of nodes that are of a kind and taken alike, in order. Made by :class:`Reads`.
+
+    Attributes:
+        kind: multiread.DATA or multiread.CHILDREN.
+        waiting: Paths that have not gone out.
+        under_way: How many have, and were not answered.
+    """
+
+    def __init__(self, reads: Reads, kind: int, take: TakenAll, size: Size) -> None:
+        self.kind = kind
+        self.take = take
+        self.size = size
+        self.waiting: deque[str] = deque()
+        self.under_way = 0
+        self._reads = reads
+
+    def ask(self, paths: Iterable[str]) -> None:
+        """Have nodes read, at these paths below the chroot."""
+        before = len(self.waiting)
+        self.waiting.extend(paths)
+        self._reads._outstanding += len(self.waiting) - before  # noqa: SLF001 - a part of it
+
+    def next(self, reads: int, spare: float) -> list[str]:
+        """Take what the next request reads; nothing while enough is under way.
+
+        Args:
+            reads: How many more may be under way.
+            spare: How many more bytes may.
+        """
+        known = max(_FIRST, self.size.met)
+        most = _REPLY_READS if self._reads.session.multi_reads else 1
+        wanted = min(most, known, len(self.waiting), max(1, int(_REPLY_BYTES // self.size.expected)))
+        # A request that has room in part is worth the wait for all of it.
+        if wanted > min(reads, known - self.under_way, spare // self.size.expected):
+            return []
+        paths = list(islice(self.waiting, wanted))
+        # A character of a path takes three bytes at most.
+        while len(paths) > 1 and sum(map(len, paths)) * 3 + len(paths) * READ_BYTES > _REQUEST_BYTES:
+            del paths[len(paths) // 2 :]
+        for _ in paths:
+            self.waiting.popleft()
+        return paths
+
+    def note(self, values: Sequence[Any]) -> None:
+        """Take note of the sizes of what was read."""
+        found = [value for value in values if value is not None and value is not FORBIDDEN]
+        if self.kind == DATA:
+            size = sum([len(value[0]) for value in found if value[0]])
+        else:
+            size = sum([sum(map(len, value)) for value in found])
+        self.size.note(len(values), size + _RESULT_BYTES * len(values))

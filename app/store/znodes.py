@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -25,7 +25,7 @@ from app.domain.topics import check_topic_name
 from app.services.ports.cluster_states import Freeze, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from uuid import UUID
 
     from app.domain.changes import Node
@@ -69,8 +69,10 @@ _UNESCAPED: Final = re.compile(r"[ !#-\[\]-~]*\Z")
 _LAST_TIME_MS: Final = 253_402_300_799_999
 """The end of the year 9999, where times end that can be shown."""
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_INTERNED_LENGTH: Final = 24
+_SHARED_LENGTH: Final = 24
 """Values up to this length are shared between nodes: numbers and enumerations repeat, longer texts seldom do."""
+_SHARED: Final = 10_000
+"""Texts known at a time, to be shared."""
 
 
 # ---------------------------------------------------------------- JSON
@@ -188,33 +190,42 @@ def decode_entity(data: bytes | None) -> Content:
 
 
 def _content(data: bytes, value: dict[str, Any], config: dict[str, Any], *, trailing: bool) -> Content:
-    items: list[str] = []
-    for key, stored in config.items():
-        if not isinstance(stored, str):
-            return Content((), f"holds a value under {key!r} that is not a JSON string")
-        items.append(key)
-        items.append(stored)
+    if not _TEXT.issuperset(map(type, config.values())):
+        key = next(key for key, stored in config.items() if not isinstance(stored, str))
+        return Content((), f"holds a value under {key!r} that is not a JSON string")
+    items = items_of(config)
     if trailing:
-        return Content(shared_items(items), "holds more bytes behind its JSON")
+        return Content(items, "holds more bytes behind its JSON")
     extra = None
     if len(value) > ("version" in value) + 1:
         try:
             extra = _foreign_members(data.decode())
         except (ValueError, RecursionError):
-            return Content(shared_items(items), "holds members beside 'config' that can't be kept")
-    try:
-        if not data.isascii() or b"\\u" in data:
+            return Content(items, "holds members beside 'config' that can't be kept")
+    if not data.isascii() or b"\\u" in data:
+        try:
             "".join(items).encode()
-    except UnicodeEncodeError:
-        return Content((), "holds a lone surrogate")
-    return Content(shared_items(items), None, extra)
+        except UnicodeEncodeError:
+            return Content((), "holds a lone surrogate")
+    return Content(items, None, extra)
 
 
-def shared_items(items: Sequence[str]) -> tuple[str, ...]:
-    """Return flat (key, value, ...) items with keys and short values shared between all nodes."""
-    return tuple(
-        sys.intern(text) if not index & 1 or len(text) <= _INTERNED_LENGTH else text for index, text in enumerate(items)
-    )
+_TEXT: Final = frozenset({str})
+_shared: Final[dict[str, str]] = {}
+
+
+def items_of(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a config as a node has it, (key, value, key, value, ...), with texts that nodes read of late have as well.
+
+    A text of which there is only one is soon forgotten here; what repeats is one object for many nodes.
+    """
+    if len(_shared) > _SHARED:
+        _shared.clear()
+    share = _shared.setdefault
+    items: list[str] = []
+    for key, value in config.items():
+        items += share(key, key), share(value, value) if len(value) <= _SHARED_LENGTH else value
+    return tuple(items)
 
 
 def readable(node: Node) -> bool:
@@ -247,6 +258,7 @@ def entity_id(path: str) -> str | None:
 _PLAIN_KINDS: Final = {kind.plural: kind.value for kind in (EntityType.USER, EntityType.CLIENT_ID, EntityType.IP)}
 
 
+@lru_cache(4096)
 def _id_name(element: str) -> str | None:
     if element == DEFAULT_NODE:
         return ""

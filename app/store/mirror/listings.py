@@ -10,7 +10,7 @@ Source: org.apache.zookeeper.proto.GetChildren2Response, ReplyHeader; ClientCnxn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.domain.entities import DEFAULT_NODE, EntityType
 
@@ -27,6 +27,18 @@ ALL_PAIRS: Final = "users/*/clients"
 """Stands for the lists of all users' clients."""
 
 
+class Place(NamedTuple):
+    """Where an entity stands: in the list of all of its kind, or in that of a user's clients."""
+
+    user: str | None
+    """The id of the user, where the entity is below one."""
+    kind: str
+    name: str
+    """As in ids, ``""`` for the default."""
+    size: int
+    """The bytes that it takes there."""
+
+
 class Listings:
     """The sizes of one tree's lists: one for each kind of entity, and one of clients for each user that has any."""
 
@@ -38,13 +50,17 @@ class Listings:
 
     # -- what comes and goes
 
-    def add(self, entity_id: str) -> None:
-        """Count an entity that came."""
-        self._change(*_place_of(entity_id), 1)
+    def add(self, entity_id: str) -> Place:
+        """Count an entity that came; return where it stands."""
+        place = user, kind, _, size = _place_of(entity_id)
+        self._change(user, kind, size, 1)
+        return place
 
-    def drop(self, entity_id: str) -> None:
-        """Count an entity that went."""
-        self._change(*_place_of(entity_id), -1)
+    def drop(self, entity_id: str) -> Place:
+        """Count an entity that went; return where it stood."""
+        place = user, kind, _, size = _place_of(entity_id)
+        self._change(user, kind, size, -1)
+        return place
 
     def note(self, path: str, *, present: bool) -> None:
         """Count a znode that stands for no entity here, because of its name or because it may not be read."""
@@ -91,7 +107,7 @@ class Listings:
         """Return the parents of entities that are not there yet, and the bytes of their lists once they are."""
         more: dict[tuple[str | None, str], int] = {}
         for entity_id in entity_ids:
-            user, kind, size = _place_of(entity_id)
+            user, kind, _, size = _place_of(entity_id)
             more[user, kind] = more.get((user, kind), 0) + size
         for (user, kind), size in more.items():
             if user is None:
@@ -100,12 +116,11 @@ class Listings:
                 yield _path_of(user), self._users.get(user, _ANSWER) + size
 
 
-def _place_of(entity_id: str) -> tuple[str | None, str, int]:
-    """Return the user in whose list an entity stands (None: in that of its kind), its kind, and its bytes there."""
+def _place_of(entity_id: str) -> Place:
     head, comma, tail = entity_id.partition(",")
     kind, equals, name = (tail if comma else head).partition("=")
     # What is ~HH in an id is %HH in the path, and the rest is ASCII.
-    return head if comma else None, kind, _NAME + (len(name) if equals else len(DEFAULT_NODE))
+    return Place(head if comma else None, kind, name, _NAME + (len(name) if equals else len(DEFAULT_NODE)))
 
 
 def _user_of(element: str) -> str:

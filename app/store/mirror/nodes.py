@@ -8,7 +8,8 @@ mzxid, so it does not matter which of two readers of a node comes last.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from bisect import bisect_left, insort
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +18,9 @@ from sortedcontainers import SortedList
 from app.domain.changes import Node
 from app.domain.entities import Entity, EntityType, sanitize
 from app.store.mirror.listings import Listings
-from app.store.znodes import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from app.domain.facets import Tree
     from app.store.mirror.journal import Journal
@@ -32,6 +32,13 @@ _AFTER_ALL: Final = "\x7f"
 """Ids are ASCII below this character, so a prefix followed by it ends the range of the prefix."""
 _OWNERS_CACHED: Final = 10_000
 _CLIENT: Final = f"{EntityType.CLIENT_ID}"
+_PAIR: Final = f"{EntityType.USER},{EntityType.CLIENT_ID}"
+_FEW: Final = 1000
+"""Ids that are kept in order as a plain list."""
+_SHAPES: Final = 1000
+"""Sets of keys known at a time by the facets that own one of them."""
+_NUMBERS: Final = 4096
+"""Numbers known at a time to be shared: neighbours share them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +53,6 @@ class FacetIndex:
     """Whether it can have this entity at all: says where a node that can't be read would be missed."""
     also: Tree | None = None
     """Another tree that may have its nodes."""
-
-
-@dataclass(slots=True)
-class Shared:
-    """Integers that many nodes have in common, one object each while a tree is being filled."""
-
-    numbers: dict[int, int] = field(default_factory=dict)
-
-    def __call__(self, number: int) -> int:
-        """Return the one object for this number."""
-        if len(self.numbers) > 4096:  # noqa: PLR2004 - neighbours share, so a small window is enough
-            self.numbers.clear()
-        return self.numbers.setdefault(number, number)
 
 
 class TreeMirror:
@@ -77,10 +71,11 @@ class TreeMirror:
         self._facets = dict(facets)
         self._ids: SortedList[str] = SortedList()
         self._facet_ids: dict[str, SortedList[str]] = {name: SortedList() for name in facets}
-        # By the client-id component as it stands in ids, "" for the default; a bare string while there is only one.
-        self._by_client: dict[str, str | set[str]] = {}
-        self._owners: dict[tuple[tuple[EntityType, ...], str], tuple[str, ...]] = {}
-        self._shared = Shared()
+        # By the client-id component as it stands in ids, "" for the default: the id, or several in order.
+        self._by_client: dict[str, str | list[str] | SortedList[str]] = {}
+        self._owners: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._shapes: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        self._numbers: dict[int, int] = {}
 
     # -- reading
 
@@ -98,7 +93,7 @@ class TreeMirror:
         """Return a facet's nodes whose client-id has this name, by id."""
         found = self._by_client.get("" if client_id is None else sanitize(client_id).replace("%", "~"), ())
         ids = self._facet_ids[facet]
-        return [self.nodes[each] for each in sorted((found,) if isinstance(found, str) else found) if each in ids]
+        return [self.nodes[each] for each in ((found,) if isinstance(found, str) else found) if each in ids]
 
     def page(self, after: str, size: int) -> list[Node]:
         """Return nodes in the order of their ids, from behind one of them."""
@@ -126,43 +121,41 @@ class TreeMirror:
 
     # -- changing
 
-    def put(self, entity_id: str, content: Content, stat: tuple[int, ...]) -> bool:
+    def put(self, entity_id: str, content: Content, stat: Sequence[int]) -> bool:
         """Take a node as read (``stat`` is ZooKeeper's Stat); False when a newer one is already here."""
-        # Stat: czxid, mzxid, ctime, mtime, version.
-        shared = self._shared
-        return self.put_node(
-            Node(
-                entity_id,
-                content.items,
-                stat[4],
-                shared(stat[0]),
-                shared(stat[1]),
-                shared(stat[3]),
-                content.defect,
-                content.extra,
-            )
-        )
+        # One object for a number of neighbours.
+        numbers = self._numbers
+        if len(numbers) > _NUMBERS:
+            numbers.clear()
+        share = numbers.setdefault
+        czxid, mzxid, _, mtime, version, *_ = stat
+        items, defect, extra = content
+        czxid, mzxid, mtime = share(czxid, czxid), share(mzxid, mzxid), share(mtime, mtime)
+        return self.put_node(Node(entity_id, items, version, czxid, mzxid, mtime, defect, extra))
 
     def put_node(self, node: Node) -> bool:
         """Take a node; False when a newer one is already here."""
         entity_id = node.id
         old = self.nodes.get(entity_id)
-        if old is not None:
+        if old is None:
+            self.nodes[entity_id] = node
+            for name in self._facets_of(node):
+                self._facet_ids[name].add(entity_id)
+            self._ids.add(entity_id)
+            place = self.listings.add(entity_id)
+            if place.kind == _CLIENT:
+                self._index_client(place.name, entity_id)
+        else:
             if old.mzxid >= node.mzxid:
                 return old.mzxid == node.mzxid
             # One id object for all indexes.
             entity_id = old.id
-            node = node._replace(id=entity_id)
+            self.nodes[entity_id] = node = node._replace(id=entity_id)
+            self._index_facets(entity_id, self._facets_of(old), self._facets_of(node))
             self.defective -= old.defect is not None
-        self.nodes[entity_id] = node
+        self.defective += node.defect is not None
         if self.note is not None:
             self.note(entity_id, old, node)
-        self.defective += node.defect is not None
-        self._index_facets(entity_id, () if old is None else self._facets_of(old), self._facets_of(node))
-        if old is None:
-            self.listings.add(entity_id)
-            self._ids.add(entity_id)
-            self._index_client(entity_id)
         return True
 
     def _index_facets(self, entity_id: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
@@ -174,36 +167,42 @@ class TreeMirror:
                 if name not in before:
                     self._facet_ids[name].add(entity_id)
 
-    def _index_client(self, entity_id: str) -> None:
-        client = _client_of(entity_id)
-        if client is not None:
-            others = self._by_client.setdefault(client, entity_id)
-            if isinstance(others, set):
-                others.add(entity_id)
-            elif others is not entity_id:
-                self._by_client[client] = {others, entity_id}
+    def _index_client(self, client: str, entity_id: str) -> None:
+        others = self._by_client.setdefault(client, entity_id)
+        if others is entity_id:
+            return
+        if isinstance(others, str):
+            self._by_client[client] = sorted((others, entity_id))
+        elif isinstance(others, SortedList):
+            others.add(entity_id)
+        else:
+            insort(others, entity_id)
+            if len(others) > _FEW:
+                self._by_client[client] = SortedList(others)
+
+    def _drop_client(self, client: str, entity_id: str) -> None:
+        others = self._by_client[client]
+        if isinstance(others, str):
+            del self._by_client[client]
+            return
+        del others[others.index(entity_id) if isinstance(others, SortedList) else bisect_left(others, entity_id)]
+        if len(others) == 1:
+            [self._by_client[client]] = others
 
     def remove(self, entity_id: str, seen_at: int = 0) -> None:
         """Forget a node that is absent, at a revision where one is known."""
         old = self.nodes.pop(entity_id, None)
         if old is None:
             return
-        self.listings.drop(entity_id)
+        place = self.listings.drop(entity_id)
         if self.note is not None:
             self.note(old.id, old, None, seen_at)
         self.defective -= old.defect is not None
         for name in self._facets_of(old):
             self._facet_ids[name].remove(entity_id)
         self._ids.remove(entity_id)
-        client = _client_of(entity_id)
-        if client is not None:
-            others = self._by_client[client]
-            if isinstance(others, str):
-                del self._by_client[client]
-            else:
-                others.discard(entity_id)
-                if len(others) == 1:
-                    [self._by_client[client]] = others
+        if place.kind == _CLIENT:
+            self._drop_client(place.name, entity_id)
 
     def remove_below(self, prefix: str, seen_at: int = 0) -> None:
         """Forget all nodes whose id starts so."""
@@ -211,27 +210,30 @@ class TreeMirror:
             self.remove(entity_id, seen_at)
 
     def _facets_of(self, node: Node) -> tuple[str, ...]:
-        if not readable(node):
-            entity = Entity.from_id(node.id)
-            return tuple(name for name, facet in self._facets.items() if facet.covers(entity))
         items = node.items
         if not items:
-            return ()
-        types = _types_of(node.id)
-        if len(items) == 2:  # noqa: PLR2004 - one key and its value
-            return self._owners_of(types, items[0], node.id)
-        found = dict.fromkeys(name for key in items[::2] for name in self._owners_of(types, key, node.id))
-        return tuple(found) if len(found) < len(self._facets) else tuple(self._facets)
+            return () if node.defect is None else self._covering(Entity.from_id(node.id))
+        shape = kind, keys = _kind_of(node.id), items[::2]
+        found = self._shapes.get(shape)
+        if found is None:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            owners = {name for key in keys for name in self._owners_of(kind, key, node.id)}
+            found = self._shapes[shape] = tuple(name for name in self._facets if name in owners)
+        return found
 
-    def _owners_of(self, types: tuple[EntityType, ...], key: str, entity_id: str) -> tuple[str, ...]:
-        owners = self._owners.get((types, key))
+    def _owners_of(self, kind: str, key: str, entity_id: str) -> tuple[str, ...]:
+        owners = self._owners.get((kind, key))
         if owners is None:
             entity = Entity.from_id(entity_id)
             owners = tuple(name for name, facet in self._facets.items() if facet.owns(entity, key))
             if len(self._owners) >= _OWNERS_CACHED:
                 self._owners.clear()
-            self._owners[types, key] = owners
+            self._owners[kind, key] = owners
         return owners
+
+    def _covering(self, entity: Entity) -> tuple[str, ...]:
+        return tuple(name for name, facet in self._facets.items() if facet.covers(entity))
 
 
 class Mirror:
@@ -270,18 +272,6 @@ def _mark(paths: dict[str, None], path: str, *, present: bool) -> None:
         paths.pop(path, None)
 
 
-def _client_of(entity_id: str) -> str | None:
-    """Return the client-id component of an id as it is spelled there, ``""`` for the default, None without one."""
-    last = entity_id[entity_id.find(",") + 1 :]
-    if not last.startswith(_CLIENT):
-        return None
-    return last[len(_CLIENT) + 1 :]
-
-
-_TYPES: Final = {kind.value: (kind,) for kind in EntityType} | {"user,": (EntityType.USER, EntityType.CLIENT_ID)}
-
-
-def _types_of(entity_id: str) -> tuple[EntityType, ...]:
-    head, comma, _ = entity_id.partition(",")
-    kind = head.partition("=")[0]
-    return _TYPES[kind + comma]
+def _kind_of(entity_id: str) -> str:
+    """Return what stands for the types of an id: names have no comma and no equals sign there."""
+    return _PAIR if "," in entity_id else entity_id.partition("=")[0]

@@ -383,10 +383,9 @@ def _parent_nodes(made: Operations, stat: Any) -> list[tuple[Tree, Node]]:
 
 
 def _node(write: EntityWrite, set_stat: Any, stat: Any) -> Node:
-    items = tuple(part for pair in write.config.items() for part in pair)
     return Node(
         id=write.entity.id,
-        items=znodes.shared_items(items),
+        items=znodes.items_of(write.config),
         version=0 if set_stat is None else set_stat.version,
         czxid=stat.mzxid if set_stat is None else set_stat.czxid,
         mzxid=stat.mzxid,

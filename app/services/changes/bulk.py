@@ -1,8 +1,8 @@
 """Bulks: the edits of one request, each a change of its own, sent in loads that share transactions.
 
-A load takes edits that may go now, from any chains (app/services/changes/order.py). A few loads are under way at once:
-while ZooKeeper works on one, Postgres works on another. An edit that goes on by itself, apart from its load, holds up
-its own chain alone.
+A load takes edits that may be sent now, from any chains (app/services/changes/order.py). A few loads are under way at
+once: while ZooKeeper works on one, Postgres works on another. An edit that continues by itself, apart from its load,
+delays its own chain alone.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ Planned = Mapping[str, Mapping[str, str]]
 """Entity id -> resulting map, of the entities that the same request changes before."""
 
 MOST: Final = 200
-"""Edits of a load, at most."""
+"""The greatest number of edits in a load."""
 AT_ONCE: Final = 3
-"""Loads of one request under way at once, at most."""
+"""The greatest number of loads of one request under way at once."""
 
 
 class Waiting(NamedTuple):
-    """An edit that may go now."""
+    """An edit that may be sent now."""
 
     position: int
     planned: Planned
 
 
 class _Chain:
-    """Stages that go one after another.
+    """Stages that run one after another.
 
     Attributes:
         stages: The stages to come.
         rank: The rank of the stage under way.
-        left: How many edits of that stage have not ended.
+        left: The number of edits of that stage that have not ended.
         made: Rank -> entity id -> the map that an edit made.
     """
 
@@ -79,7 +79,7 @@ class Bulk:
         """Take note of an edit's end.
 
         Args:
-            position: The edit's.
+            position: The position of the edit.
             made: The entity's id and its resulting map; None if the edit failed.
         """
         chain = self._chains.pop(position)
@@ -92,12 +92,12 @@ class Bulk:
         self._changed.set()
 
     def failed(self, error: Exception) -> None:
-        """Send no more loads, and have :meth:`run` raise the error."""
+        """Send no more loads, and make :meth:`run` raise the error."""
         self._error = error
         self._changed.set()
 
     def _go_on(self, chain: _Chain) -> None:
-        """Let the next stage of a chain go, if any is left."""
+        """Start the next stage of a chain, if any is left."""
         stage = next(chain.stages, None)
         if stage is None:
             return

@@ -34,14 +34,14 @@ class Ended(Generic[D]):
     """The end of a change without an exception."""
 
     decided: D
-    """From the decision that was carried out."""
+    """The decision that was carried out."""
     change_id: UUID | None = None
-    """None where nothing was written."""
+    """The id of the change; None where nothing was written."""
     committed: Committed | None = None
     error: ConfplaneError | None = None
     """The reason to write nothing; see :class:`Unchanged`."""
     revision: int | None = None
-    """The transaction's; or the one at which ZooKeeper confirmed the nodes of a decision to write nothing."""
+    """The revision of the transaction, or the one at which ZooKeeper confirmed a decision to write nothing."""
 
 
 class Change(Generic[D]):
@@ -54,9 +54,9 @@ class Change(Generic[D]):
         contended: The error's text when conflicts last until the deadline.
 
     Attributes:
-        id: The change's, above the ids of all earlier changes of this process.
+        id: The change's id, above the ids of all earlier changes of this process.
         keys: The paths, unique among all clusters.
-        deadline: The caller's.
+        deadline: The caller's deadline.
         first: The first attempt, if it is made together with other changes.
         unchanged: The first decision, if it is to write nothing. ZooKeeper has to confirm it.
     """
@@ -144,7 +144,7 @@ class Change(Generic[D]):
 
     @property
     def ended(self) -> Ended[D] | None:
-        """The end of the change by its first attempt; None if :meth:`run` has to go on."""
+        """The end of the change by its first attempt; None if :meth:`run` has to continue."""
         return None if self.first is None else self._done(self.first)
 
     # -- attempts
@@ -165,7 +165,7 @@ class Change(Generic[D]):
         return Ended(draft.decided) if isinstance(result, Validated) else None
 
     async def _take(self, attempt: Attempt[D]) -> Ended[D] | Exception | None:
-        """Return the end that an attempt brought; None after a conflict, which another attempt may follow."""
+        """Return the end by an attempt; None after a conflict, which another attempt may follow."""
         result = attempt.result
         if attempt.intended:
             self._intended = attempt.number
@@ -176,7 +176,7 @@ class Change(Generic[D]):
                 f"ZooKeeper refused the write: {result.reason}; nothing was applied, try again", retry_after_s=1
             )
         if isinstance(result, Exception):
-            # Changes that went together share the error: it is not raised in each of them.
+            # Changes of a shared attempt share the error: it is not raised in each of them.
             return await self._failed(result)
         return self._done(attempt) or await self._settle(attempt)
 
@@ -196,7 +196,7 @@ class Change(Generic[D]):
 
     async def _failed(self, error: Exception) -> Exception:
         """Close the change, which ends with this error; return the error."""
-        # After an unknown outcome the intent stays open until someone settles it.
+        # After an unknown outcome the intent stays open until it is settled.
         if isinstance(error, ConfplaneError) and not isinstance(error, OutcomeUnknownError):
             # ZooKeeper refused every attempt that was submitted, and the last one was not submitted.
             error.outcome = error.outcome or WriteOutcome.NOT_APPLIED

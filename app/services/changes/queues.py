@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Queues:
-    """One queue for each key that somebody holds or waits for."""
+    """One queue for each key that a change holds or waits for."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def turn(self, keys: Sequence[str], deadline: float) -> Turn:
-        """Return a context in which nobody else of this process has any of these keys.
+        """Return a context in which no other change of this process has any of these keys.
 
         Raises:
-            ConcurrentChangeError: On entering, when the turn did not come by the deadline.
+            ConcurrentChangeError: On entering, when the turn was not reached by the deadline.
         """
         # In one order, so that batches can't wait for each other in a ring.
         return Turn(self._waiting, sorted(keys) if len(keys) > 1 else keys, deadline)

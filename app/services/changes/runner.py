@@ -10,10 +10,10 @@ ZooKeeper's transaction is the commit point. No intent, no transaction; no answe
 lost reply is never followed by another attempt, because the first may still be applied: the change is settled.
 
 All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
-change can't commit any more, and whoever settles it need not know whether another attempt is on its way.
+change can't commit any more, and a settler need not know whether another attempt is under way.
 
 Several changes of one caller make their first attempts together (app/services/changes/submission.py). A change that
-does not end by that goes on by itself (app/services/changes/change.py).
+does not end by this attempt continues by itself (app/services/changes/change.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PATHS: Final = 65_536
-"""Characters of paths in one confirmation at most: far below ZooKeeper's limit of a request."""
+"""Characters of paths in one confirmation, at most: far below ZooKeeper's limit of a request."""
 
 
 class Job(NamedTuple, Generic[D]):
@@ -77,18 +77,18 @@ class ChangeRunner:
         Args:
             store: The cluster.
             decide: Decides each attempt.
-            caller: Who asks, and until when.
+            caller: The caller, with the deadline.
             paths: Full paths of the znodes that changes of this process write in turn.
             validate_only: End before the intent.
             contended: The error's text when conflicts last until the deadline.
 
         Raises:
-            ConcurrentChangeError: Others kept changing the same until the deadline; nothing was applied.
+            ConcurrentChangeError: Others kept changing the same entities until the deadline; nothing was applied.
             UnavailableError: ZooKeeper or Postgres is away; nothing was applied.
             OutcomeUnknownError: The reply was lost and the change could not be settled in time.
-            ConfplaneError: Whatever ``decide`` and the store's admission raise; nothing was applied.
+            ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
         """
-        store.writer()  # without a session nobody queues
+        store.writer()  # without a session no change queues
         submission = Submission(self._audit, store, caller, validate_only=validate_only)
         ended = await asyncio.shield(self._begin(self._alone(Change(submission, decide, paths, contended))))
         if isinstance(ended, Exception):
@@ -104,15 +104,15 @@ class ChangeRunner:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Run several changes in shared transactions; return once the changes that went together have ended.
+        """Run several changes in shared transactions; return once the changes of shared attempts have ended.
 
-        A change goes by itself, and may end later, if another change has its turn at the znode, if ZooKeeper refuses
+        A change runs by itself, and may end later, if another change has its turn at the znode, if ZooKeeper refuses
         it, or if its reply is lost. Cancelling the call cancels no change.
 
         Args:
             store: The cluster.
             jobs: The changes. None of them reads or writes an entity of another.
-            caller: Who asks, and until when.
+            caller: The caller, with the deadline.
             told: Called once for each job, with its number and the end or error that :meth:`run` gives.
             validate_only: End before the intents.
 
@@ -187,7 +187,7 @@ class ChangeRunner:
     async def drain(self, timeout_s: float) -> None:
         """Wait for changes under way, so that a stop leaves no intent without its outcome."""
         deadline = time.monotonic() + timeout_s
-        # The end of a shared attempt may begin tasks of single changes.
+        # The end of a shared attempt may start tasks of single changes.
         while self._running and (left := deadline - time.monotonic()) > 0:
             await asyncio.wait(self._running, timeout=left)
 
@@ -197,7 +197,7 @@ async def _told(
 ) -> None:
     try:
         ended = await work
-    except Exception as error:  # noqa: BLE001 - raised to who asked
+    except Exception as error:  # noqa: BLE001 - raised to the caller of the change
         ended = error
     told(number, ended)
 
@@ -227,7 +227,7 @@ async def _first_attempts(
 async def _confirm(
     submission: Submission, writer: str, changes: dict[int, Change[D]]
 ) -> dict[int, Ended[D] | Exception]:
-    """Have ZooKeeper confirm decisions to write nothing, many at a time; return the ends that it confirmed."""
+    """Confirm decisions to write nothing with ZooKeeper, many at a time; return the ends that it confirmed."""
     ends: dict[int, Ended[D] | Exception] = {}
     for layout, piece in _pieces(changes):
         seen = [each for _, decision in piece.values() for each in decision.seen or ()]

@@ -1,14 +1,15 @@
 """Submissions: attempts at changes on their way through admission, intents, transaction and outcomes.
 
-A single change goes alone. Changes of a bulk go together, with one commit in each store for all of them. They stay
+A single change is submitted alone. Changes of a bulk are submitted together, with one commit in each store for all of
+them. They stay separate changes: each has its own intent, marker, outcome and result.
 separate changes: each has its own intent, marker, outcome and result.
 
 - ZooKeeper applies a transaction whole or not at all, and its refusal blames one change
-  (app/store/write/transactions.py). The others go again under the same attempt and intent: they write the same and rest
-  on nothing of the refused one, since no two of them read each other's entity (app/services/changes/order.py). After a
-  second refusal each goes alone.
-- What admission refuses because of all changes together is asked of each half.
-- After a lost reply nothing goes again: each change is settled by its own marker.
+  (app/store/write/transactions.py). The other changes are submitted again under the same attempt and intent: their
+  writes are the same and rest on nothing of the refused one, since no two of them read each other's entity
+  (app/services/changes/order.py). After a second refusal each is submitted alone.
+- A refusal by admission that is due to all changes together is followed by an admission of each half.
+- After a lost reply nothing is submitted again: each change is settled by its own marker.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Submission:
     Args:
         audit: The trail.
         store: The cluster.
-        caller: Who asks, and until when.
+        caller: The caller, with the deadline.
         validate_only: End at the admission.
     """
 
@@ -112,7 +113,7 @@ class Submission:
             if count == 1:
                 _end(attempts, error)
                 return
-            # Each half may be admitted. The second half goes later: the first half's notifications count.
+            # Each half may be admitted. The second half is later: the first half's notifications count.
             await self._admit(attempts[: count // 2])
             await self._admit(attempts[count // 2 :])
         except ConfplaneError as error:
@@ -133,11 +134,12 @@ class Submission:
             await self.audit.intend(intents, claims)
         except ConfplaneError as error:
             _end(attempts, error)
-        except Exception as error:  # noqa: BLE001 - the result of the change that it concerns
+        except Exception as error:  # noqa: BLE001 - the result of the change concerned
             if len(attempts) == 1:
                 _end(attempts, error)
                 return
-            # Postgres refuses the content of one intent. The other rows are written, and are passed over.
+            # Postgres refuses the content of one intent. The rows of the others are written, and are ignored when
+            # written again.
             await asyncio.gather(*(self._intend([attempt]) for attempt in attempts))
         else:
             for attempt in attempts:
@@ -192,7 +194,7 @@ class Submission:
         )
 
     async def _conclude(self, attempts: list[Attempt[Any]], result: Result) -> None:
-        """Set the results of attempts that went together, and write the outcomes of a commit."""
+        """Set the results of attempts of one transaction, and write the outcomes of a commit."""
         if not isinstance(result, Committed):
             _end(attempts, result)
             return
@@ -212,7 +214,7 @@ class Submission:
                 )
             )
         if await self.audit.conclude(outcomes):
-            # The markers go some time after that.
+            # The markers are dropped some time later.
             for attempt in attempts:
                 self.store.release_marker(attempt.change_id)
 
@@ -223,7 +225,7 @@ def _end(attempts: Sequence[Attempt[Any]], result: Result) -> None:
 
 
 def _names(attempt: Attempt[Any], topics: frozenset[str]) -> bool:
-    """Say whether a change writes one of these topics."""
+    """Return True where a change writes one of these topics."""
     return any(
         isinstance(write, EntityWrite) and write.entity.get(EntityType.TOPIC) in topics
         for write in attempt.draft.writes

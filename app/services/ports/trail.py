@@ -124,17 +124,17 @@ class AuditLog(Protocol):
     """The trail."""
 
     async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
-        """Make intents durable, those that are not yet. Rows of concurrent calls share a commit.
+        """Make intents durable, except those that are already. Rows of concurrent calls share a commit.
 
         Args:
             intents: The intents.
-            claims: One for each intent, or none. The key becomes durable in the same transaction, and an intent of a
-                key that is not the holder's (any more) is refused.
+            claims: One for each intent, or none. The key becomes durable in the same transaction, and an intent whose
+                key the holder does not hold (any more) is refused.
 
         Raises:
             IdempotencyKeyBusyError: A key is another request's; no intent under it was recorded.
-            UnavailableError: Postgres did not confirm them; ``outcome`` is not_applied.
-            Exception: Postgres refused what is in one of them; the others are recorded.
+            UnavailableError: Postgres did not confirm the intents; ``outcome`` is not_applied.
+            Exception: Postgres refused the content of an intent; the others are recorded.
         """
 
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:

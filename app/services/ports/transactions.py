@@ -94,7 +94,7 @@ class Transaction:
     writer: str
     """The writer node named in the intent of this attempt, never "the current one"."""
     changes: tuple[ChangeWrites, ...]
-    """In the order of their ids, which is that of their notifications. No two changes write one znode."""
+    """The changes in the order of their ids, which is that of their notifications. No two changes write one znode."""
     layout: LayoutCheck | None = None
     """The layout of client configs that the transaction rests on."""
     guarded: bool = True
@@ -116,7 +116,7 @@ class Committed:
     revision: int
     """The transaction's zxid."""
     time_ms: int
-    """ZooKeeper's time of it, milliseconds since the epoch."""
+    """The transaction's time by ZooKeeper, milliseconds since the epoch."""
     nodes: tuple[Node, ...]
     """The entities' nodes afterwards, in the order of the entity writes."""
     versions: dict[str, int] = field(default_factory=dict)
@@ -141,26 +141,27 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """ZooKeeper refused it because something was not as read; nothing was applied, a new attempt may be made."""
+    """A refusal by ZooKeeper because some node was not as read; nothing was applied, a new attempt may be made."""
 
     change_id: UUID | None = None
-    """The refused one of several changes; None: all of them."""
+    """The refused change of several; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """ZooKeeper refused it: the writer counts as gone, or the marker stands. This change can't commit any more."""
+    """A refusal by ZooKeeper: the writer counts as gone, or the marker exists. This change can't commit any more."""
 
     reason: str
     change_id: UUID | None = None
-    """The one of several changes whose marker exists; None: no change of the transaction can commit any more."""
+    """The change of several whose marker exists; None: no change of the transaction can commit any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It was submitted and no reply came: all of its changes are applied, or none, or they are yet to be. None of them
-    is ever followed by a new attempt.
-    """  # noqa: D205 - one thought
+    """A submitted transaction without a reply: its changes are applied, or none is, or they are yet to be.
+
+    None of them is ever followed by a new attempt.
+    """
 
 
 CommitResult = Committed | Conflict | SessionEnded | Unknown

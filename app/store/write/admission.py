@@ -1,4 +1,4 @@
-"""What is asked before a transaction: may these writes be tried now, and what does it have to create and to check."""
+"""The checks before a transaction: the permission to try its writes now, and its parents and topics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Decides for one cluster.
+    """Admits the writes of one cluster.
 
     Args:
         name: The cluster's name.
@@ -45,7 +45,7 @@ class Admission:
         notifications_max: Most notifications while brokers are registered.
         jute_maxbuffer: Bytes that a list of names stays below while brokers are registered.
         keeper: The session.
-        guard: What is known of the controller and of a freeze.
+        guard: The known state of the controller and the freeze.
         follower: The mirror.
     """
 
@@ -75,7 +75,7 @@ class Admission:
             try:
                 self._guard.checks()
             except (FrozenError, StaleControllerError):
-                # A refusal is not decided on what was read earlier: the controller may have come back this moment.
+                # A refusal is never decided on an earlier read: the controller may have returned this moment.
                 await mended(self._guard.refresh(), deadline)
                 self._guard.checks()
         self._check_notifications(transactions.notifications_of(writes))
@@ -83,10 +83,10 @@ class Admission:
         await self.check_topics(transactions.entities_of(writes), deadline)
 
     def _check_notifications(self, more: int) -> None:
-        """Ask whether the brokers may be sent more notifications.
+        """Check that the brokers may be sent more notifications.
 
         Raises:
-            ThrottledError: Too many are waiting for them.
+            ThrottledError: Too many notifications wait for the brokers.
         """
         if more and self._guard.brokers:
             after = self._follower.notifications + more
@@ -99,10 +99,10 @@ class Admission:
                 )
 
     async def _check_lists(self, writes: Sequence[EntityWrite], deadline: float) -> None:
-        """Ask whether the brokers could still list the entities once these are there as well.
+        """Check that the brokers could still list the entities after the creation of these.
 
         Raises:
-            ListFullError: They could not. What is there may be altered and removed all the same.
+            ListFullError: They could not. Existing entities may be altered and removed all the same.
         """
         if self._guard.brokers and any(write.expected is None for write in writes) and self._too_long(writes):
             # Others may have made room, or the very entity.
@@ -118,13 +118,13 @@ class Admission:
                 )
 
     def _too_long(self, writes: Sequence[EntityWrite]) -> tuple[str, int] | None:
-        """Return a parent whose list would become too long, and its bytes then."""
+        """Return a parent whose list would become too long, and its bytes then; None where there is none."""
         mirror = self._follower.mirror
         for tree, copy in {} if mirror is None else mirror.trees.items():
             new: dict[str, None] = {}
             for write in writes:
                 if write.expected is None and write.tree is tree:
-                    # A user comes with its first client.
+                    # A user is created with its first client.
                     user = write.entity.id.partition(",")[0]
                     new.update(dict.fromkeys(each for each in (user, write.entity.id) if each not in copy.nodes))
             for path, size in copy.listings.with_more(new):
@@ -133,10 +133,10 @@ class Admission:
         return None
 
     async def check_topics(self, entities: Iterable[Entity], deadline: float) -> None:
-        """Ask ZooKeeper for the topics among some entities.
+        """Check in ZooKeeper that the topics among some entities exist.
 
         Raises:
-            UnknownTopicError: The cluster does not have one of them.
+            UnknownTopicError: The cluster lacks one of them.
             UnavailableError: ZooKeeper did not answer by the deadline.
         """
         topics = transactions.topics_of(entities)
@@ -160,7 +160,7 @@ class Admission:
     async def surroundings(
         self, session: Session, transaction: Transaction, deadline: float
     ) -> tuple[frozenset[str], list[str]]:
-        """Find out which parents have to be created, and which topics the cluster's metadata must have.
+        """Return the parents that have to be created, and the topics that the cluster's metadata must have.
 
         Raises:
             UnavailableError: ZooKeeper did not answer by the deadline.
@@ -184,7 +184,7 @@ class Admission:
         return frozenset(missing), topics
 
     def _parents_known(self, write: EntityWrite) -> bool:
-        """Say whether the mirror shows that all parents of a node exist. A second attempt does not trust it."""
+        """Return True where the mirror shows that all parents of a node exist. A second attempt does not trust it."""
         if len(write.entity.components) == 1 and write.tree is Tree.CONFIG:
             return True
         mirror = self._follower.mirror
@@ -196,7 +196,7 @@ class Admission:
 
 
 async def mended(work: Awaitable[object], deadline: float) -> None:
-    """Do what the next attempt needs, as far as the deadline and ZooKeeper allow."""
+    """Prepare the next attempt, as far as the deadline and ZooKeeper allow."""
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             await work

@@ -1,11 +1,11 @@
-"""Changes as one ZooKeeper transaction: its operations in their order, its size, and what ZooKeeper's answer means.
+"""Changes as one ZooKeeper transaction: its operations in their order, its size, and the meaning of ZooKeeper's answer.
 
 The order of operations: the writer node's set (nothing commits once the session counts as gone, and its Stat gives the
-revision and the time), the guard's checks and those of topics, the config nodes with their missing parents, and of each
+revision and the time), the checks of the guard and of topics, the config nodes with their missing parents, and for each
 change one notification per path and the marker. ZooKeeper applies all of them or none, under one zxid.
 
 Each operation belongs to one change, or to all of them: the writer node, the guard and the layout. A parent belongs to
-the first change that needs it. So of several changes ZooKeeper's refusal names the one to blame.
+the first change that needs it. So ZooKeeper's refusal of several changes names the one to blame.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _STAND_IN: Final = "0" * 36
 _PRINCIPAL_ALLOWANCE: Final = 1024
 """Bytes set aside for principal and request id where a transaction is measured before they are known."""
 _SHARED_ALLOWANCE: Final = 256
-"""The same for each further change. Longer ones are refused when the whole transaction is measured."""
+"""Bytes set aside for each further change. Longer ones are refused in the measurement of the whole transaction."""
 SHARED_PACKET: Final = 256 * 1024
-"""Bytes of a transaction of several changes at most. A larger one holds up the changes of others for longer."""
+"""Bytes of a transaction of several changes, at most. A larger one delays other requests' changes for longer."""
 
 
 @dataclass(slots=True)
 class Operations:
-    """The operations of one transaction and what each is for."""
+    """The operations of one transaction, with the role of each."""
 
     changes: tuple[ChangeWrites, ...]
     operations: list[Operation] = field(default_factory=list)
@@ -92,32 +92,32 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a successful answer tells."""
+    """The content of a successful answer."""
 
     result: Committed
     entities: tuple[tuple[Tree, Node], ...]
     """The nodes of the entity writes, in order, and then those of entities that were created only as parents."""
     sequences: tuple[int, ...]
-    """Numbers of the notifications whose nodes are all told here."""
+    """Numbers of the notifications whose nodes are all in ``entities``."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardConflict:
-    """The controller is not as it was read; it has to be read again before a new attempt."""
+    """A refusal: the controller is not as read; it must be read again before a new attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class RootsMissing:
-    """A root below which notifications or markers are kept is gone; it has to be made again."""
+    """A refusal: a root of notifications or markers is gone; it must be made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """ZooKeeper refused it for a reason of its own (rights, quotas); nothing was applied."""
+    """A refusal by ZooKeeper itself (rights, quotas); nothing was applied."""
 
     reason: str
     change_id: UUID | None = None
-    """As of :class:`Conflict`."""
+    """The refused change, as in :class:`Conflict`."""
 
 
 Verdict = Applied | Conflict | SessionEnded | GuardConflict | RootsMissing | Refused
@@ -133,9 +133,9 @@ def operations_of(
     """Lay out a transaction: writer node, guard, config nodes, then each change's notifications and marker.
 
     Args:
-        transaction: What to commit.
+        transaction: The transaction.
         guard: The guard's check operations.
-        missing: Ancestors of the config nodes that are absent and have to be created.
+        missing: Absent ancestors of the config nodes, which have to be created.
         topics: Topics that the cluster's metadata must have at that moment.
 
     Raises:
@@ -151,7 +151,7 @@ def operations_of(
         _add_topics(result, transaction, frozenset(topics))
     _add_writes(result, transaction, missing)
     for owner, change in enumerate(transaction.changes):
-        # Of what is removed this process's mirror reads the notification, like anybody's.
+        # This process's mirror reads the notification of a removal, like any other process's.
         roles: dict[str, str] = {}
         for write in change.writes:
             if write.notifies is not None:
@@ -195,7 +195,7 @@ def _add_writes(result: Operations, transaction: Transaction, missing: frozenset
         at[index] = len(result.operations)
         result.add(_CONFIG, owners[index], *_operation(write))
     result.written = list(zip(writes, at, strict=True))
-    # All versions are checked by now, and what is below goes first.
+    # All versions are checked by now, and children are removed first.
     removed = [
         (path, owner) for path, owner, write in zip(paths, owners, writes, strict=True) if isinstance(write, Removal)
     ]
@@ -204,7 +204,7 @@ def _add_writes(result: Operations, transaction: Transaction, missing: frozenset
 
 
 def _operation(write: Write) -> Operation:
-    """Return what writes a node, or checks the version of one that is to be removed."""
+    """Return the operation that writes a node, or that checks the version of a node to remove."""
     if isinstance(write, Removal):
         return ("check", write.path, -1 if write.expected is None else write.expected)
     if isinstance(write, StateWrite):
@@ -214,7 +214,7 @@ def _operation(write: Write) -> Operation:
 
 
 def layout_operation(check: LayoutCheck) -> Operation:
-    """Return what has a transaction fail where the layout is another; it stores the layout where none was."""
+    """Return the operation that fails the transaction under another layout; it stores a layout where there is none."""
     if check.claim is None:
         return ("check", znodes.LAYOUT, check.version)
     return ("set", znodes.LAYOUT, znodes.encode_layout(Layout(check.claim)), check.version)
@@ -232,7 +232,7 @@ def entities_of(writes: Iterable[Write]) -> list[Entity]:
 
 
 def notifications_of(writes: Iterable[Write]) -> int:
-    """Return how many notifications a transaction of these writes makes."""
+    """Return the number of notifications in a transaction of these writes."""
     return len({write.notifies for write in writes} - {None})
 
 
@@ -241,16 +241,16 @@ def notifications_of(writes: Iterable[Write]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a transaction may be, and what its size depends on besides its operations."""
+    """The limit of a transaction's size, and the inputs of the size besides the operations."""
 
     max_packet: int
-    """Bytes."""
+    """The limit in bytes."""
     chroot: str
     access: Access
 
 
 def packet_size(operations: Sequence[Operation], limits: Limits) -> int:
-    """Return the length of the packet that a transaction makes, in bytes."""
+    """Return the length of a transaction's packet in bytes."""
     base = len(limits.chroot.encode())
     return _ENVELOPE + sum(_operation_size(operation, base, limits.access) for operation in operations)
 
@@ -259,7 +259,7 @@ def check_packet(operations: Sequence[Operation], limits: Limits) -> None:
     """Refuse a transaction that is above the limit.
 
     Raises:
-        BodyTooLargeError: It is.
+        BodyTooLargeError: The transaction is above the limit.
     """
     size = packet_size(operations, limits)
     if size > limits.max_packet:
@@ -276,15 +276,15 @@ def _operation_size(operation: Operation, chroot: int, access: Access) -> int:
 
 
 def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> None:
-    """Refuse writes whose transaction would be too large, with room for what is not known yet.
+    """Refuse writes whose transaction would be too large, with room for parts that are not known yet.
 
     Args:
         writes: The writes.
-        limits: What the size depends on.
-        changes: How many changes they are of.
+        limits: The limit, and the inputs of the size.
+        changes: The number of changes.
 
     Raises:
-        BodyTooLargeError: It would.
+        BodyTooLargeError: The transaction would be above the limit.
     """
     most = limits.max_packet if changes == 1 else min(SHARED_PACKET, limits.max_packet)
     chroot, access = limits.chroot, limits.access
@@ -293,7 +293,7 @@ def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> Non
         return
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE + (changes - 1) * _SHARED_ALLOWANCE
     base = len(chroot.encode())
-    # Writer, three checks of the guard, the layout, markers; their lists of writes are counted with these.
+    # Writer, three checks of the guard, the layout, markers; a marker's list of writes is counted with the writes.
     size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base, access)
     size += 3 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, access)
     size += _operation_size(layout_operation(LayoutCheck(0, Tree.CLIENT_CONFIGS)), base, access)
@@ -316,9 +316,9 @@ def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> Non
 
 
 def _at_most(write: Write) -> int:
-    """Return more bytes than a write can take, without encoding it; nearly all are far below the limit."""
-    # A character takes at most 12 bytes escaped (two \\uXXXX); a path stands in the node's, its parents' and the
-    # marker's operations and in the notification.
+    """Return more bytes than a write can take, without encoding it; nearly all writes are far below the limit."""
+    # A character takes at most 12 bytes escaped (two \\uXXXX); a path is in the node's, its parents' and the marker's
+    # operations and in the notification.
     size = 8 * len(write.path.encode()) + 1024
     if isinstance(write, EntityWrite):
         text = sum(len(key) + len(value) + 8 for key, value in write.config.items())
@@ -338,7 +338,7 @@ def _too_large(size: int, most: int) -> BodyTooLargeError:
 
 
 def judge(made: Operations, results: Sequence[Any]) -> Verdict:
-    """Say what ZooKeeper's list of results means.
+    """Return the meaning of ZooKeeper's list of results.
 
     A failed transaction's list holds the real error at the operation that failed, and stand-ins at all others.
     """
@@ -358,7 +358,7 @@ def judge(made: Operations, results: Sequence[Any]) -> Verdict:
         if was_set is not None and was_set.mzxid != stat.mzxid:
             raise AssertionError("Operations of one ZooKeeper transaction have different zxids")
         versions[write.path] = 0 if was_set is None else was_set.version
-        # A transaction checks versions, and ZooKeeper has no check of more; those of a znode made again begin anew.
+        # A transaction can check versions and nothing else, and the versions of a znode made again begin anew.
         if was_set is not None and write.czxid is not None and was_set.czxid != write.czxid:
             remade[write.path] = was_set.czxid
         if isinstance(write, EntityWrite):
@@ -372,7 +372,7 @@ def judge(made: Operations, results: Sequence[Any]) -> Verdict:
 
 
 def _parent_nodes(made: Operations, stat: Any) -> list[tuple[Tree, Node]]:
-    """Return the entities that a transaction created only as parents: empty, but there, with a version."""
+    """Return the entities that a transaction created only as parents: empty, but existing, with a version."""
     found = []
     for path in made.parents:
         for tree in Tree:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from app.rollups import schemas
-from app.rollups.registered import current
+from app.rollups.registered import EVENT_COLUMNS, current
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,6 +56,8 @@ class Reading:
     options: Mapping[str, Any]
     position: Mapping[str, Any]
     _frames: Frames = field(repr=False)
+    _registrations: dict[str, DataFrame] = field(default_factory=dict, repr=False)
+    """What is registered, once a job has asked for it: all jobs of a run share one pass over the events."""
 
     def frames(
         self, job: Job, previous: Mapping[str, Any] | None = None
@@ -95,8 +96,10 @@ class Reading:
             NotInReadingError: The frame is not in this reading.
         """
         if name == "registrations":
-            events = self._frames.frame("registration_events", schemas.REGISTRATION_EVENTS.names)
-            return current(events).select(*columns)
+            if name not in self._registrations:
+                events = self._frames.frame("registration_events", EVENT_COLUMNS)
+                self._registrations[name] = current(events).persist()
+            return self._registrations[name].select(*columns)
         return self._frames.frame(name, columns, low)
 
     def _since(self, previous: Mapping[str, Any]) -> datetime | None:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SOFTWARE: Final = ("entity_id", "software_name", "software_version", "supported_configs")
+EVENT_COLUMNS: Final = ("id", "event", *_SOFTWARE, "seen_at")
+"""Columns of the events that :func:`current` reads."""
 _START: Final = -1
 """An id below that of every event, for rows of an earlier run."""
 
@@ -18,14 +20,16 @@ def current(events: DataFrame, previous: DataFrame | None = None) -> DataFrame:
     """Return the current registrations, one row per entity, software, version and set of supported configs.
 
     Args:
-        events: Rows of ``REGISTRATION_EVENTS``.
+        events: Rows of ``REGISTRATION_EVENTS``, with :data:`EVENT_COLUMNS` at least.
         previous: The registrations before the first event, of the schema ``REGISTRATIONS``; None for nothing.
 
     Returns:
         Rows of ``REGISTRATIONS``.
 
-    Costs one shuffle of the seen events by entity; clearings are few, and joined by broadcast.
+    Costs one pass over the events, which are kept in Spark's cache meanwhile, and one shuffle of the seen ones by
+    entity; clearings are few, and joined by broadcast.
     """
+    events = events.persist()
     seen = events.where("event = 'seen'").select(
         "id", *_SOFTWARE, F.col("seen_at").alias("first_seen"), F.col("seen_at").alias("last_seen")
     )

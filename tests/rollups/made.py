@@ -34,11 +34,12 @@ CLUSTER = "payments"
 
 @dataclass
 class Made:
-    """Frames out of lists: of registration events and of changes, as far as ``activity`` looks at them."""
+    """Frames out of lists: registration events, znodes, and changes as far as ``activity`` looks at them."""
 
     spark: SparkSession
     events: Sequence[tuple[Any, ...]] = ()
     changes: Sequence[Mapping[str, Any]] = ()
+    znodes: Sequence[tuple[Any, ...]] = ()
     lows: dict[str, Any] = field(default_factory=dict)
     """What was asked for last, by frame."""
 
@@ -47,6 +48,8 @@ class Made:
         if name == "registration_events":
             rows = [row for row in self.events if low is None or row[0] >= low]
             return self.spark.createDataFrame(rows, schemas.REGISTRATION_EVENTS).select(*columns)
+        if name == "znodes":
+            return self.spark.createDataFrame(list(self.znodes), schemas.ZNODES).select(*columns)
         assert name == "changes"
         schema = StructType([schemas.CHANGES[column] for column in columns])
         given = [row for row in self.changes if low is None or row["created_at"] >= low]

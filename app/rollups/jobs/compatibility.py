@@ -14,7 +14,8 @@ One row per entity, software and version that is registered and was not cleared 
 Incremental, and exact at that: ids of events are in the order of their commits, and first, last, union and intersection
 can be continued from the run before. A clearing drops the earlier run's rows of its entity, or all.
 
-Costs one pass over the new events and the earlier rows, and one shuffle by entity.
+Costs one pass over the new events, which are kept in Spark's cache meanwhile, and one over the earlier rows; and one
+shuffle by entity.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ _EARLIER: Final = -1
 def transform(*, registration_events: DataFrame, previous: DataFrame | None = None, since: object = None) -> DataFrame:
     """Return the rows; see the module."""
     del since  # events are distinguished by their ids
-    seen = registration_events.where("event = 'seen'").select(
+    # Used several times over, and reading them again would ask Postgres again.
+    events = registration_events.persist()
+    seen = events.where("event = 'seen'").select(
         "id",
         *_KEY,
         "supported_configs",
@@ -60,7 +63,7 @@ def transform(*, registration_events: DataFrame, previous: DataFrame | None = No
     )
     if previous is not None:
         seen = seen.unionByName(previous.withColumn("id", F.lit(_EARLIER).cast("long")))
-    cleared = registration_events.where("event = 'cleared'")
+    cleared = events.where("event = 'cleared'")
     of_entity = cleared.where("entity_id IS NOT NULL").groupBy("entity_id").agg(F.max("id").alias("cleared_entity"))
     of_all = cleared.where("entity_id IS NULL").agg(F.max("id").alias("cleared_all"))
     standing = (

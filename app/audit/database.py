@@ -248,8 +248,8 @@ class Database:
         )
 
     async def _connect(self) -> psycopg.AsyncConnection:
-        # Statements are not prepared: this gains little on batches, a plan made once for all parameters is wrong for
-        # most searches, and poolers in transaction mode don't know prepared statements.
+        # Statements are not prepared, except those of a connection that a writer keeps: a plan made once for all
+        # parameters is wrong for most searches, and poolers in transaction mode don't know prepared statements.
         raw = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         limit = _limit.get()
         if limit is not None:
@@ -262,6 +262,15 @@ async def driver_connection(connection: AsyncConnection) -> psycopg.AsyncConnect
     raw = (await connection.get_raw_connection()).driver_connection
     assert isinstance(raw, psycopg.AsyncConnection)  # noqa: S101 - for the type checker; one driver only
     return raw
+
+
+async def ends_at_server(raw: psycopg.AsyncConnection) -> bool:
+    """Return True where one process of Postgres runs all statements of a connection.
+
+    A pooler that hands them to several names none of these processes when a client connects.
+    """
+    row = await (await raw.execute("SELECT pg_backend_pid()")).fetchone()
+    return row == (raw.info.backend_pid,)
 
 
 def storable(value: str) -> bool:

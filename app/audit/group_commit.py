@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from app.audit import faults
-from app.audit.database import driver_connection
+from app.audit.database import driver_connection, ends_at_server
 from app.services.metrics import ROWS, SECONDS, Histogram, Sample
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit.database import Database
+    from app.audit.database import Database, Limit
 
 _MAX_ROWS: Final = 256
 _MAX_BYTES: Final = 4 * 1024 * 1024
@@ -65,7 +65,8 @@ class _Kept:
     """A connection that is borrowed when it is needed, kept for a while, and given up when it fails.
 
     SQLAlchemy lends it, and the driver's own cursor runs the statement. A loan and the layers between take this process
-    as long as a small statement takes Postgres.
+    as long as a small statement takes Postgres. A kept connection has its statement prepared, unless a pooler hands the
+    statements of one connection to several servers' processes.
     """
 
     def __init__(self, database: Database) -> None:
@@ -81,7 +82,7 @@ class _Kept:
         """Run a statement and return the number of rows written, and the numbers that the statement returned."""
         try:
             async with self._database.limited(_TRY_TIMEOUT_S) as limit:
-                cursor = self._cursor or await self._borrow()
+                cursor = self._cursor or await self._borrow(limit)
                 limit.guard(cursor.connection)
                 await cursor.execute(statement, parameters)
                 returned = [] if cursor.description is None else [number for (number,) in await cursor.fetchall()]
@@ -106,13 +107,17 @@ class _Kept:
         if self._returning is not None:
             await self._returning
 
-    async def _borrow(self) -> psycopg.AsyncCursor:
-        connection = await self._database.borrow()
+    async def _borrow(self, limit: Limit) -> psycopg.AsyncCursor:
+        self._connection = await self._database.borrow()
         seconds = _KEPT_S if self._database.spare else _SHARED_S
         self._until = time.monotonic() + seconds
         self._timer = asyncio.get_running_loop().call_later(seconds, self._return)
-        self._connection = connection
-        self._cursor = (await driver_connection(connection)).cursor()
+        raw = await driver_connection(self._connection)
+        limit.guard(raw)
+        if self._database.spare and await ends_at_server(raw):
+            # Planning takes Postgres as long as a small batch itself.
+            raw.prepare_threshold = 0
+        self._cursor = raw.cursor()
         return self._cursor
 
     def _return(self) -> None:
@@ -121,6 +126,8 @@ class _Kept:
             self._returning = asyncio.create_task(connection.close(), name="return a connection")
 
     def _detach(self) -> AsyncConnection | None:
+        if self._cursor is not None:
+            self._cursor.connection.prepare_threshold = None
         connection, self._connection, self._cursor = self._connection, None, None
         if self._timer is not None:
             self._timer.cancel()

@@ -1,9 +1,10 @@
-"""A TCP proxy in front of Postgres that loses replies."""
+"""A TCP proxy in front of Postgres that loses replies, or passes for a pooler."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
+_KEY = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
+"""The message that has the process and its secret."""
+
+
 class Proxy:
-    """Forwards, until told to lose the reply to the next statement that holds some bytes."""
+    """Forwards, until told to lose the reply to the next statement that holds some bytes.
+
+    Attributes:
+        pooler: True names another process than Postgres's to new clients, as poolers do.
+    """
 
     def __init__(self, dsn: str) -> None:
         target = conninfo_to_dict(dsn)
@@ -23,6 +32,7 @@ class Proxy:
         self._losing: bytes | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.lost = 0
+        self.pooler = False
         self.dsn = ""
 
     def lose_reply_to(self, part: bytes) -> None:
@@ -46,6 +56,8 @@ class Proxy:
                     # The server did its work: this is its reply.
                     self.lost += 1
                     return
+                if self.pooler:
+                    data = _KEY.sub(lambda found: found[1] + bytes(4), data)
                 writer.write(data)
 
         tasks = {asyncio.create_task(forward()), asyncio.create_task(answer())}

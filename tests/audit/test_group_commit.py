@@ -8,16 +8,17 @@ import orjson
 import psycopg
 import pytest
 
-from app.audit import PostgresAuditLog, group_commit
+from app.audit import Database, PostgresAuditLog, group_commit
 from app.audit.group_commit import GroupWriter
 from app.audit.statements import INSERT_INTENTS
+from app.services.ports.trail import AuditQuery
+from tests.audit.proxy import Proxy
 from tests.audit.rows import committed, count, entity, fetch, intent, rejected
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from app.audit import Database
     from tests.support import servers
 
 
@@ -190,6 +191,33 @@ async def test_where_each_writer_may_have_one_a_connection_is_kept_from_flush_to
     await until(lambda: in_use(pool) == 1)
     await log.close()
     assert in_use(pool) == 0
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_statement_is_prepared_where_one_process_of_postgres_runs_all_of_a_connection(
+    migrated: servers.Database, *, pooled: bool
+) -> None:
+    async with Proxy(migrated.service_dsn).running() as proxy:
+        proxy.pooler = pooled
+        pool = Database(proxy.dsn, 5)
+        log = PostgresAuditLog(pool)
+        for _ in range(3):
+            await write(log, batches=1)
+        [kept] = log._intents._kept
+        assert kept._cursor is not None
+        connection = kept._cursor.connection
+        assert (await prepared(connection) == []) is pooled
+        await log.close()
+        # It goes back to the pool, whose searches are planned each time.
+        await log.search(AuditQuery("payments"))
+        assert connection.prepare_threshold is None
+        assert len(await prepared(connection)) == (0 if pooled else 1)
+        await pool.close()
+    assert count(migrated.owner_dsn, "intents") == 3
+
+
+async def prepared(connection: psycopg.AsyncConnection) -> list[tuple[str]]:
+    return await (await connection.execute("SELECT statement FROM pg_prepared_statements", prepare=False)).fetchall()
 
 
 async def test_a_connection_that_is_kept_is_given_back_when_its_time_is_over(

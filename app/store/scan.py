@@ -1,4 +1,4 @@
-"""Znodes for readers outside of the service, who come once: by sessions that create nothing and set no watch."""
+"""Znodes for one-time readers outside of the service: by sessions that create nothing and set no watch."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _CALL_SECONDS: Final = 30.0
 _SCAN_SECONDS: Final = 600.0
 _STOP_SECONDS: Final = 5.0
 _ATTEMPTS: Final = 3
-"""Connections get lost; all that was read by one is read again."""
+"""Tries of a call: connections get lost, and all reads of a lost one are repeated."""
 
 LISTS: Final = tuple((tree, kind) for tree in Tree for kind in znodes.CONFIG_TYPES)
-"""The nodes whose children are entities, ``<user, client-id>`` pairs apart: those are below their users."""
+"""The nodes whose children are entities, except ``<user, client-id>`` pairs: those are below their users."""
 
 
 class Found(NamedTuple):
@@ -45,16 +45,16 @@ class Found(NamedTuple):
 
     tree: Tree
     path: str
-    """Below the tree's root."""
+    """The path below the tree's root."""
     entity_id: str | None
-    """None where Kafka would not spell it so."""
+    """The entity id; None for a path that is not in Kafka's spelling."""
     node: Node | None
-    """None: this identity may not read it. Its id is empty where ``entity_id`` is None."""
+    """The node, with an empty id where ``entity_id`` is None; None: this identity may not read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scanner:
-    """Reads one cluster's ZooKeeper. Each call is a session of its own, of whichever server."""
+    """Reads one cluster's ZooKeeper. Each call is a session of its own, with any server."""
 
     name: str
     hosts: str
@@ -64,7 +64,7 @@ class Scanner:
 
     @classmethod
     def of(cls, name: str, cluster: ClusterSettings) -> Scanner:
-        """Make it from a cluster's settings.
+        """Make a scanner from a cluster's settings.
 
         Raises:
             UnusableSettingsError: The file of ZooKeeper's credentials can't be used here.
@@ -76,7 +76,7 @@ class Scanner:
         """Return a zxid that is no older than this call.
 
         Args:
-            least: Only servers that have everything up to this zxid are asked; so for all calls.
+            least: The least zxid that a server must have reached to be asked; so for all calls.
 
         Raises:
             UnavailableError: ZooKeeper is away; so for all calls.
@@ -94,7 +94,7 @@ class Scanner:
         """Return the names of the nodes below each of :data:`LISTS`, in order.
 
         Raises:
-            UnavailableError: It may not be listed, too.
+            UnavailableError: ZooKeeper is away, or the nodes may not be listed.
         """
 
         async def ask(session: Session) -> dict[tuple[Tree, str], list[str]]:

@@ -1,9 +1,9 @@
 """Every path, and every payload that Kafka reads or writes: written to the byte as Kafka, read as leniently.
 
-Written entity: ``{"version":1,"config":{...}}``, UTF-8, no spaces, foreign members of the node behind ``config``.
-Read entity: as Kafka's ``AdminZkClient.fetchEntityConfig``, but where Kafka silently reads broken content as an empty
-config, here the node gets a ``defect`` and nobody may write to it. :func:`readable` tells the two kinds apart: a node
-with bytes behind its JSON is read by Kafka and by us; one that is not JSON at all has no config to show.
+Written entity: ``{"version":1,"config":{...}}``, UTF-8, no spaces, foreign members of the node behind ``config``. Read
+entity: as Kafka's ``AdminZkClient.fetchEntityConfig``, with one exception: where Kafka silently reads broken content as
+an empty config, the node here gets a ``defect``, and no process may write to it. :func:`readable` distinguishes two
+kinds: a node with bytes behind its JSON is read by Kafka and by us; one that is not JSON at all has no config to show.
 
 Source: core/src/main/scala/kafka/zk/ZkData.scala (ConfigEntityZNode, ConfigEntityChangeNotificationZNode),
 core/src/main/scala/kafka/utils/Json.scala.
@@ -55,7 +55,7 @@ PERSISTENT_ROOTS: Final = (
     FREEZE,
     LAYOUT,
 )
-"""What must exist before the first transaction; brokers make the first seven themselves when they start."""
+"""Nodes that must exist before the first transaction; brokers make the first seven themselves when they start."""
 
 _ENTITY_VERSION: Final = 1
 _NOTIFICATION_V1: Final = 1
@@ -65,14 +65,14 @@ _ESCAPED_CONTROL: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
 _IN_NO_PATH: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 _UNESCAPED: Final = re.compile(r"[ !#-\[\]-~]*\Z")
-"""What stands in a JSON string as it is; all that most configs hold."""
+"""Characters that are unescaped in a JSON string; most configs hold no others."""
 _LAST_TIME_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, where times end that can be shown."""
+"""The end of the year 9999, the last time that can be shown."""
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SHARED_LENGTH: Final = 24
-"""Values up to this length are shared between nodes: numbers and enumerations repeat, longer texts seldom do."""
+"""The greatest length of values shared between nodes: numbers and enumerations repeat, longer texts seldom do."""
 _SHARED: Final = 10_000
-"""Texts known at a time, to be shared."""
+"""The greatest number of cached texts, to be shared."""
 
 
 # ---------------------------------------------------------------- JSON
@@ -114,7 +114,7 @@ def _no_constant(name: str) -> Any:
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_constant, parse_int=float)
-"""For entities: of a number only matters that it is no string, and floats have no limit of digits."""
+"""The decoder for entities: the value of a number does not matter, and floats have no limit of digits."""
 _EXACT_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
@@ -168,7 +168,7 @@ def encode_entity(config: Mapping[str, str], extra: bytes | None = None) -> byte
 
 
 def decode_entity(data: bytes | None) -> Content:
-    """Read an entity node's data; never raises. What can't be read has a ``defect`` and no items."""
+    """Read an entity node's data; never raises. Unreadable data have a ``defect`` and no items."""
     if not data:
         return EMPTY
     trailing = False
@@ -215,9 +215,9 @@ _shared: Final[dict[str, str]] = {}
 
 
 def items_of(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a config as a node has it, (key, value, key, value, ...), with texts that nodes read of late have as well.
+    """Return a config in a node's form, (key, value, key, value, ...), with texts shared by recently read nodes.
 
-    A text of which there is only one is soon forgotten here; what repeats is one object for many nodes.
+    A text that occurs once is soon forgotten here; a repeated text is one object for many nodes.
     """
     if len(_shared) > _SHARED:
         _shared.clear()
@@ -229,7 +229,7 @@ def items_of(config: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def readable(node: Node) -> bool:
-    """Say whether the node's config can be shown: Kafka reads it, be it with bytes behind it that a write would lose.
+    """Return True where the node's config can be shown: Kafka reads it, even with bytes behind it that a write loses.
 
     A node with a ``defect`` may never be written, readable or not.
     """
@@ -241,7 +241,7 @@ def entity_id(path: str) -> str | None:
     spells it: another spelling of the same name is reached by no request of Kafka's.
     """  # noqa: D205 - one thought
     parts = path.split("/")
-    # Plain names of the two kinds that come in large numbers are not taken apart any further.
+    # Plain names of the two most frequent kinds are not parsed further.
     if len(parts) == 4 and parts[0] == "users" and parts[2] == "clients":  # noqa: PLR2004 - users/<u>/clients/<c>
         if (user := _id_name(parts[1])) is not None and (client := _id_name(parts[3])) is not None:
             return f"user{user},client-id{client}"
@@ -285,9 +285,10 @@ _ROOTS: Final = frozenset(PERSISTENT_ROOTS)
 
 
 def is_path(path: str) -> bool:
-    """Say whether a znode can have this path.
+    """Return True where a znode can have this path.
 
-    Only such a path may be sent: kazoo can't encode a lone surrogate, and ZooKeeper answers some of the others with an
+    Only such a path may be sent: kazoo can't encode a lone surrogate, and ZooKeeper answers some other paths with an
+    error instead of an absent znode.
     error where an absent znode would do.
 
     Source: org.apache.zookeeper.common.PathUtils.validatePath, which takes the two halves of a character beyond the
@@ -312,8 +313,8 @@ def encode_notification(entity_path: str) -> bytes:
 def decode_notification(data: bytes | None) -> str | None:
     """Return the path below ``/config`` that a notification names, or None where it names no entity.
 
-    Kafka's formats 2 and 1, and the bare name of a topic from before there was a version (KIP-21), which brokers of
-    today ignore: whoever writes it changed that topic all the same. The name may still not be spelled as Kafka does.
+    Kafka's formats 2 and 1, and the bare name of a topic from before the versions (KIP-21), which current brokers
+    ignore: its writer changed that topic all the same. The name may still not be in Kafka's spelling.
     """
     path = _notified_path(data)
     if path is None:
@@ -406,7 +407,7 @@ def encode_freeze(freeze: Freeze) -> bytes:
 
 
 def decode_freeze(data: bytes | None, mtime_ms: int) -> Freeze | None:
-    """Read the freeze node's data; what can't be read is a freeze."""
+    """Read the freeze node's data; unreadable data are a freeze."""
     if not data:
         return None
     unreadable = Freeze(f"the znode {FREEZE} holds data that can't be read", None, mtime_ms)
@@ -432,7 +433,7 @@ def decode_layout(data: bytes | None) -> Layout | None:
     """Read the layout node's data; None where none is stored.
 
     Raises:
-        ValueError: It can't be read.
+        ValueError: The data can't be read.
     """
     if not data:
         return None
@@ -449,7 +450,7 @@ _LAYOUTS: Final = {tree.layout: tree for tree in Tree}
 
 
 def kraft_controller(data: bytes | None) -> bool:
-    """Say whether ``/controller`` belongs to a KRaft controller (or can't be read, which is no leave to write).
+    """Return True where ``/controller`` belongs to a KRaft controller (or can't be read, which permits no write).
 
     Source: KIP-866; ControllerZNode.decode in ZkData.scala.
     """

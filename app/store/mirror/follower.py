@@ -1,18 +1,19 @@
-"""Keeps a mirror true: loads it, follows the notifications, finds gaps, and knows up to which revision it is complete.
+"""Follows a cluster's configs in a mirror: loads it, reads notifications, finds gaps, and knows its complete revision.
 
 **Following.** ZooKeeper numbers notifications by the count of creations below ``/config/changes``: the numbers have no
-holes, and the parent's Stat tells the next one. So the mirror leaves an exists-watch on the **next** notification in
-place of a child watch on the parent. An event then costs one read and not a list of up to 37,000 names, and purges wake
-nobody. When it rings, the notifications up to the parent's count are read in one window, then the nodes they name.
+holes, and the parent's Stat gives the next one. So the mirror sets an exists-watch on the **next** notification instead
+of a child watch on the parent. An event then costs one read and not a list of up to 37,000 names, and purges wake
+nobody. When the watch rings, the notifications up to the parent's count are read in one window, then the nodes they
+name.
 
 **Gaps.** Every pass (at every event, after every reconnect, for every ``catch_up``, about once a second) compares the
-parent's count with what was read. A number below it that is not there (purged while we were away, or used up by a
-stray child), or a count below ours (the parent was made anew), is a gap: all is loaded again while the old copy serves
-as stale.
+parent's count with the notifications read. A missing number below the count (purged while we were away, or used up by a
+stray child), or a count below ours (the parent was made anew), is a gap: everything is loaded again, while the old copy
+serves as stale.
 
 **Own commits.** The reply to a commit names its notifications and its content is known, so both are applied as the
 reply arrives and those numbers are not read: a write costs no reads. Replies, and with them reads and commits, are
-applied in the order in which the connection brought them, which is ZooKeeper's order for one session.
+applied in the order of their arrival on the connection, which is ZooKeeper's order for one session.
 
 **Revision.** The highest R with every notification of czxid <= R applied. A transaction's notifications are numbered in
 one piece, so a pass up to the parent's count never ends within one.
@@ -59,18 +60,19 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 0.5
 _OVERDUE_SECONDS: Final = 3.0
-"""A pass comes about every second; without one for this long the copy counts as stale, connected or not."""
+"""Seconds without a pass after which the copy counts as stale, connected or not; a pass comes about every second."""
 _CHUNK: Final = 500
-"""Notifications read before their entities are."""
+"""Notifications read before the reads of their entities."""
 _EARLY: Final = 4
-"""Notifications asked for together with the parent's count, before it is known how many there are."""
+"""Notifications read together with the parent's count, before their number is known."""
 _NOTIFIED: Final = "of notifications"
 _DEBOUNCE_SECONDS: Final = 0.005
-"""While own commits are under way most events are theirs, and their replies right behind."""
+"""Seconds of wait for replies to own commits: during own commits most events are theirs, with the replies right
+behind."""
 
 
 class TreeOrder(Protocol):
-    """The order in which a node is read from both trees that it may be in, so that none is missed while it moves."""
+    """The order of reads of a node in both trees that may have it, so that none is missed during a move."""
 
     def __call__(self, *, loading: bool) -> tuple[Tree, Tree]:
         """Return the trees; ``loading`` while they are read as wholes."""
@@ -81,20 +83,20 @@ class _GapError(Exception):
 
 
 class Follower:
-    """A cluster's mirror and what keeps it.
+    """A cluster's mirror and its upkeep.
 
     Attributes:
         mirror: The full copy, or None before the first load.
-        journal: What changed in it.
+        journal: The changes of the copy.
         revision: Highest R with every notification of czxid <= R applied.
         notifications: Children of ``/config/changes`` when last seen.
-        oddities: Those among them that an operator should know.
-        trouble: Why the last attempt to bring the copy up to date failed; None where it did not.
-        in_flight: Own commits submitted and not answered; kept by whoever submits.
-        metadata: The topics that the cluster has; followed before the mirror is shown.
-        loads: How often it was loaded.
-        gaps: How often notifications were missed.
-        load_s: How long the last load took, in seconds; 0 before.
+        oddities: Warnings about these children.
+        trouble: The reason why the last update of the copy failed; None where it did not.
+        in_flight: Own commits submitted and not answered; counted by their submitter.
+        metadata: The topics of the cluster; followed before the mirror is shown.
+        loads: Number of loads.
+        gaps: Number of gaps.
+        load_s: Seconds of the last load; 0 before.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class Follower:
     # -- life
 
     def start(self) -> None:
-        """Begin, in the background."""
+        """Start in the background."""
         self._background.start()
 
     async def stop(self) -> None:
@@ -153,7 +155,7 @@ class Follower:
         if session is not self._session:
             self._session = session
             if self._step is not None:
-                # A call of the old session that was queued as it went down may never be answered.
+                # A call of the old session that was queued as the session ended may never be answered.
                 self._step.cancel()
             self._watch = session.watcher(self._on_event)
             self._topics_watch = session.watcher(self._on_topics)
@@ -164,7 +166,7 @@ class Follower:
         self.metadata.ring()
 
     def down(self) -> None:
-        """Take note that watches are lost, and let go who waits for what can't come now."""
+        """Take note that watches are lost, and end waits that can't be fulfilled now."""
         self._live = False
         self._armed = None
         if self.mirror is not None:
@@ -189,7 +191,7 @@ class Follower:
 
     @property
     def state(self) -> MirrorState:
-        """What can be said of the copy."""
+        """The state of the copy."""
         if self.mirror is None:
             return MirrorState.LOADING
         if self._loading is not None:
@@ -212,7 +214,7 @@ class Follower:
     ) -> None:
         """Apply an own transaction at the moment its reply is delivered."""
         if session is not self._session:
-            # Replies of a session that was replaced are out of order; its notifications will be read.
+            # Replies of a replaced session are out of order; its notifications will be read.
             return
         for mirror in self._copies():
             for tree, node in nodes:
@@ -225,10 +227,10 @@ class Follower:
         self._take_own()
 
     def take(self, session: Session, tree: Tree, path: str, value: Any, *, seen_at: int = 0) -> None:
-        """Apply what somebody read of one node, at the moment its reply is delivered.
+        """Apply the result of a read of one node, at the moment its reply is delivered.
 
         Args:
-            session: Whose reply it is.
+            session: The session of the reply.
             tree: The node's tree.
             path: The node's path below the tree's root.
             value: The reply; None: the node is absent.
@@ -243,7 +245,7 @@ class Follower:
         return [mirror for mirror in (self.mirror, self._loading) if mirror is not None]
 
     def _take_own(self) -> None:
-        """Move past own notifications that are next in line."""
+        """Skip own notifications that are next in line."""
         while (revision := self._own.pop(self.next, None)) is not None:
             self.next += 1
             if self.next not in self._own:
@@ -263,7 +265,7 @@ class Follower:
         """Bring the mirror to at least the moment of the call and return its revision.
 
         Raises:
-            UnavailableError: Not by the deadline.
+            UnavailableError: The deadline passed.
         """
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._ask(future)
@@ -277,7 +279,8 @@ class Follower:
         """Wait until the mirror is at a revision.
 
         Raises:
-            UnavailableError: Not by the deadline; at once where the connection is down, except before the first load.
+            UnavailableError: The deadline passed, or the connection is down, which is not waited for except before the
+                first load.
         """
         if self.mirror is not None:
             if self.revision >= revision:
@@ -288,20 +291,20 @@ class Follower:
         reached: asyncio.Future[None] = loop.create_future()
         entry = (revision, next(self._order), reached)
         heapq.heappush(self._waiting, entry)
-        self.advance_soon()  # so that it is looked for now, and not at the next tick
+        self.advance_soon()  # looked for now, and not at the next tick
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await reached
         except TimeoutError:
             raise self._late() from None
         finally:
-            # Also a cancelled one may have been let go meanwhile.
+            # A cancelled waiter may have been removed meanwhile, too.
             if (not reached.done() or reached.cancelled()) and entry in self._waiting:
                 self._waiting.remove(entry)
                 heapq.heapify(self._waiting)
 
     def advance_soon(self) -> None:
-        """Bring the revision to this moment, where the connection allows it."""
+        """Bring the revision to this moment, if the connection allows it."""
         with contextlib.suppress(UnavailableError):
             self._ask(asyncio.get_running_loop().create_future())
 
@@ -378,13 +381,14 @@ class Follower:
             if waiters or overdue or self._rung is None or self._rung >= self.next:
                 waiters += self._strong
                 self._strong = []
-                # What the journal still holds back by the next tick, no notification will let go.
+                # Entries that the journal still holds back at the next tick need a strong pass: no notification will
+                # release them.
                 await self._pass(session, strong=bool(waiters) or (overdue and self.journal.waiting))
                 # By the end of a strong pass the watches of topics that came or went before it have rung.
                 await self._follow_rung(session)
             await self._arm(session)
         except _GapError:
-            # They are answered after the load.
+            # The waiters are answered after the load.
             self._strong = waiters + self._strong
             raise
         except BaseException:
@@ -397,7 +401,7 @@ class Follower:
     async def _load(self, session: Session) -> None:
         started = time.monotonic()
         mirror = self._loading = Mirror(self._trees)
-        # The load lists the topics with the watch set; what rings it meanwhile is looked at afterwards.
+        # The load lists the topics with the watch set; topics that ring it meanwhile are read afterwards.
         self._topics_rung = False
         try:
             revision = (await session.touch()).mzxid
@@ -433,19 +437,19 @@ class Follower:
         )
 
     def seen(self, names: list[str], stat: Any) -> None:
-        """Take note of a listing of ``/config/changes`` and its Stat."""
+        """Take note of a list of ``/config/changes`` and its Stat."""
         self.notifications = len(names)
         self.oddities.listed(names, stat)
 
     async def _pass(self, session: Session, *, strong: bool) -> None:
-        """Read and apply all notifications there are."""
+        """Read and apply all existing notifications."""
         begun = time.monotonic()
         rung, self._rung = self._rung, None
         touched = session.touch() if strong else None
         behind: list[int] = []
 
         def count(stat: Any, _error: Exception | None) -> None:
-            # Own commits go on meanwhile, and are behind this count when their replies are.
+            # Own commits continue meanwhile, and are behind this count when their replies are.
             behind.append(self.next)
             if stat is not None:
                 self.notifications = stat.numChildren
@@ -497,7 +501,7 @@ class Follower:
         for number in numbers:
             value = found.get(number)
             if value is FORBIDDEN:
-                # Whatever it names, a load reads.
+                # A load reads its entity, whichever it is.
                 raise _GapError(f"notification {number} may not be read")
             if value is None:
                 raise _GapError(f"notification {number} is gone, {end - number} after it are not read")
@@ -510,11 +514,11 @@ class Follower:
         return last
 
     async def _read_entities(self, session: Session, paths: Mapping[str, int]) -> None:
-        """Read the nodes at these paths below the trees' roots, and what else their presence or absence touches.
+        """Read the nodes at these paths below the trees' roots, and the nodes that their presence or absence affects.
 
         Args:
             session: The session.
-            paths: With the revision at which each was last notified of, 0 where it was not.
+            paths: Each path with the revision of its last notification, 0 where there was none.
         """
         absent: list[tuple[Tree, str]] = []
         unseen: list[tuple[Tree, str]] = []
@@ -535,13 +539,13 @@ class Follower:
 
         await self._asked(session, asked, taken).done()
         for tree, path in unseen:
-            # It may have come and gone. Most paths are in one tree only.
+            # The node may have been made and deleted. Most paths are in one tree only.
             if path not in present and (entity_id := znodes.entity_id(path)) is not None:
                 self.journal.note(tree, entity_id, None, None, paths[path])
         await self._read_ancestors(session, absent)
 
     def _with_parents(self, paths: Iterable[str]) -> dict[tuple[Tree, str], bool]:
-        """Return what is to be read, in this order, and whether it was notified of or is the parent of what was."""
+        """Return the nodes to read, in this order; True for a notified node, False for the parent of one."""
         asked: dict[tuple[Tree, str], bool] = {}
         for path in paths:
             parts = path.split("/")
@@ -550,14 +554,14 @@ class Follower:
                     asked[tree, path] = True
                     user = "/".join(parts[:2])
                     if user != path and self._unknown(tree, user):
-                        # The parent was created with it, and its version is needed for the first write to it.
+                        # The parent was created with the node, and its version is needed for the first write to it.
                         asked.setdefault((tree, user), False)
         return asked
 
     def _asked(
         self, session: Session, asked: Iterable[tuple[Tree, str]], take: Callable[[Tree, str, Any], None]
     ) -> Reads:
-        """Return a window in which nodes are read, each by its tree and its path below the root, in this order."""
+        """Return a window of reads of these nodes, each by its tree and its path below the root, in this order."""
         of = {f"{tree.value}/{path}": (tree, path) for tree, path in asked}
 
         def taken(paths: Sequence[str], values: Sequence[Any]) -> None:
@@ -569,7 +573,7 @@ class Follower:
         return reads
 
     async def _read_ancestors(self, session: Session, absent: Iterable[tuple[Tree, str]]) -> None:
-        """Look above absent nodes: others delete recursively and notify once, and all below is gone as well."""
+        """Read above absent nodes: others delete recursively and notify once, and everything below is gone as well."""
         pairs = ((tree, path.split("/")) for tree, path in absent)
         users = {(tree, "/".join(parts[:2])): None for tree, parts in pairs if len(parts) == 4}  # noqa: PLR2004 - users/<u>/clients/<c>
         reads = self._asked(session, users, partial(self.take, session))
@@ -589,7 +593,7 @@ class Follower:
                 mirror.trees[tree].remove_below(f"{entity_id},")
 
     async def _follow_topics(self, session: Session) -> None:
-        """Compare the topics with the mirror's: their creation and deletion notifies nobody."""
+        """Compare the topics with the mirror's: their creation and deletion have no notification."""
         self._topics_rung = False
         try:
             names, stat = await session.children(znodes.TOPIC_CONFIGS, self._topics_watch)
@@ -602,7 +606,7 @@ class Follower:
         ids = await in_slices(lambda name: znodes.entity_id(f"topics/{name}"), names)
         present = {entity_id: name for entity_id, name in zip(ids, names, strict=True) if entity_id is not None}
         for entity_id in tree.below("topic"):
-            # A topic that was created since, by an own commit for one, is not among these names.
+            # A topic created since the list, by an own commit for example, is not among these names.
             if entity_id not in present and tree.nodes[entity_id].czxid <= stat.pzxid:
                 tree.remove(entity_id)
         await self._read_entities(
@@ -610,14 +614,14 @@ class Follower:
         )
 
     async def _follow_rung(self, session: Session) -> None:
-        """Look at the topics whose watches have rung."""
+        """Read the topics whose watches have rung."""
         if self.metadata.rung:
             await self.metadata.follow(session)
         if self._topics_rung:
             await self._follow_topics(session)
 
     async def _arm(self, session: Session) -> None:
-        """Leave the watch on the next notification."""
+        """Set the watch on the next notification."""
         if self._armed != self.next:
             number = self.next
             self._armed = number
@@ -632,5 +636,5 @@ def _fail(waiters: Iterable[asyncio.Future[Any]], detail: str) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_exception(UnavailableError(detail))
-            # Nobody may be waiting any more.
+            # All waiters may be gone.
             waiter.exception()

@@ -1,9 +1,10 @@
-"""How many bytes the lists of a tree's znodes take, each of which a broker's Java client reads as one answer.
+"""Bytes of the lists of a tree's znodes, each of which a broker's Java client reads as one answer.
 
 A broker lists all entities of a kind when it starts. ZooKeeper has no pages, and Java's client gives up the connection
-over an answer of ``jute.maxbuffer`` bytes. So the bytes are summed up as names come and go: an addition for each.
+over an answer of ``jute.maxbuffer`` bytes. So the bytes are summed up with every creation and deletion: an addition for
+each.
 
-Names count as they are stored: those of users, clients and ips percent-encoded.
+Names count in their stored form: those of users, clients and ips percent-encoded.
 
 Source: org.apache.zookeeper.proto.GetChildren2Response, ReplyHeader; ClientCnxnSocket.readLength.
 """
@@ -18,52 +19,52 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _ANSWER: Final = 16 + 4 + 68
-"""Header of the reply, number of names, Stat of the parent."""
+"""Bytes of the reply's header, the number of names, and the parent's Stat."""
 _NAME: Final = 4
-"""Before each name, its length."""
+"""Bytes of the length before each name."""
 _PLURALS: Final = {kind.value: kind.plural for kind in EntityType}
 _KINDS: Final = {plural: kind for kind, plural in _PLURALS.items()}
 ALL_PAIRS: Final = "users/*/clients"
-"""Stands for the lists of all users' clients."""
+"""The key for the lists of all users' clients."""
 
 
 class Place(NamedTuple):
-    """Where an entity stands: in the list of all of its kind, or in that of a user's clients."""
+    """The place of an entity: the list of its kind, or that of a user's clients."""
 
     user: str | None
-    """The id of the user, where the entity is below one."""
+    """The id of the user of an entity below one; None for other entities."""
     kind: str
     name: str
-    """As in ids, ``""`` for the default."""
+    """The name as in ids, ``""`` for the default."""
     size: int
-    """The bytes that it takes there."""
+    """The bytes of the entity in the list."""
 
 
 class Listings:
-    """The sizes of one tree's lists: one for each kind of entity, and one of clients for each user that has any."""
+    """The sizes of one tree's lists: one for each kind of entity, and one of clients for each user with clients."""
 
     def __init__(self) -> None:
         self._kinds = dict.fromkeys(_PLURALS, _ANSWER)
         self._users: dict[str, int] = {}
         self._fullest: str | None = None
-        """The user whose list is the longest; None where that has to be found again."""
+        """The user with the longest list; None where it has to be found again."""
 
-    # -- what comes and goes
+    # -- creations and deletions
 
     def add(self, entity_id: str) -> Place:
-        """Count an entity that came; return where it stands."""
+        """Count a new entity; return its place."""
         place = user, kind, _, size = _place_of(entity_id)
         self._change(user, kind, size, 1)
         return place
 
     def drop(self, entity_id: str) -> Place:
-        """Count an entity that went; return where it stood."""
+        """Discount a deleted entity; return its former place."""
         place = user, kind, _, size = _place_of(entity_id)
         self._change(user, kind, size, -1)
         return place
 
     def note(self, path: str, *, present: bool) -> None:
-        """Count a znode that stands for no entity here, because of its name or because it may not be read."""
+        """Count a znode that is no entity here, because of its name or because it may not be read."""
         kind, name, *rest = path.split("/")
         if kind not in _KINDS:
             return
@@ -85,7 +86,7 @@ class Listings:
         elif self._fullest is not None and after > self._users[self._fullest]:
             self._fullest = user
 
-    # -- how large they are
+    # -- sizes
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Return the path of each kind's parent below the tree's root, and the bytes of its list."""
@@ -95,7 +96,7 @@ class Listings:
     def longest_of_users(self) -> tuple[str, int] | None:
         """Return the path of the parent with the longest list of a user's clients, and its bytes; None without any.
 
-        One look at all users where the longest list became shorter since the last call.
+        A search of all users where the longest list became shorter since the last call.
         """
         if not self._users:
             return None
@@ -104,7 +105,7 @@ class Listings:
         return _path_of(self._fullest), self._users[self._fullest]
 
     def with_more(self, entity_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """Return the parents of entities that are not there yet, and the bytes of their lists once they are."""
+        """Return the parents of entities that do not exist yet, and the bytes of their lists after their creation."""
         more: dict[tuple[str | None, str], int] = {}
         for entity_id in entity_ids:
             user, kind, _, size = _place_of(entity_id)
@@ -119,7 +120,7 @@ class Listings:
 def _place_of(entity_id: str) -> Place:
     head, comma, tail = entity_id.partition(",")
     kind, equals, name = (tail if comma else head).partition("=")
-    # What is ~HH in an id is %HH in the path, and the rest is ASCII.
+    # An escape ~HH in an id is %HH in the path, and the rest is ASCII.
     return Place(head if comma else None, kind, name, _NAME + (len(name) if equals else len(DEFAULT_NODE)))
 
 

@@ -1,4 +1,4 @@
-"""The walk over whole trees of znodes, what a mirror takes of them, and deletions."""
+"""The walk over whole trees of znodes, the mirror's intake of their nodes, and deletions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _PIECE: Final = 100
 """Names made into paths before other tasks get their turn."""
 _SORTED: Final = 10_000
-"""Names put in order at a time: an index takes them in less time so."""
+"""Names sorted at a time: an index then takes them in less time."""
 _USERS: Final = "users"
 
 
 def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 0) -> None:
-    """Put what was read at ``path`` below a tree's root into a mirror; None is an absent node.
+    """Put the value read at ``path`` below a tree's root into a mirror; None is an absent node.
 
-    Below an absent node there is nothing either. ``seen_at`` is a revision that the read is not behind, where one is
+    Everything below an absent node is absent too. ``seen_at`` is a revision that the read is not behind, where one is
     known.
     """
     entity_id = znodes.entity_id(path)
@@ -52,7 +52,7 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
 
 
 def take_nodes(mirror: Mirror, tree: Tree, paths: Sequence[str], values: Sequence[Any]) -> None:
-    """Put what was read at some paths below the chroot into a mirror; as :func:`take_node`."""
+    """Put the values read at some paths below the chroot into a mirror; as :func:`take_node`."""
     below = len(tree.value) + 1
     for path, value in zip(paths, values, strict=True):
         take_node(mirror, tree, path[below:], value)
@@ -79,10 +79,10 @@ class Walk:
     """Reads nodes of one tree, and all pairs below the users among them.
 
     Args:
-        session: All calls go through it.
+        session: The session of all calls.
         tree: The tree.
-        take: Called with some paths below the chroot, and what was read there; see :meth:`Reads.data`.
-        sizes: Those met before.
+        take: Called with some paths below the chroot, and their values; see :meth:`Reads.data`.
+        sizes: The sizes of nodes met before.
     """
 
     def __init__(self, session: Session, tree: Tree, take: TakenAll, sizes: Sizes | None = None) -> None:
@@ -91,7 +91,7 @@ class Walk:
         self._take = take
         self._reads = reads = Reads(session)
         known = defaultdict(Size) if sizes is None else sizes
-        # What is below the users that were read is read before more users are.
+        # Nodes below users that were read are read before more users are.
         self._pairs = reads.data(take, known[f"{root}, pairs"])
         self._lists = reads.children(self._listed, known[f"{root}, lists"])
         self._kinds = {
@@ -101,7 +101,7 @@ class Walk:
         self._below: list[tuple[Lane, Iterator[str]]] = []
 
     def all(self, kind: str, watch: Callable[[Any], None] | None = None) -> None:
-        """Have all nodes of a kind read."""
+        """Request reads of all nodes of a kind."""
         parent = f"{self._root}/{kind}"
 
         def listed(value: Any) -> None:
@@ -111,15 +111,15 @@ class Walk:
         self._reads.add(self._session.children(parent, watch), listed)
 
     def read(self, paths: Sequence[str]) -> None:
-        """Have nodes read, at these paths below the tree's root."""
+        """Request reads of nodes at these paths below the tree's root."""
         for path in paths:
             self._kinds[path.partition("/")[0]].ask([f"{self._root}/{path}"])
 
     async def run(self) -> None:
-        """Read them all.
+        """Read all requested nodes.
 
         Raises:
-            ZookeeperError: A call failed; not all was read.
+            ZookeeperError: A call failed; the walk is incomplete.
             UnavailableError: The connection went down meanwhile.
         """
         while True:
@@ -169,4 +169,4 @@ async def delete(session: Session, paths: list[str]) -> None:
 
 
 def _ignore(_value: Any) -> None:
-    """Take a reply that tells nothing."""
+    """Ignore a reply."""

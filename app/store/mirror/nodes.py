@@ -1,8 +1,8 @@
 """The in-memory copy of a cluster's entity nodes, and its indexes. Only the event loop touches it.
 
-It is built for a million entities: a node is one named tuple, its keys and short values are shared strings, the zxids
-of one transaction are one integer object, an index holds ids and nothing else. A value never replaces one with a higher
-mzxid, so it does not matter which of two readers of a node comes last.
+The copy is built for a million entities: a node is one named tuple, its keys and short values are shared strings, the
+zxids of one transaction are one integer object, an index holds ids and nothing else. A value never replaces one with a
+higher mzxid, so the order of two readers of a node does not matter.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ _OWNERS_CACHED: Final = 10_000
 _CLIENT: Final = f"{EntityType.CLIENT_ID}"
 _PAIR: Final = f"{EntityType.USER},{EntityType.CLIENT_ID}"
 _FEW: Final = 1000
-"""Ids that are kept in order as a plain list."""
+"""The greatest number of ids that are kept in order as a plain list."""
 _SHAPES: Final = 1000
-"""Sets of keys known at a time by the facets that own one of them."""
+"""The greatest number of cached sets of keys, each with the facets that own one of them."""
 _NUMBERS: Final = 4096
-"""Numbers known at a time to be shared: neighbours share them."""
+"""The greatest number of cached numbers, which neighbours share."""
 
 
 @dataclass(frozen=True, slots=True)
 class FacetIndex:
-    """What the mirror must know of a facet to index it."""
+    """A facet's description for the mirror's index."""
 
     tree: Tree
-    """Where its nodes are."""
+    """The tree of the facet's nodes."""
     owns: Callable[[Entity, str], bool]
-    """Whether a stored key of an entity belongs to it. May depend on the entity's types, not on its names."""
+    """Decides whether a stored key of an entity belongs to the facet, by the entity's types and not by its names."""
     covers: Callable[[Entity], bool]
-    """Whether it can have this entity at all: says where a node that can't be read would be missed."""
+    """Decides whether the facet can have an entity at all: an unreadable node of such an entity is counted as the
+    facet's."""
     also: Tree | None = None
-    """Another tree that may have its nodes."""
+    """Another tree that may have the facet's nodes."""
 
 
 class TreeMirror:
@@ -71,7 +72,7 @@ class TreeMirror:
         self._facets = dict(facets)
         self._ids: SortedList[str] = SortedList()
         self._facet_ids: dict[str, SortedList[str]] = {name: SortedList() for name in facets}
-        # By the client-id component as it stands in ids, "" for the default: the id, or several in order.
+        # By the client-id component in the spelling of ids, "" for the default: the id, or several in order.
         self._by_client: dict[str, str | list[str] | SortedList[str]] = {}
         self._owners: dict[tuple[str, str], tuple[str, ...]] = {}
         self._shapes: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
@@ -96,16 +97,16 @@ class TreeMirror:
         return [self.nodes[each] for each in ((found,) if isinstance(found, str) else found) if each in ids]
 
     def page(self, after: str, size: int) -> list[Node]:
-        """Return nodes in the order of their ids, from behind one of them."""
+        """Return nodes in the order of their ids, from behind a given id."""
         ids = self._ids.irange(after, inclusive=(False, True))
         return [self.nodes[entity_id] for entity_id in itertools.islice(ids, size)]
 
     def below(self, prefix: str) -> list[str]:
-        """List all ids that start so."""
+        """List all ids with this prefix."""
         return list(self._ids.irange(prefix, prefix + _AFTER_ALL))
 
     def any_below(self, prefix: str) -> bool:
-        """Say whether any id starts so."""
+        """Return True where any id has this prefix."""
         return next(self._ids.irange(prefix, prefix + _AFTER_ALL), None) is not None
 
     def defects(self, limit: int) -> list[Node]:
@@ -122,8 +123,8 @@ class TreeMirror:
     # -- changing
 
     def put(self, entity_id: str, content: Content, stat: Sequence[int]) -> bool:
-        """Take a node as read (``stat`` is ZooKeeper's Stat); False when a newer one is already here."""
-        # One object for a number of neighbours.
+        """Take a node as read (``stat`` is ZooKeeper's Stat); False when the copy has a newer one."""
+        # One object for the equal numbers of neighbours.
         numbers = self._numbers
         if len(numbers) > _NUMBERS:
             numbers.clear()
@@ -134,7 +135,7 @@ class TreeMirror:
         return self.put_node(Node(entity_id, items, version, czxid, mzxid, mtime, defect, extra))
 
     def put_node(self, node: Node) -> bool:
-        """Take a node; False when a newer one is already here."""
+        """Take a node; False when the copy has a newer one."""
         entity_id = node.id
         old = self.nodes.get(entity_id)
         if old is None:
@@ -190,7 +191,7 @@ class TreeMirror:
             [self._by_client[client]] = others
 
     def remove(self, entity_id: str, seen_at: int = 0) -> None:
-        """Forget a node that is absent, at a revision where one is known."""
+        """Forget an absent node, at a revision where one is known."""
         old = self.nodes.pop(entity_id, None)
         if old is None:
             return
@@ -205,7 +206,7 @@ class TreeMirror:
             self._drop_client(place.name, entity_id)
 
     def remove_below(self, prefix: str, seen_at: int = 0) -> None:
-        """Forget all nodes whose id starts so."""
+        """Forget all nodes with this prefix of their ids."""
         for entity_id in self.below(prefix):
             self.remove(entity_id, seen_at)
 
@@ -242,17 +243,17 @@ class Mirror:
     def __init__(self, trees: Mapping[Tree, Mapping[str, FacetIndex]]) -> None:
         self.trees = {tree: TreeMirror(facets) for tree, facets in trees.items()}
         self.unaddressed: dict[str, None] = {}
-        """Paths of nodes whose names are not spelled as Kafka spells them: no request reaches them."""
+        """Paths of nodes whose names are not in Kafka's spelling: no request reaches them."""
         self.forbidden: dict[str, None] = {}
-        """Paths of nodes whose ACL lets this identity not read them. A write finds them there, and changes nothing."""
+        """Paths of nodes that this identity may not read, by their ACL. A write meets them, and changes nothing."""
 
     def keep(self, journal: Journal) -> None:
-        """Enter each change from now on into a journal."""
+        """Record each change from now on in a journal."""
         for tree, copy in self.trees.items():
             copy.note = partial(journal.note, tree)
 
     def note(self, tree: Tree, path: str, *, unaddressed: bool, forbidden: bool) -> None:
-        """Take note of a znode below a tree's root that is there and no node here, or is so no more."""
+        """Take note of a znode below a tree's root that exists without a node here, or no longer does."""
         full = f"{tree.value}/{path}"
         before = full in self.unaddressed or full in self.forbidden
         _mark(self.unaddressed, full, present=unaddressed)
@@ -273,5 +274,5 @@ def _mark(paths: dict[str, None], path: str, *, present: bool) -> None:
 
 
 def _kind_of(entity_id: str) -> str:
-    """Return what stands for the types of an id: names have no comma and no equals sign there."""
+    """Return a text for the types of an id: names have neither comma nor equals sign there."""
     return _PAIR if "," in entity_id else entity_id.partition("=")[0]

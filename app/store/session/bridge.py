@@ -1,13 +1,13 @@
 """The one meeting place of kazoo's threads and the event loop.
 
 kazoo completes a call on a thread of its own. Through its documented handler interface it is given results that post
-themselves to a :class:`Mailbox`; the loop empties the mailbox in order, so **everything a session says reaches the loop
-in the order in which it came over the wire**: replies, watch events and changes of state alike. The mirror rests on it.
+themselves to a :class:`Mailbox`; the loop empties the mailbox in order, so **everything from a session reaches the loop
+in the order of the wire**: replies, watch events and changes of state alike. The mirror rests on that order.
 
-What this costs less than kazoo's own threading handler: no condition variable per call, no completion thread between
-the connection and the loop, one wake-up of the loop for all that came in meanwhile, no epoll object per select, one
-``recv`` for many replies, and a doorbell that can't block the loop (kazoo's is a socket that takes about 280 unread
-bytes, after which a call would wait for the connection).
+Savings over kazoo's own threading handler: no condition variable per call, no completion thread between the connection
+and the loop, one wake-up of the loop for everything that arrived meanwhile, no epoll object per select, one ``recv``
+for many replies, and a doorbell that can't block the loop (kazoo's is a socket that takes about 280 unread bytes, after
+which a call would wait for the connection).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     """Takes a reply's value or its failure."""
 
 _DRAIN_SECONDS: Final = 0.005
-"""How long the mailbox is emptied before other tasks get their turn."""
+"""Seconds of emptying the mailbox before other tasks get their turn."""
 _SLICE: Final = 65_536
 _SLICE_RESULT: Final = 1_000
-"""A result weighs so much besides its bytes: what is made of it takes time, too."""
+"""The weight of a result besides its bytes: its processing takes time, too."""
 _RECEIVE: Final = 65_536
 _RECEIVE_MOST: Final = 1_048_576
 
@@ -49,7 +49,7 @@ class Mailbox:
         self._woken = False
 
     def post(self, deliver: Delivery, value: Any, error: Exception | None) -> None:
-        """Have ``deliver(value, error)`` called on the loop. Any thread; never blocks."""
+        """Call ``deliver(value, error)`` on the loop. May be called on any thread; never blocks."""
         self._posts.append((deliver, value, error))
         # Set before the loop looks, cleared before it drains: a post that finds it set is seen by that drain.
         if not self._woken:
@@ -57,7 +57,7 @@ class Mailbox:
             try:
                 self.loop.call_soon_threadsafe(self._drain)
             except RuntimeError:
-                # The loop is closed: the process is ending, and nobody waits for this any more.
+                # The loop is closed: the process is ending, and no task waits for this any more.
                 self._posts.clear()
 
     def _drain(self) -> None:
@@ -80,7 +80,7 @@ class Mailbox:
 
 
 class Reply:
-    """What kazoo takes for its ``AsyncResult``: one reply, delivered on the loop to whoever asked for it there."""
+    """One reply in the place of kazoo's ``AsyncResult``, delivered on the loop to its receiver there."""
 
     __slots__ = ("_deliver", "_done", "_error", "_future", "_mailbox", "_value", "refused")
 
@@ -92,7 +92,7 @@ class Reply:
         self._value: Any = None
         self._error: Exception | None = None
         self.refused: Exception | None = None
-        """Set when kazoo gave the call back before it was queued; nothing was sent."""
+        """The error of a call that kazoo gave back before it was queued; nothing was sent."""
 
     # -- kazoo's side, any thread
 
@@ -101,10 +101,10 @@ class Reply:
         self._mailbox.post(self._receive, value, None)
 
     def set_exception(self, exception: Exception) -> None:
-        """Take the failure; whoever waits gets a ``ZookeeperError``, also for a reply that kazoo can't read."""
+        """Take the failure; waiters get a ``ZookeeperError``, also for a reply that kazoo can't read."""
         if not isinstance(exception, ZookeeperError):
             exception = MarshallingError(f"{type(exception).__name__}: {exception}")
-        # On the loop's own thread this happens only while the call is being made, by a client that is closed.
+        # On the loop's own thread this happens only during the call, by a client that is closed.
         if threading.get_ident() == self._mailbox.thread:
             self.refused = exception
         self._mailbox.post(self._receive, None, exception)
@@ -112,7 +112,7 @@ class Reply:
     # -- the loop's side
 
     def then(self, deliver: Delivery) -> Reply:
-        """Call ``deliver(value, error)`` when the reply is there, in its place among all replies."""
+        """Call ``deliver(value, error)`` when the reply arrives, in its place among all replies."""
         self._deliver = deliver
         return self
 
@@ -132,7 +132,7 @@ class Reply:
         self._done = True
         self._value = value
         self._error = error
-        # Waiting tasks only become runnable here; they run after what is delivered now.
+        # Waiting tasks only become runnable here; they run after the current deliveries.
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
         if self._deliver is not None:
@@ -142,11 +142,11 @@ class Reply:
 class Replies(Reply):
     """The reply to a request of many reads, delivered in slices, each in its place among all replies.
 
-    So whoever takes a slice never sees that it was not the whole reply, and other tasks get their turn in between.
+    So the receiver of a slice never depends on the rest of the reply, and other tasks get their turn in between.
 
     Args:
-        mailbox: Where it is delivered.
-        deliver_slice: Called with some of the results, those that come next.
+        mailbox: The mailbox of the deliveries.
+        deliver_slice: Called with some of the results, always the next ones.
     """
 
     __slots__ = ("_deliver_slice",)
@@ -227,7 +227,7 @@ class _BufferedSocket:
     def recv(self, size: int) -> bytes:
         if self._at >= len(self._buffer):
             if size >= _RECEIVE:
-                # A buffer of that size is made for each piece that comes.
+                # A buffer of that size is made for each piece that arrives.
                 return self._raw.recv(min(size, _RECEIVE_MOST))
             self._buffer = self._raw.recv(_RECEIVE)
             self._at = 0
@@ -243,8 +243,8 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
     """kazoo's handler: its one thread runs the connection, all callbacks go to the mailbox.
 
     Attributes:
-        on_end: Called on the loop once the thread has ended, with the error that ended it, or None. kazoo itself keeps
-            silent about a thread that ends before its first connection.
+        on_end: Called on the loop once the thread has ended, with the error that ended it, or None. kazoo itself does
+            not report a thread that ends before its first connection.
     """
 
     name = "confplane_loop_handler"
@@ -270,7 +270,7 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
             failure: BaseException | None = None
             try:
                 func(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - told on the loop
+            except BaseException as error:  # noqa: BLE001 - delivered on the loop
                 failure = error
             self._mailbox.post(lambda _value, _error: self.on_end(failure), None, None)
 
@@ -297,7 +297,7 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
         return raw if kwargs.get("use_ssl") else _BufferedSocket(raw)
 
     def select(self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None) -> Any:
-        """Wait for sockets, as ``select.select``; what is buffered counts as readable."""
+        """Wait for sockets, as ``select.select``; buffered bytes count as readable."""
         buffered = [reader for reader in readers if isinstance(reader, _BufferedSocket) and reader.pending()]
         poll = poller.poll()
         for reader in readers:

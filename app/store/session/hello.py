@@ -1,7 +1,7 @@
-"""What a session learns of the server while it connects, before anything else is on the wire.
+"""A session's first question to the server, asked while it connects, before anything else is on the wire.
 
-kazoo says that it is connected as soon as the session stands. Calls that were made right then would be on the wire
-before the question could be; so that word is held back until the question is answered.
+kazoo reports the connection as soon as the session is established. Calls made at that moment would be on the wire
+before the question; so the report is held back until the question is answered.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from app.store.session.multiread import DATA, MultiRead
 logger = logging.getLogger(__name__)
 
 _TRIES: Final = 3
-"""Times in a row that a server may end the connection instead of answering, before it is not asked any more."""
+"""Times in a row that a server may end the connection instead of answering; after that it is not asked any more."""
 
 
 class Hello:
-    """The beginning of each connection of one client; all of it happens on kazoo's thread.
+    """The begin of each connection of one client; all of it runs on kazoo's thread.
 
-    A server before ZooKeeper 3.6 answers an opcode that it does not know with an error **and closes the connection**;
-    what came behind gets no reply. So it is asked by an empty MultiRead right after the connect, and is not asked again
-    under this session. Others may end the connection without a word; those are asked a few times.
+    A server before ZooKeeper 3.6 answers an unknown opcode with an error **and closes the connection**; the requests
+    behind it get no reply. So the server is asked by an empty MultiRead right after the connect, and not again under
+    this session after such an answer. Other servers may end the connection without an answer; those are asked a few
+    times.
 
     Args:
-        client: A new one.
-        timeout_s: The session timeout that is asked for.
+        client: A new client.
+        timeout_s: The requested session timeout.
 
     Attributes:
-        timeout_s: Until connected what is asked for, then what the server agreed to.
-        multi_reads: Whether the server knows MultiRead. Once connected this is as the present connection has it.
+        timeout_s: The requested session timeout; once connected, the timeout that the server granted.
+        multi_reads: True where the server knows MultiRead; while connected, the server of the present connection.
     """
 
     def __init__(self, client: Any, timeout_s: float) -> None:
@@ -58,7 +59,7 @@ class Hello:
 
     def _invoked(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         reply = self._invoke(timeout, request, xid)
-        # None is granted to a session that has expired.
+        # A session that has expired is granted None.
         if isinstance(request, Connect) and reply[0].time_out > 0:
             self.timeout_s = reply[0].time_out / 1000
         return reply
@@ -76,7 +77,7 @@ class Hello:
             return False
         self._unanswered[server] += 1
         connection = self._connection
-        # As kazoo counts: the next request gets the next number.
+        # The number by kazoo's own count: the next request gets the next number.
         connection._xid += 1  # noqa: SLF001
         try:
             self._invoke(timeout_s, MultiRead(DATA, (), {}), connection._xid)  # noqa: SLF001
@@ -87,7 +88,7 @@ class Hello:
                 "the server ends a connection on which it was asked what it does not know"
             ) from None
         except (ZookeeperError, RuntimeError) as error:
-            # A RuntimeError is kazoo's word for a reply that it does not know.
+            # kazoo raises a RuntimeError for a reply to an unknown request.
             raise ConnectionDropped(f"a MultiRead was answered {type(error).__name__}") from None
         del self._unanswered[server]
         return True

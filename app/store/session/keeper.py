@@ -1,15 +1,16 @@
 """One ZooKeeper session, and the keeper that replaces it by a new one when it ends.
 
 A session is one ``KazooClient`` and one random **writer** node, ephemeral, created right after connecting. Every
-transaction touches the writer it was begun under, so none can commit once that session counts as gone, however late
-its bytes arrive. kazoo would reopen an expired session by itself, send calls of the old one over it and keep silent
-while cut off; therefore a client is never used beyond its first session: on LOST, or when it was cut off for longer
-than the negotiated timeout by our own clock, it is thrown away whole.
+transaction touches the writer that it was begun under, so none can commit once that session counts as gone, however
+late its bytes arrive. kazoo would reopen an expired session by itself, send calls of the old one over it and report
+nothing while cut off. Therefore a client is never used beyond its first session: on LOST, or after a cut longer than
+the negotiated timeout by our own clock, the whole client is thrown away.
 
-Nothing is submitted while the connection is down. What was submitted when it goes down is unknown to the caller.
+Nothing is submitted while the connection is down. The outcome of calls submitted before it went down is unknown to the
+caller.
 
-An error on kazoo's thread ends that thread, and with it everything that the session has under way. So paths are looked
-at before they are handed over, and a thread that ends all the same ends the session, which is replaced and told of.
+An error on kazoo's thread ends that thread, and with it everything that the session has under way. So paths are checked
+before they are handed over, and a thread that ends all the same ends the session, which is replaced and reported.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _kazoo_logger = logging.getLogger("app.store.kazoo")
-# kazoo logs every try to connect; the keeper logs what matters once.
+# kazoo logs every try to connect; the keeper logs the important events once.
 _kazoo_logger.setLevel(logging.CRITICAL)
 
 _RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.3}
@@ -60,10 +61,10 @@ _SETUP_SECONDS: Final = 30.0
 _RETRY_SETUP_SECONDS: Final = 1.0
 _REOPEN_SECONDS: Final = 0.1
 _FAILURE_TOLD_SECONDS: Final = 900.0
-"""How long a failure of kazoo's thread is a warning."""
+"""Seconds for which a failure of kazoo's thread is a warning."""
 LONGEST_TIMEOUT_MS: Final = 45_000
-"""The longest session timeout that settling bears: a settler acts on what it read up to 15 s before, and markers go a
-minute after their outcome (app/store/write/markers.py)."""
+"""The longest session timeout that settling allows: a settler acts on a read of up to 15 s before, and markers are
+dropped a minute after their outcome (app/store/write/markers.py)."""
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -84,7 +85,7 @@ async def answered(name: str, deadline: float) -> AsyncIterator[None]:
     """Run calls to a cluster's ZooKeeper until a deadline.
 
     Raises:
-        UnavailableError: They failed, or took longer. What was submitted may be done all the same.
+        UnavailableError: The calls failed, or took longer. Submitted calls may be done all the same.
     """
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
@@ -96,7 +97,7 @@ async def answered(name: str, deadline: float) -> AsyncIterator[None]:
 
 
 class Session:
-    """One client of one ZooKeeper session. All methods are the event loop's.
+    """One client of one ZooKeeper session. All methods must be called on the event loop.
 
     Paths are below the chroot. Calls return a :class:`~app.store.session.bridge.Reply`; awaiting it raises kazoo's
     exceptions. The calls themselves raise UnavailableError while the connection is down, and ValueError for a path that
@@ -104,7 +105,7 @@ class Session:
 
     Attributes:
         writer: The name of this session's ephemeral node, new for every session.
-        ready: The writer node exists and the session was not given up.
+        ready: True once the writer node exists, until the session is given up.
     """
 
     def __init__(
@@ -136,22 +137,22 @@ class Session:
 
     @property
     def timeout_s(self) -> float:
-        """Until connected the session timeout that is asked for, then what the server agreed to."""
+        """The requested session timeout; once connected, the timeout that the server granted."""
         return self._hello.timeout_s
 
     @property
     def multi_reads(self) -> bool:
-        """Whether the server knows MultiRead; while connected."""
+        """True where the server knows MultiRead; valid while connected."""
         return self._hello.multi_reads
 
     @property
     def zxid(self) -> int:
-        """The zxid that came with the last reply: that of the server, whose state has everything up to it."""
+        """The zxid of the last reply: the server's, whose state has everything up to it."""
         return int(self._client.last_zxid)
 
     @zxid.setter
     def zxid(self, least: int) -> None:
-        """Before it is opened: have it connect only to servers that are at least there."""
+        """Set, before the session is opened, the least zxid of servers to connect to."""
         self._client.last_zxid = least
 
     # -- life
@@ -168,7 +169,7 @@ class Session:
             self._mailbox.post(lambda value, _error: on_state(value), state, None)
 
         def ended(failure: BaseException | None) -> None:
-            # Nothing is sent or received any more, whatever kazoo has said.
+            # The connection is dead, whatever kazoo has reported.
             if failure is not None and on_failure is not None:
                 on_failure(failure)
             on_state(str(KazooState.LOST))
@@ -182,7 +183,8 @@ class Session:
         self.ready = False
         self.retired = True
         stopped = asyncio.Event()
-        # kazoo's stop waits for its connection. One that hangs (a server that swallows packets) ends on its own.
+        # kazoo's stop waits for its connection. A connection that hangs (a server that swallows packets) ends by
+        # itself.
         threading.Thread(target=self._stop, args=(stopped,), name="zookeeper-retire", daemon=True).start()
         return stopped
 
@@ -194,12 +196,12 @@ class Session:
 
     @property
     def connected(self) -> bool:
-        """Whether calls may be submitted now; looks at the client itself, which knows before the loop is told."""
+        """True while calls may be submitted; read from the client itself, which knows before the loop."""
         return not self.retired and self._client.state == KazooState.CONNECTED and not self.too_long
 
     @property
     def too_long(self) -> bool:
-        """Whether the server granted a longer timeout than settling bears, so that nothing may be submitted."""
+        """True where the server granted a longer timeout than settling allows: nothing may be submitted."""
         return self.timeout_s * 1000 > LONGEST_TIMEOUT_MS
 
     # -- calls
@@ -211,17 +213,17 @@ class Session:
     def read(
         self, kind: int, paths: Sequence[str], errors: Mapping[int, Any], deliver_slice: Callable[[list[Any]], None]
     ) -> Reply:
-        """Read many nodes in one request, where the server knows it (:attr:`multi_reads`).
+        """Read many nodes in one request, on servers that know MultiRead (:attr:`multi_reads`).
 
         Args:
             kind: multiread.DATA or multiread.CHILDREN.
-            paths: Of the nodes.
-            errors: What stands for a read that failed so, by ZooKeeper's code. Any other error fails all of them.
+            paths: The paths of the nodes.
+            errors: The results of failed reads, by ZooKeeper's error code. Any other error fails all reads.
             deliver_slice: Called with the results of the first paths, then with those of the next ones, and so on: data
-                and the fields of the Stat, or names. Where the reply is a failure it is never called.
+                and the fields of the Stat, or names. Never called where the reply is a failure.
         """
         client = self._checked()
-        # A path that is no znode's makes all of them together one that is no znode's.
+        # The check of all paths as one text: any invalid path makes the text invalid.
         if paths:
             self._at("".join(paths))
         replies = Replies(self._mailbox, deliver_slice)
@@ -237,19 +239,19 @@ class Session:
         return self._made(self._checked().get_children_async(self._at(path), watch, include_data=True))
 
     def sync(self) -> Reply:
-        """Have the server catch up with the leader, before what is asked of it next."""
+        """Make the server catch up with the leader before it answers the session's next calls."""
         client = self._checked()
         reply: Reply = client.handler.async_result()
-        # kazoo's own method can't be used: it wants to be called back by the thread of the reply.
+        # kazoo's own method can't be used: its callback must run on the thread of the reply.
         client._call(Sync(self._chroot or "/"), reply)  # noqa: SLF001 - kazoo offers no other way
         return self._made(reply)
 
     def delete(self, path: str) -> Reply:
-        """Delete a node in whatever version."""
+        """Delete a node in any version."""
         return self._made(self._checked().delete_async(self._at(path)))
 
     def touch(self) -> Reply:
-        """Write to the writer node: a quorum write, whose Stat tells ZooKeeper's last zxid and its time."""
+        """Write to the writer node: a quorum write, whose Stat has ZooKeeper's last zxid and its time."""
         reply = self._made(self._checked().set_async(self._at(znodes.writer_path(self.writer)), b""))
         return reply if self._clock is None else reply.then(self._note_time)
 
@@ -281,29 +283,29 @@ class Session:
 
     def _submit(self, requests: list[Any]) -> Reply:
         transaction = self._checked().transaction()
-        # Not by its methods: they can't create a node with null data, as brokers create parents.
+        # Not by kazoo's methods: they can't create a node with null data, as brokers create parents.
         transaction.operations = requests
         return self._made(transaction.commit_async())
 
     def watcher(self, notice: Callable[[], None]) -> Watcher:
-        """Return a watch callback that has ``notice()`` called on the loop; give the same one to every call."""
+        """Return a watch callback that calls ``notice()`` on the loop; give the same one to every call."""
 
         def deliver(_value: Any, _error: Exception | None) -> None:
             if not self.retired:
                 notice()
 
         def watch(event: Any) -> None:
-            # kazoo also calls watchers when it forgets them at a disconnect; the reconnect is dealt with elsewhere.
+            # kazoo also calls watchers when it forgets them at a disconnect; the reconnect is handled elsewhere.
             if event.type != EventType.NONE:
                 self._mailbox.post(deliver, None, None)
 
         return watch
 
     def _at(self, path: str) -> str:
-        """Return a path with the chroot before it, as kazoo takes it.
+        """Return a path with the chroot before it, in kazoo's form.
 
         Raises:
-            ValueError: No znode can have this path; on its own thread kazoo could not stand it.
+            ValueError: No znode can have this path; on its own thread kazoo would fail on it.
         """
         if not znodes.is_path(path):
             raise ValueError(f"No znode can have the path {shown(path)}")
@@ -316,7 +318,7 @@ class Session:
 
     @property
     def refusal(self) -> str:
-        """Why nothing may be submitted now."""
+        """The reason why nothing may be submitted now."""
         if not self.too_long:
             return "ZooKeeper is not connected"
         return (
@@ -346,7 +348,7 @@ class Session:
         self.ready = True
 
     async def ensure_roots(self) -> None:
-        """Create the chroot and the roots that are missing, without data, as brokers do."""
+        """Create the chroot and the missing roots, without data, as brokers do."""
         elements = self._chroot.strip("/").split("/") if self._chroot else []
         roots = {"/" + "/".join(elements[: depth + 1]): "/" for depth in range(len(elements))}
         roots |= {self._chroot + root: root for root in znodes.PERSISTENT_ROOTS}
@@ -364,16 +366,15 @@ class Keeper:
     Args:
         hosts: ``host:port[,host:port...]``.
         chroot: ``""`` or ``/path``.
-        timeout_ms: The session timeout to ask for, at most LONGEST_TIMEOUT_MS.
-        access: The session's credentials, and the ACLs of what it creates.
-        on_ready: Called when a session became ready, and again when it is back after a disconnect (its watches are
-            gone then).
+        timeout_ms: The session timeout to request, at most LONGEST_TIMEOUT_MS.
+        access: The session's credentials, and the ACLs of its nodes.
+        on_ready: Called when a session is ready, and again after a disconnect, which loses its watches.
         on_down: Called when the connection or the session is lost.
 
     Attributes:
-        clock: ZooKeeper's clock, as the session's own writes tell it.
-        entered: How often each state was entered.
-        failures: How often an error of ours or kazoo's ended a session.
+        clock: ZooKeeper's clock, from the session's own writes.
+        entered: Number of entries into each state.
+        failures: Number of sessions ended by an error of ours or kazoo's.
     """
 
     def __init__(
@@ -408,7 +409,7 @@ class Keeper:
         """The live session.
 
         Raises:
-            UnavailableError: There is none; nothing was submitted.
+            UnavailableError: There is no live session; nothing was submitted.
         """
         session = self._session
         if session is None or not session.ready or not session.connected:
@@ -417,15 +418,15 @@ class Keeper:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a live session."""
+        """True while there is a live session."""
         session = self._session
         return session is not None and session.ready and session.connected
 
     @property
     def state(self) -> tuple[SessionState, float]:
-        """The session's state, and for how many seconds it has been so."""
+        """The session's state, and the seconds in it."""
         if self._state is SessionState.CONNECTED and not self.connected:
-            return SessionState.SUSPENDED, 0.0  # the client knows, and this loop is about to be told
+            return SessionState.SUSPENDED, 0.0  # the client knows, and this loop is about to learn it
         return self._state, time.monotonic() - self._since
 
     def warnings(self) -> Iterator[Notice]:
@@ -444,11 +445,11 @@ class Keeper:
         self.entered[state] += 1
 
     def replace(self, session: Session) -> None:
-        """Give a session up whose writer node is gone though the connection lives."""
+        """Give up a session whose writer node is gone while the connection lives."""
         self._states.put_nowait((session, str(KazooState.LOST)))
 
     def start(self) -> None:
-        """Begin, in the background."""
+        """Start in the background."""
         if self._timeout_ms > LONGEST_TIMEOUT_MS:
             logger.warning(
                 "Cluster %s: session_timeout_ms is %d, and %d are asked for: settling bears no more",
@@ -473,7 +474,7 @@ class Keeper:
             try:
                 session.open(partial(self._note, session), self._failed)
                 await self._live(session)
-            except Exception as error:  # noqa: BLE001 - told, and another session is opened
+            except Exception as error:  # noqa: BLE001 - logged, and another session is opened
                 self._failed(error)
             finally:
                 if not self._background.stopping:
@@ -503,8 +504,8 @@ class Keeper:
                     self._enter(SessionState.SUSPENDED)
                 self._on_down()
                 logger.warning("Cluster %s: disconnected from ZooKeeper", self._name)
-                # Once the timeout passed by our clock the session counts as lost, whatever kazoo says later. Before
-                # the writer exists nothing was begun under this session, and it may take as long as it takes.
+                # After the timeout by our own clock the session counts as lost, whatever kazoo reports later. Before
+                # the writer exists nothing was begun under this session, and connecting may take any time.
                 state = await self._next_state(session, session.timeout_s if session.ready else None)
             else:
                 return
@@ -518,7 +519,7 @@ class Keeper:
                     self._enter(SessionState.CONNECTED)
                     self._on_ready(session)
                     break
-                # What this connection was granted stays as it is.
+                # The timeout granted to this connection stays as it is.
                 await asyncio.wait({waiting}, timeout=None if session.too_long else _RETRY_SETUP_SECONDS)
             return await waiting
         finally:

@@ -1,7 +1,7 @@
 """ZooKeeper's MultiRead, many reads in one request (opcode 22): ZooKeeper has it since 3.6, kazoo has no call for it.
 
-It reads data and lists of children, sets no watch, and returns no Stat of a list. Each read succeeds or fails by
-itself. ZooKeeper makes the whole reply before it sends any of it, so whoever asks bounds what is asked for.
+The request reads data and lists of children, sets no watch, and returns no Stat of a list. Each read succeeds or fails
+by itself. ZooKeeper makes the whole reply before it sends any of it, so the caller bounds its size.
 
 Source: org.apache.zookeeper.MultiOperationRecord, MultiResponse; FinalRequestProcessor.
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DATA: Final[int] = GetData.type
-"""Reads a node's data and its Stat."""
+"""The kind of reads of a node's data and its Stat."""
 CHILDREN: Final[int] = GetChildren.type
-"""Lists the names of a node's children."""
+"""The kind of reads of the names of a node's children."""
 READ_BYTES: Final = multiheader_struct.size + int_struct.size + 1
-"""What a read takes of a request besides its path."""
+"""Bytes of a read in a request, besides its path."""
 
 _ERROR: Final = -1
 _END: Final = multiheader_struct.pack(-1, 1, -1)
@@ -38,12 +38,12 @@ _RESULT: Final = struct.Struct("!iBii")
 
 
 class MultiRead:
-    """One request; what kazoo's connection takes for one of its own.
+    """One request, in the form of kazoo's own requests.
 
     Args:
         kind: DATA or CHILDREN.
-        paths: Of the nodes.
-        errors: What stands for a read that failed so, by ZooKeeper's code. Any other error fails the request.
+        paths: The paths of the nodes.
+        errors: The results of failed reads, by ZooKeeper's error code. Any other error fails the request.
     """
 
     type = 22
@@ -67,7 +67,7 @@ class MultiRead:
         """Return the results in the order of the paths: data (None where a node has none) and Stat, or the names.
 
         Raises:
-            ZookeeperError: One read failed; MarshallingError where these are not the results of these reads.
+            ZookeeperError: A read failed; MarshallingError for a reply that is not of these reads.
             struct.error: The reply ends too early.
         """
         results: list[Any] = []

@@ -1,4 +1,4 @@
-"""Many calls at once: a bounded window of calls in flight, and reads that share requests where the server knows how."""
+"""Many calls at once: a bounded window of calls in flight, and reads that share requests on servers that allow it."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
     TakenAll = Callable[[Sequence[str], Sequence[Any]], None]
 
 FORBIDDEN: Final = object()
-"""What is taken for a node whose ACL lets this identity not read it."""
+"""The value of a node that this identity may not read, by its ACL."""
 WINDOW: Final = 1000
 """Calls in flight. ZooKeeper holds that many per connection by default (zookeeper.globalOutstandingLimit)."""
 
 _ERRORS: Final = {NoNodeError.code: None, NoAuthError.code: FORBIDDEN}
 _UNDER_WAY: Final = 2000
-"""Reads under way. Whatever else the session is answered comes behind them."""
+"""The greatest number of reads under way. All other replies to the session are behind theirs."""
 _UNDER_WAY_BYTES: Final = 2 * 2**20
-"""Bytes of replies under way, as far as they can be foreseen; likewise."""
+"""The greatest number of bytes of replies under way, as far as foreseen."""
 _REPLY_READS: Final = 250
-"""Reads of one request. More of them save next to nothing, and the next node may be a large one."""
+"""The greatest number of reads in a request. More save next to nothing, and the next node may be a large one."""
 _REPLY_BYTES: Final = 256 * 2**10
-"""Bytes of one reply, foreseen. ZooKeeper makes it whole, and kazoo sends no ping while it comes."""
+"""The greatest number of bytes in a reply, as foreseen. ZooKeeper makes it whole, and kazoo sends no ping meanwhile."""
 _REQUEST_BYTES: Final = 128 * 2**10
-"""Bytes of one request. ZooKeeper takes a megabyte."""
+"""The greatest number of bytes in a request. ZooKeeper takes a megabyte."""
 _FIRST: Final = 8
-"""Reads under way of nodes of which none was met. Then there are as many as were met: they double with each reply."""
+"""Reads under way of nodes of an unknown size. Later as many as nodes were met: the number doubles with each reply."""
 _RESULT_BYTES: Final = 100
-"""What a read takes of a reply besides data or names, about."""
+"""Bytes of a read in a reply besides data or names, about."""
 _REMEMBERED: Final = 64
 """Nodes after which the size of one counts for little."""
 
 
 class Size:
-    """What nodes of one kind are expected to take, by those that were met. Worth keeping from one load to the next.
+    """The expected size of nodes of one kind, by those met. Worth keeping from one load to the next.
 
     Attributes:
-        expected: Bytes of a reply.
-        met: How many were met.
+        expected: Bytes of a node in a reply.
+        met: Number of nodes met.
     """
 
     __slots__ = ("expected", "met")
@@ -66,7 +66,7 @@ class Size:
 
 
 class Window:
-    """Calls in flight, bounded; what they bring is taken in the order in which it arrives."""
+    """Calls in flight, bounded; their results are taken in the order of arrival."""
 
     def __init__(self) -> None:
         self._outstanding = 0
@@ -76,7 +76,7 @@ class Window:
         self._reached: Callable[[], bool] = lambda: True
 
     def add(self, reply: Reply, take: Taken) -> None:
-        """Have ``take(value)`` called with the reply: None when the node is absent, FORBIDDEN when it can't be read."""
+        """Call ``take(value)`` with the reply: None when the node is absent, FORBIDDEN when it may not be read."""
         self._outstanding += 1
 
         def deliver(value: Any, error: Exception | None) -> None:
@@ -105,7 +105,7 @@ class Window:
 
     @property
     def idle(self) -> bool:
-        """Whether all replies are there."""
+        """True where no reply is outstanding."""
         return not self._outstanding
 
     async def room(self) -> None:
@@ -114,7 +114,7 @@ class Window:
             await self._until(lambda: self._outstanding <= WINDOW // 2)
 
     async def progress(self) -> None:
-        """Wait until at least one reply came."""
+        """Wait until at least one reply has arrived."""
         replies = self._replies
         await self._until(lambda: self._replies > replies or not self._outstanding)
 
@@ -122,7 +122,7 @@ class Window:
         """Wait for all replies.
 
         Raises:
-            Exception: The failure of any of them; the others may still be under way then.
+            Exception: The failure of any reply; the others may still be under way then.
         """
         await self._until(lambda: not self._outstanding)
 
@@ -133,7 +133,7 @@ class Window:
             try:
                 await self._waiter
             except asyncio.CancelledError:
-                # Nobody wants the rest.
+                # The remaining replies are not wanted.
                 self._error = TimeoutError("the wait for these replies was given up")
                 raise
         if self._error is not None:
@@ -143,11 +143,11 @@ class Window:
 class Reads(Window):
     """A window of reads of many nodes; other calls can be in flight in it as well.
 
-    Reads share requests where the server knows MultiRead; how many, follows from the sizes that were met. They go out
-    while the window is waited for.
+    Reads share requests on servers that know MultiRead; the sizes of the nodes met give their number in a request. They
+    are submitted while the window is waited for.
 
     Args:
-        session: All reads go through it.
+        session: The session of all reads.
     """
 
     def __init__(self, session: Session) -> None:
@@ -161,14 +161,14 @@ class Reads(Window):
         """Return a lane of reads of data.
 
         Args:
-            take: Called with some paths and what was read there: data and the fields of the Stat; None: the node is
-                absent; FORBIDDEN: it can't be read.
-            size: That of such nodes, as far as it is known.
+            take: Called with some paths and their results: data and the fields of the Stat; None: the node is absent;
+                FORBIDDEN: it may not be read.
+            size: The size of such nodes, as far as it is known.
         """
         return self._lane(DATA, take, size)
 
     def children(self, take: TakenAll, size: Size | None = None) -> Lane:
-        """Return a lane of reads of the names of nodes' children; as for data."""
+        """Return a lane of reads of the names of nodes' children; arguments as of :meth:`data`."""
         return self._lane(CHILDREN, take, size)
 
     def _lane(self, kind: int, take: TakenAll, size: Size | None) -> Lane:
@@ -176,7 +176,7 @@ class Reads(Window):
         return self._lanes[-1]
 
     async def room(self) -> None:
-        """Wait until next to nothing waits to go out."""
+        """Wait until next to no read waits for submission."""
         await self._until(lambda: sum(len(lane.waiting) for lane in self._lanes) < _REPLY_READS)
 
     async def _until(self, reached: Callable[[], bool]) -> None:
@@ -199,7 +199,7 @@ class Reads(Window):
         return (_UNDER_WAY if self.session.multi_reads else WINDOW) - self._reads
 
     def _spare(self) -> float:
-        # However large it may be, one can be read.
+        # A node of any size can be read alone.
         return _UNDER_WAY_BYTES - self._bytes if self._reads else sys.maxsize
 
     def _submit(self, lane: Lane, paths: list[str]) -> None:
@@ -241,12 +241,12 @@ class Reads(Window):
 
 
 class Lane:
-    """Reads of nodes that are of a kind and taken alike, in order. Made by :class:`Reads`.
+    """Reads of nodes of one kind, taken in the same way, in order. Made by :class:`Reads`.
 
     Attributes:
         kind: multiread.DATA or multiread.CHILDREN.
-        waiting: Paths that have not gone out.
-        under_way: How many have, and were not answered.
+        waiting: Paths that are not submitted.
+        under_way: Number of paths that are submitted and not answered.
     """
 
     def __init__(self, reads: Reads, kind: int, take: TakenAll, size: Size) -> None:
@@ -258,22 +258,22 @@ class Lane:
         self._reads = reads
 
     def ask(self, paths: Iterable[str]) -> None:
-        """Have nodes read, at these paths below the chroot."""
+        """Request reads of nodes at these paths below the chroot."""
         before = len(self.waiting)
         self.waiting.extend(paths)
         self._reads._outstanding += len(self.waiting) - before  # noqa: SLF001 - a part of it
 
     def next(self, reads: int, spare: float) -> list[str]:
-        """Take what the next request reads; nothing while enough is under way.
+        """Take the paths of the next request; none while enough is under way.
 
         Args:
-            reads: How many more may be under way.
-            spare: How many more bytes may.
+            reads: The number of further reads that may be under way.
+            spare: The number of further bytes that may be under way.
         """
         known = max(_FIRST, self.size.met)
         most = _REPLY_READS if self._reads.session.multi_reads else 1
         wanted = min(most, known, len(self.waiting), max(1, int(_REPLY_BYTES // self.size.expected)))
-        # A request that has room in part is worth the wait for all of it.
+        # A request with room for a part of it waits until there is room for all of it.
         if wanted > min(reads, known - self.under_way, spare // self.size.expected):
             return []
         paths = list(islice(self.waiting, wanted))
@@ -285,7 +285,7 @@ class Lane:
         return paths
 
     def note(self, values: Sequence[Any]) -> None:
-        """Take note of the sizes of what was read."""
+        """Take note of the sizes of the results."""
         found = [value for value in values if value is not None and value is not FORBIDDEN]
         if self.kind == DATA:
             size = sum([len(value[0]) for value in found if value[0]])

@@ -1,13 +1,12 @@
 """Markers: ``/confplane/commits/<changeId>``, the one node that decides whether a change was applied.
 
 A transaction creates its change's marker, so a marker with a commit's content proves that commit, and its czxid and
-ctime are the commit's revision and time. Whoever wants to know how a change ended creates the same node with the
-content "aborted". Whoever comes first decides: if that creation succeeds, the change's transaction can't any more,
-however late it arrives.
+ctime are the commit's revision and time. A settler creates the same node with the content "aborted". The first creation
+decides: if the settler's succeeds, the change's transaction can't any more, however late it arrives.
 
-A commit's marker is dropped a minute after the outcome was written, once that is durable: by the process that wrote it
-(app/services/upkeep/dropping.py), or, where that process is gone, by the leader's sweep
-(app/services/upkeep/reconcile.py). An abort marker stays as long as the writer that it stands in the way of.
+A commit's marker is dropped a minute after the outcome was written, once the outcome is durable: by the process that
+wrote it (app/services/upkeep/dropping.py), or, where that process is gone, by the leader's sweep
+(app/services/upkeep/reconcile.py). An abort marker stays as long as the writer that it blocks.
 """
 
 from __future__ import annotations
@@ -43,12 +42,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS: Final = 60.0
-"""How long a marker stays after its outcome was written. app/services/changes/settle.py relies on half of it."""
+"""Seconds from the writing of an outcome to the drop of its marker. app/services/changes/settle.py relies on half of
+it."""
 _DROP_SECONDS: Final = 10.0
 _YIELD: Final = 1_000
 """Names read before other tasks get their turn."""
 _PIECE: Final = 2_000
-"""Released markers that Postgres is asked about at a time."""
+"""Released markers in one query of Postgres."""
 _BATCH: Final = 200
 """Markers deleted at a time."""
 _COMMITTED: Final = "committed"
@@ -59,9 +59,9 @@ _ABORTED: Final = "aborted"
 
 
 def encode_committed(writer: str, change: ChangeWrites) -> bytes:
-    """Return the marker of a commit: who committed what, as paths and the versions they got; never a value.
+    """Return the marker of a commit: its author, its paths and the versions they got; never a value.
 
-    What is removed stands apart from what is written, where releases that know no removals look for nothing.
+    Removals are in a member of their own, which releases without removals ignore.
     """
     content = {
         "version": 1,
@@ -95,7 +95,7 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
     """Read a marker.
 
     Raises:
-        CorruptZnodeError: It is neither a commit's nor an abort marker, and decides nothing.
+        CorruptZnodeError: The data are neither a commit's nor an abort marker, and decide nothing.
     """
     try:
         match orjson.loads(data or b""):
@@ -126,7 +126,7 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
 class Markers:
     """The markers of one cluster: settling by them, and dropping them.
 
-    All calls raise ``UnavailableError`` when ZooKeeper did not answer; what was asked for may be done all the same.
+    All calls raise ``UnavailableError`` when ZooKeeper did not answer; the requested work may be done all the same.
     """
 
     def __init__(self, name: str, keeper: Keeper) -> None:
@@ -137,7 +137,7 @@ class Markers:
         self._dropped = 0
 
     async def settle(self, change_id: UUID, deadline: float) -> Marker | None:
-        """Create an abort marker, or read the marker that stands: see ``ClusterStore.settle``."""
+        """Create an abort marker, or read the existing marker: see ``ClusterStore.settle``."""
         session = self._keeper.current
         async with answered(self._name, deadline):
             marker = await self._settle(session, change_id)
@@ -155,7 +155,7 @@ class Markers:
     async def _settle(self, session: Session, change_id: UUID) -> Marker | None:
         path = znodes.marker_path(change_id)
         while True:
-            # With the settler's own writer node: one that was paused past its session's end settles nothing.
+            # With the settler's own writer node: a settler paused past its session's end settles nothing.
             results = await session.multi(
                 [
                     ("set", znodes.writer_path(session.writer), b"", -1),
@@ -167,7 +167,8 @@ class Markers:
                 self._keeper.replace(session)
                 raise unavailable(f"Cluster {self._name}: the ZooKeeper session ended")
             if isinstance(created, NodeExistsError):
-                # The refusal came through this session's server, so it has what stood in the way, unless dropped since.
+                # The refusal is from this session's server, so the server has the blocking marker, unless it was
+                # dropped since.
                 try:
                     data, stat = await session.get(path)
                 except NoNodeError:
@@ -184,7 +185,7 @@ class Markers:
             return Marker(change_id, committed=False)
 
     async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
-        """Return the changes that have markers, and the names among them that are no change's. There may be many."""
+        """Return the changes that have markers, and the names of other nodes beside them. There may be many."""
         session = self._keeper.current
         async with answered(self._name, deadline):
             try:
@@ -203,7 +204,7 @@ class Markers:
         return change_ids, strays
 
     async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
-        """Read the markers of some changes; abort markers, those that went meanwhile and odd ones are left out."""
+        """Read the markers of some changes; abort markers, markers dropped meanwhile and odd ones are left out."""
         session = self._keeper.current
         found: list[Marker] = []
 
@@ -224,7 +225,7 @@ class Markers:
         return found
 
     async def writers(self, deadline: float) -> frozenset[str]:
-        """List the writer nodes that exist, behind all writes committed before the call."""
+        """List the existing writer nodes, behind all writes committed before the call."""
         session = self._keeper.current
         async with answered(self._name, deadline):
             touched, listed = session.touch(), session.children(znodes.WRITERS)
@@ -239,18 +240,18 @@ class Markers:
     # -- dropping
 
     def release(self, change_id: UUID) -> None:
-        """Let a marker go, a while from now."""
+        """Schedule the drop of a marker, a while from now."""
         self._released.append((time.monotonic() + RELEASE_SECONDS, change_id))
 
     async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
-        """Drop the released markers whose time has come and whose outcome lasts; the others wait another while.
+        """Drop the released markers that are due and whose outcome lasts; the others wait another while.
 
         Args:
             now: The time, on the clock of ``time.monotonic()``.
-            lasting: Returns those of some changes whose outcomes are durable, and have been there for a minute.
+            lasting: Returns, of some changes, those whose outcomes are durable and at least a minute old.
 
         Returns:
-            How many were dropped.
+            The number of dropped markers.
         """
         dropped = 0
         while self._released and self._released[0][0] <= now:
@@ -262,7 +263,7 @@ class Markers:
                 going = await lasting(change_ids)
                 await self.drop([change_id for change_id in change_ids if change_id in going])
             except BaseException:
-                # Dropping one again that is gone already does no harm.
+                # A second drop of a dropped marker does no harm.
                 self._released.extendleft(reversed(due))
                 raise
             dropped += len(going)
@@ -272,7 +273,7 @@ class Markers:
         return dropped
 
     async def drop(self, change_ids: Sequence[UUID]) -> None:
-        """Drop markers: those whose outcome is durable and a minute old, but no abort marker of a living writer."""
+        """Drop markers whose outcome is durable and a minute old, but no abort marker of a living writer."""
         paths = [znodes.marker_path(change_id) for change_id in change_ids]
         for start in range(0, len(paths), _BATCH):
             session = self._keeper.current
@@ -282,7 +283,7 @@ class Markers:
 
 
 def change_id_of(name: str) -> UUID | None:
-    """Return the change that a marker's name stands for, or None where it is no such name."""
+    """Return the change of a marker's name, or None for any other name."""
     try:
         change_id = UUID(name)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Writes that nobody was notified of: found by a walk over all znodes, and notified.
+"""Writes without a notification: found by a walk over all znodes, and notified.
 
 A write without a notification reaches no broker and no mirror. The walk compares the Stats of all znodes with the
-mirror. What differs and has done so for a minute gets the missing notification, which gives the write its place in the
-order; all else follows from that, here as in every other process.
+mirror. A node that has differed for a minute gets the missing notification, which gives the write its place in the
+order; all else follows from the notification, here as in every other process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from app.store.write.guard import Guard
 
 UNNOTIFIED_AGE_S = 60.0
-"""How long a write may be without its notification: whoever made it may be about to write that."""
+"""Seconds that a write may be without its notification: its author may be about to write it."""
 _PLURALS: Final = {kind.value: kind.plural for kind in EntityType}
 _PAGE: Final = 200
 _PAUSE_S: Final = 0.1
-"""After each page: a look at a million znodes takes some ten minutes, and nobody waits for it."""
+"""Seconds of pause after each page: a walk over a million znodes takes some ten minutes, and nothing waits for it."""
 _CALL_S: Final = 30.0
 _MOST: Final = 1_000
-"""Notifications written in one look."""
+"""The greatest number of notifications written in one walk."""
 
 
 class Unnotified:
@@ -56,13 +56,13 @@ class Unnotified:
         return self._follower.mirror
 
     async def notify(self, held: Callable[[], bool]) -> int:
-        """Look at all znodes, and write the notifications that are missing; return how many.
+        """Read all znodes, and write the missing notifications; return their number.
 
         Args:
-            held: Whether this process still leads.
+            held: Returns True while this process leads.
 
         Raises:
-            UnavailableError: It does not, or ZooKeeper is away; what was written is.
+            UnavailableError: This process no longer leads, or ZooKeeper is away; written notifications stay.
         """
         suspects: dict[tuple[Tree, str], None] = {}
         try:
@@ -111,7 +111,7 @@ class Unnotified:
         return self._keeper.current
 
     async def _overdue(self, suspects: dict[tuple[Tree, str], None]) -> list[tuple[Tree, str]]:
-        """Return those that still differ from the mirror after it caught up, and have for long enough."""
+        """Return the suspects that still differ from the mirror after it caught up, for long enough."""
         await self._follower.catch_up(time.monotonic() + _CALL_S)
         session = self._keeper.current
         found: list[tuple[int, Tree, str]] = []
@@ -150,7 +150,7 @@ class Unnotified:
 
 
 class _Walk:
-    """One look at one tree.
+    """One walk over one tree.
 
     Attributes:
         users: Paths of users that may have client-ids to be listed.
@@ -164,11 +164,11 @@ class _Walk:
         self._window = Window()
 
     async def done(self) -> None:
-        """Wait for what was asked."""
+        """Wait for all requested reads."""
         await self._window.done()
 
     def list(self, session: Session, parent: str) -> None:
-        """Look for children that the mirror has not."""
+        """Look for children that the mirror lacks."""
 
         def take(value: Any) -> None:
             for name in () if value is None or value is FORBIDDEN else value[0]:
@@ -204,7 +204,7 @@ def _differs(mirror: Mirror, tree: Tree, entity_id: str, stat: Any) -> bool:
 
 
 def _path_of_id(entity_id: str) -> str:
-    """Return the path of an id that is known to be canonical, without taking it apart any further."""
+    """Return the path of an id that is known to be canonical, without parsing it further."""
     parts = []
     for part in entity_id.split(","):
         kind, separator, name = part.partition("=")

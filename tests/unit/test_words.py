@@ -1,0 +1,53 @@
+"""First words of docstrings: a noun phrase or an imperative names the subject, never a question word."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).parents[2] / "app"
+REFUSED = {"what", "whatever", "whether", "how", "who", "whom", "whose", "when", "where", "why", "which", "that", "it"}
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of every string that stands alone: of modules, classes, functions, and behind attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, text
+
+
+def refused(source: str) -> list[int]:
+    """Lines of the docstrings that begin with a refused word."""
+    return [
+        line
+        for line, text in docstrings(ast.parse(source))
+        if (words := text.split()) and words[0].strip(".,:;`'\"").partition("'")[0].lower() in REFUSED
+    ]
+
+
+def test_docstrings_name_their_subject_first() -> None:
+    found = [
+        f"{path.relative_to(APP.parent)}:{line}"
+        for path in sorted(APP.rglob("*.py"))
+        for line in refused(path.read_text("utf-8"))
+    ]
+    assert not found, "begin with a noun phrase or an imperative:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""What a module does."""',
+        'class A:\n    x: int\n    """Whether values are secrets."""',
+        'def f():\n    """It\'s one."""',
+        'async def f():\n    """\n    How it ends."""',
+    ],
+)
+def test_question_words_are_found_wherever_docstrings_stand(source: str) -> None:
+    assert len(refused(source)) == 1
+
+
+def test_other_words_are_not() -> None:
+    assert not refused('"""Howitzers, whatnots and items."""\nx = "What a value"\n')

@@ -57,7 +57,7 @@ class Reading:
     position: Mapping[str, Any]
     _frames: Frames = field(repr=False)
     _registrations: dict[str, DataFrame] = field(default_factory=dict, repr=False)
-    """What is registered, once a job has asked for it: all jobs of a run share one pass over the events."""
+    """The current registrations, once a job has requested them: all jobs of a run share one pass over the events."""
 
     def frames(
         self, job: Job, previous: Mapping[str, Any] | None = None

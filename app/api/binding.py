@@ -1,12 +1,12 @@
-"""The arguments of a handler, found in a request by what the handler declares to FastAPI.
+"""The arguments of a handler, found in a request by the parameters that the handler declares to FastAPI.
 
-FastAPI reads the declarations, describes them in the specification, and validates each value that is sent. Its own
-injection costs several times as much as the answer to a poll. Here nearly all of the work is done once for each route:
-a request without a query, and without headers that are parameters, takes defaults as they are.
+FastAPI reads the declarations, describes them in the specification, and validates each value sent. The injection of
+FastAPI itself costs several times as much as the answer to a poll. Here nearly all of the work is done once for each
+route: a request without a query, and without headers that are parameters, takes the defaults unchanged.
 
 A handler takes ``request``, texts of the path, optional single values of the query and of headers, one body, and
-dependencies. A dependency takes the same, but for a body and for dependencies of its own. Those that give a value are
-plain functions; the others are coroutine functions, which check parameters of theirs and are called when one is sent.
+dependencies. A dependency takes the same, except a body and further dependencies. Dependencies that return a value are
+plain functions. The others are coroutine functions: they check their own parameters, and are called when one is sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Binder:
     """Finds the arguments of one handler.
 
     Args:
-        dependant: What FastAPI read in the handler's signature.
+        dependant: FastAPI's reading of the handler's signature.
     """
 
     def __init__(self, dependant: Dependant) -> None:
@@ -59,7 +59,7 @@ class Binder:
 
         Raises:
             InvalidRequestError: A query parameter is unknown, is given twice, or is no text.
-            FindingsError: A parameter or the body is not what the handler takes.
+            FindingsError: A parameter or the body is not valid for the handler.
             ConfplaneError: As the dependencies and :class:`BodyReader`.
         """
         scope = request.scope
@@ -74,7 +74,7 @@ class Binder:
         return arguments
 
     async def _sent(self, request: Request) -> dict[str, Any]:
-        """Return the arguments, but for the body, of a request that has parameters."""
+        """Return the arguments of a request that has parameters, without the body."""
         query = self._query(request.scope["query_string"])
         findings: list[Any] = []
         arguments = self._handler.sent(request, query, findings)
@@ -118,7 +118,7 @@ class _Part:
         self.needs_request = bool(self._request or self._path)
 
     def unsent(self, request: Request) -> dict[str, Any]:
-        """Return the values of the parameters, by their names in Python, where no optional one was sent."""
+        """Return the values of the parameters, by their names in Python, for a request without optional parameters."""
         found = self.defaults.copy()
         if self._request is not None:
             found[self._request] = request
@@ -127,7 +127,7 @@ class _Part:
         return found
 
     def sent(self, request: Request, query: Mapping[str, str], findings: list[Any]) -> dict[str, Any]:
-        """Return the values of the parameters, and add what is wrong with them to the findings."""
+        """Return the values of the parameters, and add their faults to the findings."""
         found = self.unsent(request)
         for alias, field in self.queries.items():
             if alias in query:
@@ -141,5 +141,5 @@ class _Part:
 
 
 def _header(scope: Scope, name: bytes) -> str:
-    """Return the value of a header: of several lines one list, as RFC 9110 has it."""
+    """Return the value of a header; several lines are joined to one list, by RFC 9110."""
     return b", ".join([value for each, value in scope["headers"] if each == name]).decode("latin-1")

@@ -1,7 +1,7 @@
 """The entries of describes as JSON, kept per node.
 
-Nodes never change, so what an entity declares is rendered once and then taken as bytes: a describe of 100,000 entities
-is a walk over them and one join. What is kept costs some 350 bytes an entity that was ever described.
+Nodes never change, so an entity's declared values are rendered once and then reused as bytes: a describe of 100,000
+entities is a walk over them and one join. A kept entry costs some 350 bytes for each entity that was ever described.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Kept = dict[str, tuple["Node", bytes | None]]
 _DESCRIBED: Final = b'{"throttleTimeMs":0,"errorCode":0,"errorMessage":null,"entries":['
 _NOBODY: Final = b',"entityCompatibility":[]}'
 _SLACK: Final = 10_000
-"""Entries of entities that are gone, kept before they are looked for."""
+"""The number of kept entries of removed entities that starts a clean-up."""
 
 
 class Rendered(NamedTuple):
@@ -55,7 +55,7 @@ class Entries:
         Args:
             collection: The collection.
             selected: The entities, in slices.
-            everything: These are all entities of the collection: what is kept of others may be forgotten.
+            everything: The selected entities are all of the collection: kept entries of others may be dropped.
         """
         key = collection.store.name, collection.name.value
         kept = self._kept.setdefault(key, {})
@@ -72,7 +72,7 @@ class Entries:
     def _rendered(
         self, collection: Collection, kept: _Kept, part: Iterable[Selected], skipped: list[str]
     ) -> Iterator[tuple[str, bytes]]:
-        """Yield the entries of a slice with their ids; append the paths of what can't be read to ``skipped``."""
+        """Yield the entries of a slice with their ids; append the paths of unreadable znodes to ``skipped``."""
         with_clients = collection.name is FacetName.CLIENT_CONFIGS
         for entity_id, node, known in part:
             found = kept.get(entity_id)
@@ -93,7 +93,7 @@ class Entries:
                 yield entity_id, ready + _NOBODY if with_clients else ready
 
     def _ready(self, collection: Collection, entity_id: str, node: Node | None) -> bytes | None:
-        """Return what is kept of an entry: None where nothing is declared, and not closed where clients may follow.
+        """Return an entry to keep: None where nothing is declared; still open in a facet whose entries list clients.
 
         Raises:
             CorruptZnodeError: The node can't be read.
@@ -105,7 +105,7 @@ class Entries:
 
 
 def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
-    """Return one entry without the clients that are known of it."""
+    """Return one entry without its known clients."""
     return _head(entity_id, declared) + b"}"
 
 
@@ -115,10 +115,10 @@ def described(entries: Iterable[bytes], skipped: Sequence[str]) -> bytes:
 
 
 def _with_clients(head: bytes, known: Sequence[Registration]) -> bytes:
-    """Return an entry with the clients that are known of it, of one that was not closed."""
+    """Return an entry with its known clients, from an entry that is still open."""
     return head + b',"entityCompatibility":' + orjson.dumps([views.compatibility(each) for each in known]) + b"}"
 
 
 def _head(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
-    """Return an entry that is not closed, so that more members can follow."""
+    """Return an entry that is still open: without the closing brace, so that more members can follow."""
     return orjson.dumps({"entity": views.entity_data(entity_id), "values": views.values(declared)})[:-1]

@@ -38,7 +38,7 @@ def entity_in_path(pattern: str, example: str, *, suffix: str = "") -> Any:
         ],
     ) -> Entity:
         raw: bytes = request.scope.get("raw_path") or b"%"
-        if entity_id and raw.isascii() and b"%" not in raw:  # as nearly all paths are: what is decoded is what was sent
+        if entity_id and raw.isascii() and b"%" not in raw:  # nearly all paths: decoded text is raw text
             return Entity.from_id(entity_id)
         return entity_of(request.scope, suffix=suffix)
 

@@ -1,4 +1,4 @@
-"""The effective configs of one client, as the applications poll them: rendered once for each pair of nodes."""
+"""The effective configs of one client, as the applications poll them, rendered once for each pair of nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from app.services.reads.describe import DescribeService
 
 _MOST: Final = 16_384
-"""Answers that are kept."""
+"""Most answers kept."""
 _SHORT: Final = 2_048
-"""Bytes of an answer that is worth keeping: some thirty configs."""
+"""Most bytes of an answer that is kept: some thirty configs."""
 
 
 class Resolutions:
@@ -34,7 +34,7 @@ class Resolutions:
 
         Raises:
             InvalidRequestError: The filter has no exact user, or a client-id that is not exact.
-            CorruptZnodeError: A node that decides can't be read.
+            CorruptZnodeError: One of the deciding nodes can't be read.
         """
         entity, nodes = self._describe.deciding(collection, wanted)
         key = collection.store.name, entity.id

@@ -81,7 +81,7 @@ class Health:
 
     Attributes:
         up: True where the last use was answered.
-        faults: The number of uses that were not.
+        faults: The number of uses that were not answered.
     """
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ class Frames(Protocol):
         """
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the least ``created_at`` of the changes that have an intent or an outcome of that time or later."""
+        """Return the least ``created_at`` of the changes with an intent or an outcome recorded then or later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ One row per entity, software and version that is registered and was not cleared 
 ``software_version`` as the client gave it
 ``supported_configs`` sorted; the configs that at least one of its clients supports
 ``common_configs``   sorted; those that all of them support: producer and consumer of one version differ
-``first_seen``       and ``last_seen``: UTC, at a day's resolution between them, as a client is recorded once a day
+``first_seen``       and ``last_seen``: UTC, at a day's resolution between them: a client is recorded once a day
 ==================== ==================================================================================================
 
-Incremental, and exact at that: ids of events are in the order of their commits, and first, last, union and intersection
+Incremental and exact: ids of events are in the order of their commits, and first, last, union and intersection
 can be continued from the run before. A clearing drops the earlier run's rows of its entity, or all.
 
 Costs one pass over the new events, which are kept in Spark's cache meanwhile, and one over the earlier rows; and one

@@ -198,7 +198,7 @@ class DescribeService:
     # ------------------------------------------------------------ filters
 
     async def select(self, collection: Collection, wanted: EntityFilter) -> AsyncIterator[list[Selected]]:
-        """Yield the entities that a filter selects, ordered by id, in slices; between two of them others are served.
+        """Yield the entities that a filter selects, ordered by id, in slices, with pauses for other requests.
 
         The nodes are of one moment of the mirror. Of client configs, entities with registrations but no declared
         configs are among them: KIP-649 keeps both in one place.
@@ -317,7 +317,7 @@ class DescribeService:
         return collection.own(entity, stored(node)), declared
 
     def _search(self, collection: Collection, wanted: EntityFilter) -> list[Node]:
-        """Return the nodes of one moment among which the filter's are, ordered by id; as few as an index can find."""
+        """Return nodes of one moment, ordered by id: all that the filter selects, with few others."""
         if wanted.exact_entity is not None:
             node = collection.get(wanted.exact_entity.id)
             return [] if node is None else [node]
@@ -330,7 +330,7 @@ class DescribeService:
         return list(collection.with_keys(prefix=prefix))
 
     async def _candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
-        """Yield the nodes behind ``after`` among which a list's are, ordered by id, each slice from one moment."""
+        """Yield the nodes behind ``after``, ordered by id: a superset of the list's, each slice from one moment."""
         prefix = "" if query.kind is None else query.kind[0]
         first = _first(query)
         if first is not None:

@@ -16,9 +16,9 @@ import yaml
 from app import listener, properties
 from app.api.app import create_api, specification
 from app.api.context import Services
-from app.api.entries import Entries
 from app.api.refusals import Refusals
-from app.api.resolutions import Resolutions
+from app.api.rendered.entries import Entries
+from app.api.rendered.resolutions import Resolutions
 from app.api.traffic import Traffic
 from app.audit import (
     Database,

@@ -7,28 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import FastAPI
 
 import app as package
-from app.api import (
-    audit,
-    config_schemas,
-    configs,
-    definitions,
-    docs_page,
-    entity_configs,
-    examples,
-    global_config,
-    problems,
-    registrations,
-    rollups,
-    rpc,
-    schemas,
-    service,
-)
-from app.api.bodies import MAX_BODY
+from app.api import problems
+from app.api.audit import routes as audit
+from app.api.client_configs import routes as client_configs
+from app.api.client_quotas import routes as client_quotas
+from app.api.configs import routes as configs
+from app.api.definitions import routes as definitions
 from app.api.edge import Edge
-from app.api.lookup import Lookup
-from app.api.resources import Resources, resolve_client
+from app.api.entity_configs import routes as entity_configs
+from app.api.global_config import routes as global_config
+from app.api.registrations import routes as registrations
+from app.api.rollups import routes as rollups
+from app.api.routing.bodies import MAX_BODY
+from app.api.routing.lookup import Lookup
+from app.api.service import docs_page
+from app.api.service import routes as service
 from app.api.specification import build
-from app.domain.facets import FacetName
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -44,15 +38,8 @@ DESCRIPTION = (
     "and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
 )
 FAMILIES: Final = (
-    Resources(FacetName.CLIENT_CONFIGS, resolve_client(FacetName.CLIENT_CONFIGS)).routes(
-        schemas.CLIENT_CONFIGS, examples.CLIENT_CONFIGS
-    ),
-    rpc.configs,
-    Resources(FacetName.CLIENT_QUOTAS, resolve_client(FacetName.CLIENT_QUOTAS)).routes(
-        schemas.CLIENT_QUOTAS, examples.CLIENT_QUOTAS
-    ),
-    rpc.quotas,
-    Resources(FacetName.CONFIGS, configs.resolve).routes(config_schemas.CONFIGS, examples.CONFIGS),
+    client_configs.routes,
+    client_quotas.routes,
     configs.routes,
     entity_configs.routes,
     global_config.routes,

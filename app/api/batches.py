@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from app.api import problems, views
-from app.api.responses import json_response
-from app.domain.errors import BodyTooLargeError, NotAttemptedError
+from app.api import problems
+from app.api.responses import json_response, number
+from app.domain.errors import BodyTooLargeError, NotAttemptedError, OutcomeUnknownError, PreconditionFailedError
+from app.services.changes.edits import json_of
 from app.services.pace import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from app.api.context import WriteCall
+    from app.api.models import AlterModel
     from app.domain.errors import ConfplaneError
-    from app.services.changes.edits import EditResult
+    from app.domain.facets import FacetName
+    from app.services.changes.edits import Edit, EditResult
     from app.services.collections import Collection
 
+
+T = TypeVar("T")
 
 MAX_ANSWER: Final = 128 * 1024 * 1024
 """Bytes of a describe of named entities: each may be described at its largest, and as often as it is named."""
@@ -40,30 +46,41 @@ def grown(size: int, rendered: bytes) -> int:
     return size
 
 
-async def altered(
-    request: Request,
-    collection: Collection,
-    results: Sequence[EditResult],
-    named: Iterable[Mapping[str, Any]],
+async def alter(
+    call: WriteCall,
+    name: FacetName,
+    body: AlterModel,
+    entries: Sequence[T],
+    edit: Callable[[int, T], Edit | EditResult],
+    echo: Callable[[T], Mapping[str, Any]],
     *,
     member: str,
 ) -> Response:
-    """Answer an alter.
+    """Alter several entities, and answer with one result for each.
 
     Args:
-        request: The request.
-        collection: The facet that was altered.
-        results: The results of the entities.
-        named: The members that name each entity, as in the request: they also identify an entity that could not be
-            formed.
-        member: The member of the answer that holds the results.
+        call: The request.
+        name: The altered facet.
+        body: The body.
+        entries: The entries of the body.
+        edit: Makes an edit of an entry at an index; an entry that can't be one has its result instead.
+        echo: Returns the members that name an entry's entity, as the request gave them: an entity that can't be formed
+            is also identified by them.
+        member: The member of the answer with the results.
     """
+    collection = call.cluster.collections[name]
+    edits = await in_slices(lambda item: edit(*item), enumerate(entries))
+    validate_only = call.validate_only or body.validate_only
+    results = await call.services.alter.alter(
+        collection, edits, call.caller, validate_only=validate_only, atomic=body.atomic
+    )
     errors = [result.error for result in results]
     # Rendered one by one: together they may be megabytes.
     rendered = await in_slices(
-        lambda pair: orjson.Fragment(orjson.dumps(views.altered(collection, *pair))), zip(results, named, strict=True)
+        lambda pair: orjson.Fragment(orjson.dumps(_altered(collection, *pair))),
+        zip(results, map(echo, entries), strict=True),
     )
-    body = {
+    answer = {
         "throttleTimeMs": 0,
         "failed": sum(error is not None for error in errors),
         member: rendered,
@@ -71,7 +88,7 @@ async def altered(
     revision = max((result.revision or 0 for result in results), default=0)
     changes = {result.change_id for result in results if result.change_id is not None}
     headers = {"Confplane-Change-Id": changes.pop()} if len(changes) == 1 else None
-    return answered(request, body, errors, headers=headers, revision=revision)
+    return answered(call.request, answer, errors, headers=headers, revision=revision)
 
 
 def answered(
@@ -97,3 +114,53 @@ def answered(
         first = next((error for error in failed if not isinstance(error, NotAttemptedError)), failed[0])
         return problems.respond(request, first, **body)
     return json_response(request, body, status=207 if failed else 200, headers=headers, revision=revision)
+
+
+def error_members(error: ConfplaneError | None) -> dict[str, Any]:
+    """Return the members with the error of a result among several, or of its success."""
+    return {
+        "errorCode": 0 if error is None else int(error.code),
+        "errorName": "NONE" if error is None else error.code.name,
+        "errorMessage": None if error is None else error.detail,
+    }
+
+
+def error_parts(error: ConfplaneError) -> list[dict[str, str]]:
+    """Return the place of an error."""
+    return [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
+
+
+def _altered(collection: Collection, result: EditResult, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one result of an alter; ``named`` are the members that name its entity."""
+    error = result.error
+    entry: dict[str, Any] = {
+        **error_members(error),
+        **named,
+        "changeId": result.change_id,
+        "revision": None if result.revision is None else str(result.revision),
+        "diff": diff(collection, result),
+        "warnings": list(result.warnings),
+    }
+    if error is not None:
+        entry["retriable"] = error.retriable
+        entry["outcome"] = None if error.outcome is None else error.outcome.value
+        entry["errors"] = error_parts(error)
+        if isinstance(error, PreconditionFailedError):
+            entry["etag"] = error.etag
+        if isinstance(error, OutcomeUnknownError):
+            entry["changeId"] = error.change_id
+    return entry
+
+
+def diff(collection: Collection, result: EditResult) -> list[dict[str, Any]]:
+    """Return the differences that an edit makes; a secret's values are null, and marked."""
+    entity = result.edit.entity
+    return [
+        {
+            "key": item.key,
+            "before": number(json_of(collection, entity, item.key, item.before)),
+            "after": number(json_of(collection, entity, item.key, item.after)),
+            **({"secret": True} if item.secret else {}),
+        }
+        for item in result.diff
+    ]

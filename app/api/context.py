@@ -8,8 +8,8 @@ from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
 from app.api import edge, patterns
-from app.api.entries import Entries
-from app.api.resolutions import Resolutions
+from app.api.rendered.entries import Entries
+from app.api.rendered.resolutions import Resolutions
 from app.api.responses import CLUSTER
 from app.domain.errors import InvalidRequestError
 from app.security.principals import Principal
@@ -62,22 +62,16 @@ def services_of(request: Request) -> Services:
     return found
 
 
-def _cluster(
-    request: Request,
-    cluster: Annotated[
-        str,
-        Path(
-            description="As /v1/clusters lists it",
-            json_schema_extra={"pattern": patterns.CLUSTER},
-            openapi_examples={EMBEDDED: {"value": "default"}},
-        ),
-    ],
-) -> Cluster:
-    found: Cluster | None = request.scope.get(CLUSTER)
-    return services_of(request).clusters.get(cluster) if found is None else found
-
-
-View = Annotated[Literal["default", "full"], Query(description="full adds entity and status to a resource")]
+_Cluster = Annotated[
+    str,
+    Path(
+        alias="cluster",
+        description="As /v1/clusters lists it",
+        json_schema_extra={"pattern": patterns.CLUSTER},
+        openapi_examples={EMBEDDED: {"value": "default"}},
+    ),
+]
+_View = Annotated[Literal["default", "full"], Query(description="full adds entity and status to a resource")]
 _ValidateOnly = Annotated[
     bool,
     Query(
@@ -108,24 +102,66 @@ _Ticket = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Common:
-    """The parameters of every verb, with the caller."""
+@dataclass(slots=True)
+class ReadCall:
+    """A request that reads from a cluster."""
 
-    caller: Caller
-    validate_only: bool
+    request: Request
+    cluster: Cluster
+    services: Services
     view: Literal["default", "full"]
 
 
-def _common(
-    request: Request,
+@dataclass(slots=True)
+class WriteCall(ReadCall):
+    """A request that changes anything in a cluster."""
+
+    caller: Caller
+    validate_only: bool
+
+
+def _cluster_of(request: Request, name: str) -> Cluster:
+    found: Cluster | None = request.scope.get(CLUSTER)
+    return services_of(request).clusters.get(name) if found is None else found
+
+
+def _accepted(
     *,
     validate_only: _ValidateOnly = False,
     reason: _Reason = None,
     ticket: _Ticket = None,
-    view: View = "default",
+    view: _View = "default",
     reason_header: _ReasonHeader = None,
-) -> Common:
+) -> None:
+    """Accept the parameters of every verb where none of them has an effect."""
+    del validate_only, reason, ticket, view, reason_header
+
+
+def _read_call(
+    request: Request,
+    name: _Cluster,
+    *,
+    validate_only: _ValidateOnly = False,
+    reason: _Reason = None,
+    ticket: _Ticket = None,
+    view: _View = "default",
+    reason_header: _ReasonHeader = None,
+) -> ReadCall:
+    """Return the call; parameters without effect are accepted, so that one client can send them with every request."""
+    del validate_only, reason, ticket, reason_header
+    return ReadCall(request, _cluster_of(request, name), services_of(request), view)
+
+
+def _write_call(
+    request: Request,
+    name: _Cluster,
+    *,
+    validate_only: _ValidateOnly = False,
+    reason: _Reason = None,
+    ticket: _Ticket = None,
+    view: _View = "default",
+    reason_header: _ReasonHeader = None,
+) -> WriteCall:
     principal: Principal = request.scope[edge.PRINCIPAL]
     client = request.client
     caller = Caller(
@@ -136,20 +172,7 @@ def _common(
         reason=reason or reason_header,
         ticket=ticket,
     )
-    return Common(caller, validate_only, view)
-
-
-def _view(
-    *,
-    validate_only: _ValidateOnly = False,
-    reason: _Reason = None,
-    ticket: _Ticket = None,
-    view: View = "default",
-    reason_header: _ReasonHeader = None,
-) -> str:
-    """Return the view; the other parameters are accepted, so that one client can send them with every request."""
-    del validate_only, reason, ticket, reason_header
-    return view
+    return WriteCall(request, _cluster_of(request, name), services_of(request), view, caller, validate_only)
 
 
 async def _fresh(
@@ -175,7 +198,7 @@ async def _fresh(
     """
     if min_revision is None and consistency == "mirror":
         return
-    store = _cluster(request, request.path_params["cluster"]).store
+    store = _cluster_of(request, request.path_params["cluster"]).store
     if min_revision is not None:
         if not (min_revision.isascii() and min_revision.isdigit() and len(min_revision) <= _REVISION_DIGITS):
             raise InvalidRequestError(
@@ -188,11 +211,10 @@ async def _fresh(
 
 
 ServicesDep = Annotated[Services, Depends(services_of)]
-ClusterDep = Annotated[Cluster, Depends(_cluster)]
-CommonDep = Annotated[Common, Depends(_common)]
-"""The parameters of operations that change anything, or use the caller."""
-ViewDep = Annotated[str, Depends(_view)]
-"""The same parameters for operations that only read."""
+ReadDep = Annotated[ReadCall, Depends(_read_call)]
+WriteDep = Annotated[WriteCall, Depends(_write_call)]
+AcceptedDep = Annotated[None, Depends(_accepted)]
+"""The parameters of every verb, for operations of no cluster."""
 PageSize = Annotated[
     int,
     Query(alias="pageSize", ge=1, le=1000, description="Most items in one page; nextPageToken leads to the next"),

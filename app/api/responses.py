@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -96,3 +97,13 @@ def number(value: JsonValue) -> Any:
     if isinstance(value, (int, float)):
         return orjson.Fragment(plain_number(value))
     return value
+
+
+def timestamp(ms: int) -> str:
+    """Return milliseconds since the epoch as RFC 3339 in UTC."""
+    return rfc3339(datetime.fromtimestamp(ms / 1000, UTC))
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a moment in UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

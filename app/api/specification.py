@@ -15,10 +15,10 @@ from pydantic.json_schema import models_json_schema
 
 from app.api import patterns
 from app.api.context import EMBEDDED
-from app.api.operations import Effect
+from app.api.models import Problem
 from app.api.problems import MEDIA_TYPE
-from app.api.routes import StrictRoute
-from app.api.schemas import Problem
+from app.api.routing.operations import Effect
+from app.api.routing.routes import StrictRoute
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from app.api.app import FAMILIES, specification
-from app.api.operations import Effect, Operation
+from app.api.routing.operations import Effect, Operation
 from app.wiring import openapi_yaml
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
 

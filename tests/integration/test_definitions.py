@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.api.definitions import prefers_html
-from app.api.definitions_page import page as definitions_page
+from app.api.definitions.page import page as definitions_page
+from app.api.definitions.routes import prefers_html
 from app.domain.definitions import Kind, configs_of
 from tests.support.service import running
 

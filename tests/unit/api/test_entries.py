@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.api import entries as module
-from app.api.entries import Entries
+from app.api.rendered import entries as module
+from app.api.rendered.entries import Entries
 from app.domain.changes import Node
 from app.domain.client_configs import ClientConfigs
 from app.domain.facets import Tree

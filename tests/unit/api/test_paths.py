@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import patterns
-from app.api.paths import entity_of
+from app.api.routing.paths import entity_of
 from app.domain.entities import Entity
 from app.domain.errors import InvalidEntityIdError
 from tests.unit.domain.strategies import entities

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.preconditions import Conditions, etag_field, not_modified
+from app.api.routing.preconditions import Conditions, etag_field, not_modified
 from app.domain.errors import InvalidRequestError
 from app.services.etags import Precondition
 

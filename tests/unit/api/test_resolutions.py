@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import resolutions as module
-from app.api.resolutions import Resolutions
+from app.api.rendered import resolutions as module
+from app.api.rendered.resolutions import Resolutions
 from app.domain.changes import Node
 from app.domain.client_configs import ClientConfigs
 from app.domain.entities import Entity

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 import pytest
 from fastapi import Body, Depends, Header, Query
-from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
 
 from app.api.app import _routed
 from app.api.edge import HEADERS
-from app.api.lookup import Lookup
-from app.api.operations import Effect, Operation
+from app.api.models import RequestModel
 from app.api.responses import PreparedResponse
-from app.api.routes import StrictRoute
+from app.api.routing.lookup import Lookup
+from app.api.routing.operations import read
+from app.api.routing.routes import StrictRoute
 from app.domain.errors import NotFoundError
 
 SEEN: list[Any] = []
@@ -40,7 +40,7 @@ async def _checked(kind: Annotated[str, Query(max_length=3)] = "any") -> None:
         raise KeyError(kind)
 
 
-class Item(BaseModel):
+class Item(RequestModel):
     """A body."""
 
     name: str
@@ -56,7 +56,7 @@ async def _handler(
     return PreparedResponse(b"done", [])
 
 
-FACTS = Operation("putThing", "Put a thing", {200: Item}, effect=Effect.NOTHING, tagged=False, problems=())
+FACTS = read("putThing", "Put a thing", Item, tagged=False, problems=())
 ROUTE = StrictRoute("PUT", "/things/{name}", _handler, FACTS, checks=[Depends(_checked)])
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import schemas, strict_json
-from app.api.bodies import validated
+from app.api.clients import models
 from app.api.problems import SHOWN, FindingsError
+from app.api.routing import strict_json
+from app.api.routing.bodies import validated
 from app.domain.errors import BodyTooLargeError, InvalidRequestError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -170,21 +171,21 @@ async def test_a_large_body_is_parsed_and_validated_in_slices() -> None:
     other = asyncio.create_task(others())
     value = await strict_json.loads_large(json.dumps(LARGE).encode())
     parsed, turns = turns, 0
-    body = await validated(schemas.AlterClientQuotas, value)
+    body = await validated(models.AlterClientQuotas, value)
     other.cancel()
-    assert body == schemas.AlterClientQuotas.model_validate(LARGE)
+    assert body == models.AlterClientQuotas.model_validate(LARGE)
     assert min(parsed, turns) > 2, (parsed, turns)
 
 
 async def test_what_is_wrong_in_a_large_body_is_told_with_its_place() -> None:
     entries: list[Any] = [*LARGE["entries"], {"entity": 1}]
     with pytest.raises(FindingsError) as caught:
-        await validated(schemas.AlterClientQuotas, {"entries": entries, "more": 1})
+        await validated(models.AlterClientQuotas, {"entries": entries, "more": 1})
     places = [part["pointer"] for part in caught.value.parts]
     assert places == ["/entries/5000/entity", "/entries/5000/ops", "/more"]
     entries += [{} for _ in range(100)]
     with pytest.raises(FindingsError) as caught:
-        await validated(schemas.AlterClientQuotas, {"entries": entries})
+        await validated(models.AlterClientQuotas, {"entries": entries})
     assert len(caught.value.parts) == SHOWN
 
 

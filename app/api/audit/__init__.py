@@ -1,0 +1,1 @@
+"""The audit trail: changes, from which value to which, and why."""

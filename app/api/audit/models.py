@@ -1,0 +1,78 @@
+"""The forms of the audit trail."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.api.models import Absent, AnswerModel, ChangeId, EntityId, Page, Revision, Time
+
+
+class AuditedOp(AnswerModel):
+    """An op as it was asked for: a key set, a key removed, or all keys of the facet removed or moved."""
+
+    key: str | Absent = Field(default=None, description="Absent where the op is about all keys of the facet")
+    op: Literal["SET", "DELETE", "APPEND", "SUBTRACT", "REENCODE", "MOVE", "DISCARD"] | Absent = Field(
+        default=None,
+        description="Of configs of topics and brokers, and of all keys of a facet. Absent: set, or removed where "
+        "remove is true; configs set by PUT or POST lack it, too, in changes of earlier releases. REENCODE: the same "
+        "value came under a new encoder secret. MOVE: the client configs went to another layout. DISCARD: client "
+        "configs that nobody read were removed from the other layout",
+    )
+    to: Literal["shared", "separate"] | Absent = Field(default=None, description="Of MOVE: the layout")
+    value: str | float | bool | None = Field(default=None, description="null: a secret, or none")
+    secret: Literal[True] | Absent = None
+    remove: Literal[True] | Absent = None
+    remove_all: Literal[True] | Absent = None
+
+
+class AuditedEntity(AnswerModel):
+    """One entity of a change. Null values in before and after are secrets, or keys of no facet."""
+
+    id: EntityId
+    facet: Literal["client-quotas", "client-configs", "configs", "cluster", "node"] = Field(
+        description="node: all keys of the znode, in a change that others made or that was recovered; cluster: a "
+        "freeze, a thaw, a layout"
+    )
+    path: str = Field(description="Of the znode, below the cluster's chroot")
+    version_read: int | None = Field(description="The znode's version before; null where it was absent")
+    version: int | None = Field(description="The version it got; null where it was removed, or nothing was applied")
+    remade: bool = Field(
+        description="Others deleted the znode and made it again while the change was under way. What they wrote into "
+        "it was overwritten, and nobody saw it; before is what was read"
+    )
+    keys: list[str]
+    ops: list[AuditedOp]
+    before: dict[str, str | None]
+    after: dict[str, str | None]
+
+
+class AuditedChange(AnswerModel):
+    """One change: its last attempt and its outcome."""
+
+    change_id: ChangeId
+    kind: Literal["change", "external", "recovered"] = Field(
+        description="external: others wrote it, past this service (a broker, Kafka's tools, a person by hand); "
+        "recovered: this service wrote it and Postgres lost the rows, so what was asked for is not known"
+    )
+    writes: int | None = Field(
+        description="Of an external change: how many writes it was, at least; of a recovered one 1; else null"
+    )
+    cluster: str
+    attempt: Annotated[int, Field(ge=1)]
+    principal: str
+    source: str
+    request_id: str
+    reason: str | None
+    ticket: str | None
+    created_at: Time
+    outcome: Literal["committed", "rejected", "open"] = Field(description="open: not known yet")
+    revision: Revision | None
+    committed_at: Time | None
+    recorded_at: Time | None
+    error_code: int | None
+    error_message: str | None
+    entities: list[AuditedEntity]
+
+
+class AuditPage(Page[AuditedChange]):
+    """A page of the trail, newest first."""

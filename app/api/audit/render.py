@@ -1,0 +1,66 @@
+"""Changes of the trail as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.api.responses import number, rfc3339, timestamp
+from app.domain.facets import FacetName
+from app.domain.ops import OpType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.services.ports.trail import AuditRecord
+
+
+def audit_record(record: AuditRecord) -> dict[str, Any]:
+    """Return one change of the trail."""
+    intent, outcome = record.intent, record.outcome
+    return {
+        "changeId": str(intent.change_id),
+        "kind": record.kind,
+        "writes": record.writes,
+        "cluster": intent.cluster,
+        "attempt": intent.attempt,
+        "principal": intent.principal,
+        "source": intent.source,
+        "requestId": intent.request_id,
+        "reason": intent.reason,
+        "ticket": intent.ticket,
+        "createdAt": rfc3339(record.created_at),
+        "outcome": "open" if outcome is None else "committed" if outcome.committed else "rejected",
+        "revision": None if outcome is None or outcome.revision is None else str(outcome.revision),
+        "committedAt": None if outcome is None or outcome.time_ms is None else timestamp(outcome.time_ms),
+        "recordedAt": None if record.recorded_at is None else rfc3339(record.recorded_at),
+        "errorCode": None if outcome is None else outcome.error_code,
+        "errorMessage": None if outcome is None else outcome.error,
+        "entities": [
+            {
+                "id": entity.entity_id,
+                "facet": entity.facet,
+                "path": entity.path,
+                "versionRead": entity.version_read,
+                "version": None if outcome is None else outcome.versions.get(entity.path),
+                "remade": outcome is not None and entity.path in outcome.remade,
+                "keys": list(entity.keys),
+                "ops": [_audited_op(entity.facet, op) for op in entity.ops],
+                "before": entity.before,
+                "after": entity.after,
+            }
+            for entity in intent.entities
+        ],
+    }
+
+
+def _audited_op(facet: str, op: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an op of the trail in the form of answers.
+
+    Outside of ``configs`` a removal has ``remove`` and a set value has no member for its type: the form that callers
+    have read since the trail itself kept it. Rows of that time are answered unchanged.
+    """
+    shown = {name: number(value) for name, value in op.items()}
+    if facet == FacetName.CONFIGS or "key" not in op:
+        return shown
+    kind = shown.pop("op", None)
+    return {"key": op["key"], "remove": True} if kind == OpType.DELETE.name else shown

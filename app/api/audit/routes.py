@@ -1,0 +1,128 @@
+"""The audit trail: changes with their principals, values before and after, and reasons."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from app.api import patterns
+from app.api.audit import models
+from app.api.audit.render import audit_record
+from app.api.context import PageSize, ReadDep
+from app.api.responses import json_response
+from app.api.routing.operations import read
+from app.api.routing.routes import Routes
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError, NotFoundError
+from app.services.changes import states
+from app.services.ports.trail import AuditQuery
+
+routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
+
+_RFC_3339 = re.compile(patterns.TIME)
+_Time = Annotated[
+    str | None,
+    Query(
+        description="RFC 3339; since is part of the range, until is not. A change's time is that of its commit by"
+        " ZooKeeper's clock, or else that at which Postgres recorded what was intended",
+        json_schema_extra={"format": "date-time"},
+        examples=["2026-01-31T12:00:00Z"],
+    ),
+]
+
+
+@routes.get("", read("searchAudit", "Search the trail, newest first", models.AuditPage, tagged=False, problems=(503,)))
+async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+    call: ReadDep,
+    *,
+    entity: Annotated[
+        str | None,
+        Query(
+            description="Entity id; `cluster` for freezes, thaws and layouts",
+            examples=["user=alice"],
+            json_schema_extra={"pattern": patterns.AUDITED_ID},
+        ),
+    ] = None,
+    key: Annotated[str | None, Query(description="A config key that the change altered", max_length=249)] = None,
+    principal: Annotated[str | None, Query(description="The principal of the change", max_length=1024)] = None,
+    since: _Time = None,
+    until: _Time = None,
+    outcome: Annotated[
+        Literal["committed", "rejected", "open"] | None, Query(description="open: not known yet")
+    ] = None,
+    page_size: PageSize = 100,
+    page_token: Annotated[
+        str | None,
+        Query(
+            alias="pageToken",
+            description="nextPageToken of the page before",
+            json_schema_extra={"pattern": patterns.CHANGE_ID},
+        ),
+    ] = None,
+) -> Response:
+    """Changes, each with its whole config before and after, without the values of secrets."""
+    records, cursor = await call.services.audit.search(
+        AuditQuery(
+            cluster=call.cluster.name,
+            entity_id=entity
+            if entity is None or entity == states.ENTITY
+            else Entity.from_id(entity, pointer="entity").id,
+            key=key,
+            principal=principal,
+            since=_moment(since, "since"),
+            until=_moment(until, "until"),
+            outcome=outcome,
+            page_size=page_size,
+            before=None if page_token is None else _uuid(page_token, "pageToken"),
+        )
+    )
+    return json_response(
+        call.request,
+        {
+            "items": [audit_record(record) for record in records],
+            "nextPageToken": None if cursor is None else str(cursor),
+        },
+    )
+
+
+@routes.get("/{changeId}", read("getAuditedChange", "One change", models.AuditedChange, tagged=False, problems=(503,)))
+async def get(
+    call: ReadDep,
+    changeId: Annotated[  # noqa: N803 - the URL's word
+        str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": patterns.CHANGE_ID})
+    ],
+) -> Response:
+    """The change with its outcome, as far as it is known."""
+    change_id = _uuid(changeId, "changeId")
+    record = await call.services.audit.get(call.cluster.name, change_id)
+    if record is None:
+        raise NotFoundError(f"The trail of cluster {call.cluster.name!r} has no change {change_id}")
+    return json_response(call.request, audit_record(record))
+
+
+def _moment(text: str | None, name: str) -> datetime | None:
+    """Read a time. Pydantic is not used: it would take numbers and other forms that are not RFC 3339."""
+    if text is None:
+        return None
+    try:
+        if _RFC_3339.fullmatch(text):
+            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRequestError(
+        f"{name} is not a time with its offset (RFC 3339), such as 2026-01-31T12:00:00Z; in a URL a + is written %2B",
+        pointer=name,
+    )
+
+
+def _uuid(text: str, name: str) -> UUID:
+    try:
+        found = UUID(text)
+    except ValueError:
+        found = None
+    if found is None or str(found) != text:
+        raise InvalidRequestError(f"{name} is not one that this API gave: {text[:100]!a}", pointer=name)
+    return found

@@ -1,0 +1,1 @@
+"""Client configs (KIP-649)."""

@@ -1,0 +1,84 @@
+"""Client configs: the RPC-style methods of KIP-649, and the resources."""
+
+from typing import Annotated
+
+from fastapi import Body
+from starlette.responses import Response
+
+from app.api import patterns
+from app.api.client_configs import examples
+from app.api.clients import models, rpc
+from app.api.context import Fresh, ReadDep, WriteDep
+from app.api.resources.routes import Forms, Resources
+from app.api.responses import json_bytes
+from app.api.routing.operations import change, partly, read
+from app.domain.facets import FacetName
+from app.services.reads.describe import RegistrationRequest
+
+routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONFIGS)).routes(
+    Forms(
+        "ClientConfigs",
+        models.ClientConfigsBody,
+        models.NewClientConfigs,
+        models.ClientConfigsResource,
+        models.ClientConfigsList,
+        models.EffectiveClientConfigs,
+        patterns.CONFIG_ID,
+        "user=alice",
+        examples.RESOURCE,
+    )
+)
+
+
+@routes.post(
+    ":describe",
+    read(
+        "describeClientConfigs",
+        "Describe client configs by a filter, or resolve them for one client (KIP-649)",
+        models.DescribedConfigs,
+        tagged=False,
+        problems=(),
+    ),
+    checks=[Fresh],
+)
+async def describe(
+    call: ReadDep, body: Annotated[models.DescribeClientConfigs, Body(openapi_examples=examples.DESCRIBE)]
+) -> Response:
+    """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them."""
+    collection = call.cluster.collections[FacetName.CLIENT_CONFIGS]
+    wanted = body.filter
+    if body.supported_configs is not None:
+        information = body.client_information
+        call.services.describe.register(
+            collection,
+            wanted,
+            RegistrationRequest(
+                tuple(body.supported_configs),
+                None if information is None else information.software_name,
+                None if information is None else information.software_version,
+            ),
+        )
+    if body.resolve_entity:
+        return json_bytes(call.cluster, call.services.resolutions.answer(collection, wanted))
+    return await rpc.describe(call, FacetName.CLIENT_CONFIGS, wanted)
+
+
+@routes.post(
+    ":alter",
+    change(
+        "alterClientConfigs",
+        "Alter client configs (KIP-649)",
+        partly(models.AlteredConfigs, "Some entries failed"),
+        tagged=False,
+        problems=(412,),
+        problem=models.AlterConfigsProblem,
+    ),
+)
+async def alter(
+    call: WriteDep, body: Annotated[models.AlterClientConfigs, Body(openapi_examples=examples.ALTER)]
+) -> Response:
+    """One result per entry, in order; entries are independent unless `atomic`.
+
+    A user and its pairs are levels of the same configs: each is checked against the result of the entries before it.
+    """
+    return await rpc.alter(call, FacetName.CLIENT_CONFIGS, body)

@@ -1,0 +1,1 @@
+"""Client quotas (KIP-546)."""

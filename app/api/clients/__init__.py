@@ -1,0 +1,1 @@
+"""The common parts of client quotas and client configs."""

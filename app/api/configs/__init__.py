@@ -1,0 +1,1 @@
+"""Configs of topics and brokers (KIP-226, KIP-339)."""

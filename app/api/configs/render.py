@@ -1,0 +1,64 @@
+"""Effective configs of topics and brokers as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.domain.broker_keys import definition_of
+from app.domain.definitions import Kind, description
+from app.domain.entities import Entity, EntityType
+
+if TYPE_CHECKING:
+    from app.domain.broker_levels import EffectiveConfig
+    from app.services.reads.config_describe import DescribedConfigs
+
+
+def effective_configs(found: DescribedConfigs) -> dict[str, Any]:
+    """Return the effective configs of a topic or broker."""
+    return {
+        "id": found.entity.id,
+        "entity": found.entity.as_dict(),
+        "configs": [
+            {
+                "key": item.name,
+                "value": item.value,
+                "source": item.source.value,
+                **_config_members(item),
+                "synonyms": _synonyms(item),
+            }
+            for item in found.configs
+        ],
+        "warnings": found.warnings,
+    }
+
+
+def described_config(entity: Entity, item: EffectiveConfig, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+    """Return one config in the form of DescribeConfigs."""
+    return {
+        "name": item.name,
+        "value": item.value,
+        "configSource": item.source.value,
+        **_config_members(item),
+        "synonyms": _synonyms(item) if synonyms else [],
+        "documentation": _documentation(entity, item.name) if documentation else None,
+    }
+
+
+def _config_members(item: EffectiveConfig) -> dict[str, Any]:
+    return {
+        "readOnly": item.read_only,
+        "isSensitive": item.sensitive,
+        "configType": "UNKNOWN" if item.type is None else item.type.value,
+        "assumed": item.assumed,
+    }
+
+
+def _synonyms(item: EffectiveConfig) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value, "source": source.value} for name, value, source in item.synonyms]
+
+
+def _documentation(entity: Entity, name: str) -> str | None:
+    if entity.types == (EntityType.TOPIC,):
+        return description(Kind.TOPIC, name)
+    definition = definition_of(name)
+    return None if definition is None else description(Kind.BROKER, definition.name)

@@ -1,0 +1,169 @@
+"""The RPC-style methods of topic and broker configs (KIP-226, KIP-339), and the answers about effective configs."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import Body
+from starlette.responses import Response
+
+from app.api import batches, patterns
+from app.api.configs import examples, models, render
+from app.api.context import Fresh, ReadCall, ReadDep, WriteDep
+from app.api.resources.routes import Forms, Resources
+from app.api.routing.operations import change, partly, read
+from app.api.routing.preconditions import entry_precondition
+from app.domain.config_resources import ResourceType, resource_entity, resource_type
+from app.domain.entities import Entity
+from app.domain.errors import ConfplaneError, InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.ops import Op, op_type
+from app.domain.topics import check_topic_name
+from app.services.changes.edits import Edit, EditResult
+from app.services.clusters import Cluster
+
+_NOBODY: Final = Entity(())
+
+
+async def _effective(call: ReadCall, entity: Entity) -> tuple[dict[str, Any], str]:
+    """Return the effective configs of a topic or broker in the form of ``.../effective``, and their ETag.
+
+    Raises:
+        ConfplaneError: As ``ConfigReader.effective``.
+    """
+    found = await call.cluster.configs.effective(entity)
+    return render.effective_configs(found), found.etag
+
+
+routes = Resources(FacetName.CONFIGS, _effective).routes(
+    Forms(
+        "Configs",
+        models.ConfigsBody,
+        models.NewConfigs,
+        models.ConfigsResource,
+        models.ConfigsList,
+        models.EffectiveConfigs,
+        patterns.RESOURCE_ID,
+        "topic=orders",
+        examples.RESOURCE,
+    )
+)
+
+
+@routes.post(
+    ":describe",
+    read(
+        "describeConfigs",
+        "Describe the effective configs of topics and brokers (KIP-226)",
+        partly(models.DescribedResources, "Some resources can't be described"),
+        tagged=False,
+        problems=(409,),
+        problem=models.DescribeConfigsProblem,
+    ),
+    checks=[Fresh],
+)
+async def describe_configs(
+    call: ReadDep, body: Annotated[models.DescribeConfigs, Body(openapi_examples=examples.DESCRIBE)]
+) -> Response:
+    """One result per resource, in order, over all levels: topic, broker, default of all brokers, file, Kafka's."""
+    kinds = [
+        resource_type(item.resource_type, pointer=f"/resources/{index}/resourceType")
+        for index, item in enumerate(body.resources)
+    ]
+    results: list[orjson.Fragment] = []
+    errors: list[ConfplaneError | None] = []
+    size = 0
+    for index, (kind, item) in enumerate(zip(kinds, body.resources, strict=True)):
+        result, error = await _described(call.cluster, kind, item, body, pointer=f"/resources/{index}")
+        # Rendered one by one: together they may be tens of megabytes.
+        rendered = orjson.dumps(result)
+        size = batches.grown(size, rendered)
+        results.append(orjson.Fragment(rendered))
+        errors.append(error)
+        await asyncio.sleep(0)
+    return batches.answered(call.request, {"throttleTimeMs": 0, "results": results}, errors)
+
+
+async def _described(
+    cluster: Cluster, kind: ResourceType, item: models.ConfigResource, body: models.DescribeConfigs, *, pointer: str
+) -> tuple[dict[str, Any], ConfplaneError | None]:
+    named = {"resourceType": kind.name, "resourceName": item.resource_name}
+    try:
+        entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
+        if kind is ResourceType.TOPIC:
+            # To a describe the empty name is not a name; to an alter it is a default topic.
+            check_topic_name(item.resource_name, pointer=f"{pointer}/resourceName")
+        keys = frozenset(item.configuration_keys or ())
+        found = await cluster.configs.effective(entity, keys, pointer=f"{pointer}/resourceName")
+    except ConfplaneError as error:
+        return {
+            **batches.error_members(error),
+            **named,
+            "configs": [],
+            "warnings": [],
+            "errors": batches.error_parts(error),
+        }, error
+    configs = [
+        render.described_config(
+            entity, config, synonyms=body.include_synonyms, documentation=body.include_documentation
+        )
+        for config in found.configs
+    ]
+    return {**batches.error_members(None), **named, "configs": configs, "warnings": found.warnings}, None
+
+
+@routes.post(
+    ":incrementalAlter",
+    change(
+        "incrementalAlterConfigs",
+        "Set, delete, append to and subtract from configs of topics and brokers (KIP-339)",
+        partly(models.AlteredResources, "Some resources failed"),
+        tagged=False,
+        problems=(412,),
+        problem=models.IncrementalAlterProblem,
+    ),
+)
+async def incremental_alter_configs(
+    call: WriteDep, body: Annotated[models.IncrementalAlterConfigs, Body(openapi_examples=examples.INCREMENTAL_ALTER)]
+) -> Response:
+    """One result per resource, in order; resources are independent unless `atomic`.
+
+    Topics and brokers are levels of the same configs: each is checked against the result of the resources before it.
+    """
+    return await batches.alter(call, FacetName.CONFIGS, body, body.resources, _edit, _echo, member="responses")
+
+
+def _edit(index: int, item: models.AlteredConfigResource) -> Edit | EditResult:
+    pointer = f"/resources/{index}"
+    entity = _NOBODY
+    ops: tuple[Op, ...] = ()
+    try:
+        kind = resource_type(item.resource_type, pointer=f"{pointer}/resourceType")
+        entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
+        ops = _ops(item.configs, f"{pointer}/configs")
+        precondition = entry_precondition(item.etag, pointer=f"{pointer}/etag")
+    except InvalidRequestError as error:
+        return EditResult(Edit(entity, ops, pointer=pointer), error)
+    return Edit(entity, ops, precondition=precondition, pointer=f"{pointer}/resourceName")
+
+
+def _ops(given: Sequence[models.IncrementalConfigOp], pointer: str) -> tuple[Op, ...]:
+    """Return ops that point to their values, or to themselves where they have none."""
+    return tuple(
+        Op(
+            op.name,
+            op_type(op.config_operation, pointer=f"{pointer}/{index}/configOperation"),
+            op.value,
+            f"{pointer}/{index}" if op.value is None else f"{pointer}/{index}/value",
+        )
+        for index, op in enumerate(given)
+    )
+
+
+def _echo(item: models.AlteredConfigResource) -> dict[str, Any]:
+    try:
+        kind: int | str = resource_type(item.resource_type).name
+    except InvalidRequestError:
+        kind = item.resource_type
+    return {"resourceType": kind, "resourceName": item.resource_name}

@@ -1,0 +1,1 @@
+"""Config definitions (KIP-21): JSON, and a page to read."""

@@ -1,0 +1,56 @@
+"""The wire form of config definitions."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.api.models import AnswerModel
+
+MAX_SEARCH = 100
+"""The greatest number of characters in a search."""
+
+EntityTypeFilter = Literal["topic", "broker", "client", "producer", "consumer", "user", "client-id", "ip"]
+Section = Literal["topic", "broker", "producer", "consumer", "quota"]
+
+
+class SynonymData(AnswerModel):
+    """A broker config that a topic config falls back on."""
+
+    name: str
+    factor: int = Field(description="The factor from its value: 3600000 from hours to milliseconds")
+
+
+class ConfigDefinition(AnswerModel):
+    """One config: its values, and the places where it may be set."""
+
+    section: Section = Field(description="Whose config it is")
+    name: str
+    type: Literal["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
+    default: str | None = Field(description="As Kafka writes it; null is none")
+    required: bool
+    valid: str | None = Field(description="The rule besides the type, in Kafka's notation", examples=["[1,...]"])
+    importance: Literal["HIGH", "MEDIUM", "LOW"]
+    dynamic: bool = Field(description="May be changed while the cluster runs")
+    scope: Literal["read-only", "per-broker", "cluster-wide", "per-topic", "per-entity"]
+    settable_on: list[str] = Field(
+        description="Entity types that may have it: `user,client-id` is the pair", examples=[["user", "user,client-id"]]
+    )
+    sensitive: bool = Field(description="A secret: never shown")
+    internal: bool = Field(description="Not meant for users of Kafka")
+    synonyms: list[SynonymData] = Field(description="Topics: what it falls back on, the one that counts first")
+    group: list[str] = Field(description="Brokers: names for the same thing, the one that counts first")
+    listener_prefix: str | None = Field(
+        description="Brokers: how one listener is given a value of its own", examples=["listener.name.<listener>."]
+    )
+    prefix_required: bool = Field(description="Brokers: dynamic only with a listener's prefix")
+    unit: str | None = Field(description="Quotas: what is counted", examples=["bytes per second"])
+    description: str | None
+    documentation: str = Field(description="Link to Kafka's documentation")
+
+
+class ConfigDefinitions(AnswerModel):
+    """Definitions, ordered by section and name."""
+
+    kafka_version: Annotated[str, Field(examples=["3.9"])]
+    items: list[ConfigDefinition]
+    next_page_token: None = Field(description="Always null: all are on one page")

@@ -1,0 +1,118 @@
+"""Config definitions: the place, type and range of each config, and its update mode.
+
+JSON, or by ``Accept: text/html`` KIP-21's table as a page.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Final
+
+import orjson
+from fastapi import Query
+from pydantic import BeforeValidator
+from starlette.responses import Response
+
+from app.api.context import ReadDep
+from app.api.definitions import models, page
+from app.api.definitions.rows import select
+from app.api.responses import JSON, PreparedResponse, consistency_headers, encoded
+from app.api.routing.operations import Answer, read
+from app.api.routing.routes import Routes
+from app.domain.client_configs import ClientConfigs
+from app.domain.definitions import KAFKA_VERSION
+from app.domain.facets import FacetName
+
+routes = Routes("/v1/clusters/{cluster}/config-definitions", tag="config-definitions")
+
+_JSON: Final = "application/json"
+_HTML: Final = "text/html"
+_EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else value)
+"""Empty fields count as absent: a form sends its fields even without a choice."""
+
+
+@routes.get(
+    "",
+    read(
+        "listConfigDefinitions",
+        "Config definitions: types, defaults, ranges, dynamic or not",
+        {
+            200: Answer.text(
+                "JSON, or with `Accept: text/html` a page that can be searched and sorted",
+                _HTML,
+                model=models.ConfigDefinitions,
+            )
+        },
+        tagged=False,
+        problems=(),
+    ),
+)
+async def list_definitions(
+    call: ReadDep,
+    *,
+    entity_type: Annotated[
+        models.EntityTypeFilter | None,
+        _EMPTY_IS_NONE,
+        Query(alias="entityType", description="A kind of config, or an entity type for what may be set on it"),
+    ] = None,
+    search: Annotated[
+        str, Query(max_length=models.MAX_SEARCH, description="Part of a name, in any case", examples=["retention"])
+    ] = "",
+    dynamic: Annotated[
+        bool | None, _EMPTY_IS_NONE, Query(description="May it be changed while the cluster runs")
+    ] = None,
+) -> Response:
+    """Kafka's own definitions, the quotas, and this cluster's dynamic client configs; ordered by name."""
+    facet = call.cluster.collections[FacetName.CLIENT_CONFIGS].facet
+    keys = facet.keys if isinstance(facet, ClientConfigs) else frozenset()
+    headers = [(b"vary", b"Accept"), *consistency_headers(call.cluster.store)]
+    if prefers_html(call.request.headers.get("accept")):
+        text = _page(keys, entity_type, search, dynamic, call.cluster.name)
+        return PreparedResponse(text, headers + encoded(page.HEADERS))
+    return PreparedResponse(_document(keys, entity_type, search, dynamic), [*headers, JSON])
+
+
+@lru_cache(maxsize=64)
+def _document(keys: frozenset[str], entity_type: str | None, search: str, dynamic: bool | None) -> bytes:  # noqa: FBT001 - hashed by position
+    rows = select(keys, entity_type=entity_type, search=search, dynamic=dynamic)
+    return orjson.dumps({"kafkaVersion": KAFKA_VERSION, "items": rows, "nextPageToken": None})
+
+
+@lru_cache(maxsize=64)
+def _page(keys: frozenset[str], entity_type: str | None, search: str, dynamic: bool | None, cluster: str) -> bytes:  # noqa: FBT001 - hashed by position
+    return page.page(
+        select(keys, entity_type=entity_type, search=search, dynamic=dynamic),
+        cluster=cluster,
+        kafka_version=KAFKA_VERSION,
+        entity_type=entity_type,
+        search=search,
+        dynamic=dynamic,
+    )
+
+
+def prefers_html(accept: str | None) -> bool:
+    """Return True where an Accept header ranks HTML above JSON (RFC 9110); a tie is JSON."""
+    if accept is None:
+        return False
+    return _quality(accept, _HTML) > _quality(accept, _JSON)
+
+
+def _quality(accept: str, wanted: str) -> float:
+    """Return the weight of a media type: that of the most specific range that covers it, 0 without any."""
+    found = (0, 0.0)
+    for item in accept.split(","):
+        media_range, *parameters = (part.strip().lower() for part in item.split(";"))
+        ranges = {"*/*": 1, f"{wanted.partition('/')[0]}/*": 2, wanted: 3}
+        if media_range in ranges:
+            found = max(found, (ranges[media_range], _weight(parameters)))
+    return found[1]
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                weight = float(value)
+            except ValueError:
+                return 0.0
+            return weight if 0 <= weight <= 1 else 0.0
+    return 1.0

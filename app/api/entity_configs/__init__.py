@@ -1,0 +1,1 @@
+"""Entities of every type in one request (KIP-21)."""

@@ -1,0 +1,143 @@
+"""KIP-21: describe and alter entities of every type in one request."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Body
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import batches
+from app.api.context import Fresh, ReadDep, WriteDep
+from app.api.entity_configs import examples, models
+from app.api.routing.operations import change, partly, read
+from app.api.routing.routes import Routes
+from app.domain.errors import ConfplaneError, OutcomeUnknownError
+from app.services.kips import entity_configs
+from app.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
+from app.services.pace import Pace, in_slices
+
+routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
+
+
+@routes.post(
+    "/entity-configs:describe",
+    read(
+        "describeEntityConfigs",
+        "Describe what is set on entities of any type (KIP-21)",
+        partly(models.DescribedEntityConfigs, "Some entities can't be described"),
+        tagged=False,
+        problems=(409,),
+        problem=models.DescribeEntityConfigsProblem,
+    ),
+    checks=[Fresh],
+)
+async def describe_entity_configs(
+    call: ReadDep, body: Annotated[models.DescribeEntityConfigs, Body(openapi_examples=examples.DESCRIBE)]
+) -> Response:
+    """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
+    errors: list[ConfplaneError | None] = []
+    entities: list[orjson.Fragment] = []
+    size, pace = 0, Pace()
+    for index, item in enumerate(body.entities):
+        error, found = None, {}
+        try:
+            found = entity_configs.describe(
+                call.cluster, item.entity_type, item.entity_name, pointer=f"/entities/{index}"
+            )
+        except ConfplaneError as refused:
+            error = refused
+        errors.append(error)
+        entries = [{"configKey": key, "configValue": value} for key, value in found.items()]
+        rendered = orjson.dumps({**_named(item, error), "configEntries": entries})
+        size = batches.grown(size, rendered)
+        entities.append(orjson.Fragment(rendered))
+        if pace.due:
+            await pace.rest()
+    return _answered(call.request, entities, errors)
+
+
+@routes.post(
+    "/entity-configs:alter",
+    change(
+        "alterEntityConfigs",
+        "Alter entities of any type (KIP-21)",
+        partly(models.AlteredEntityConfigs, "Some entities failed"),
+        tagged=False,
+        problems=(),
+        problem=models.AlterEntityConfigsProblem,
+    ),
+)
+async def alter_entity_configs(
+    call: WriteDep, body: Annotated[models.AlterEntityConfigs, Body(openapi_examples=examples.ALTER)]
+) -> Response:
+    """One result per entity, in order; entities are independent. Deleted keys are answered with the values behind them.
+
+    Topics and brokers are levels of the same configs: each is checked against the result of the entities before it.
+    """
+    changes = await in_slices(lambda item: _change(*item), enumerate(body.entities))
+    results = await entity_configs.alter(
+        call.services.alter, call.cluster, changes, call.caller, validate_only=call.validate_only or body.validate_only
+    )
+    entities = await in_slices(lambda pair: _altered(*pair), zip(body.entities, results, strict=True))
+    done = [result.result for result in results if result.result is not None]
+    return _answered(
+        call.request,
+        entities,
+        [result.error for result in results],
+        changes={result.change_id for result in done if result.change_id is not None},
+        revision=max((result.revision or 0 for result in done), default=0),
+    )
+
+
+def _change(index: int, item: models.AlteredEntity) -> EntityChange:
+    return EntityChange(
+        item.entity_type,
+        item.entity_name,
+        tuple((added.config_key, added.config_value) for added in item.added_configs),
+        tuple(item.deleted_configs),
+        f"/entities/{index}",
+    )
+
+
+def _answered(
+    request: Request,
+    entities: Sequence[Any],
+    errors: Sequence[ConfplaneError | None],
+    *,
+    changes: set[str] | frozenset[str] = frozenset(),
+    revision: int | None = None,
+) -> Response:
+    body = {"failed": sum(error is not None for error in errors), "entities": entities}
+    headers = {"Confplane-Change-Id": next(iter(changes))} if len(changes) == 1 else None
+    return batches.answered(request, body, errors, headers=headers, revision=revision)
+
+
+def _named(item: models.EntityName, error: ConfplaneError | None) -> dict[str, Any]:
+    members = {"entityType": item.entity_type, "entityName": item.entity_name, **batches.error_members(error)}
+    if isinstance(error, InvalidEntityError):
+        members["errorName"] = "INVALID_ENTITY"
+    return members if error is None else {**members, "errors": batches.error_parts(error)}
+
+
+def _altered(item: models.AlteredEntity, altered: EntityResult) -> dict[str, Any]:
+    error, result = altered.error, altered.result
+    revision = None if result is None else result.revision
+    entity = {
+        **_named(item, error),
+        "changeId": error.change_id
+        if isinstance(error, OutcomeUnknownError)
+        else None
+        if result is None
+        else result.change_id,
+        "revision": None if revision is None else str(revision),
+        "fallbacks": [
+            {"configKey": found.key, "configValue": found.value, "source": found.source} for found in altered.fallbacks
+        ],
+        "warnings": list(altered.warnings),
+    }
+    if error is not None:
+        entity["retriable"] = error.retriable
+        entity["outcome"] = None if error.outcome is None else error.outcome.value
+    return entity

@@ -1,0 +1,1 @@
+"""Configs that all brokers share (KIP-5)."""

@@ -1,0 +1,105 @@
+"""KIP-5: the configs that all brokers share, read and changed as one."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import Body
+from starlette.responses import Response
+
+from app.api import batches, problems
+from app.api.context import Fresh, ReadDep, WriteDep
+from app.api.global_config import models
+from app.api.responses import json_response
+from app.api.routing.operations import change, read
+from app.api.routing.routes import Routes
+from app.domain.errors import ConfplaneError, InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
+from app.domain.texts import clipped
+from app.services.kips import global_config
+
+routes = Routes("/v1/clusters/{cluster}", tag="global-config")
+
+_EXAMPLES: Final[dict[str, Any]] = {
+    "change": {
+        "summary": "Set one config for all brokers, and remove another",
+        "value": {
+            "configData": [
+                {"configKey": "message.max.bytes", "configValue": "2000000"},
+                {"configKey": "log.cleaner.threads", "configValue": None},
+            ]
+        },
+    }
+}
+
+
+@routes.get(
+    "/global-config",
+    read(
+        "getGlobalConfig",
+        "Read what is set for all brokers (KIP-5)",
+        models.GlobalConfig,
+        tagged=False,
+        problems=(409,),
+    ),
+    checks=[Fresh],
+)
+async def get_global_config(call: ReadDep) -> Response:
+    """The dynamic default of all brokers, ordered by key."""
+    found = global_config.read(call.cluster)
+    body = {
+        "configData": [{"configKey": key, "configValue": value} for key, value in found.config.items()],
+        "revision": None if found.revision is None else str(found.revision),
+        "warnings": found.warnings,
+    }
+    return json_response(call.request, body)
+
+
+@routes.post(
+    "/global-config:change",
+    change(
+        "changeGlobalConfig",
+        "Change what is set for all brokers (KIP-5)",
+        models.ChangedGlobalConfig,
+        tagged=False,
+        problems=(),
+        problem=models.GlobalConfigProblem,
+    ),
+)
+async def change_global_config(
+    call: WriteDep, body: Annotated[models.ChangeGlobalConfig, Body(openapi_examples=_EXAMPLES)]
+) -> Response:
+    """Merged with the stored config and checked as a whole: all of it, or nothing. Keys that are not named stay."""
+    try:
+        result = await global_config.change(
+            call.services.alter,
+            call.cluster,
+            [_op(index, item) for index, item in enumerate(body.config_data)],
+            call.caller,
+            validate_only=call.validate_only or body.validate_only,
+        )
+    except ConfplaneError as error:
+        return problems.respond(
+            call.request, error, **batches.error_members(error), revision=None, diff=[], warnings=[]
+        )
+    answer = {
+        **batches.error_members(None),
+        "changeId": result.change_id,
+        "revision": None if result.revision is None else str(result.revision),
+        "diff": batches.diff(call.cluster.collections[FacetName.CONFIGS], result),
+        "warnings": list(result.warnings),
+    }
+    headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}
+    return json_response(call.request, answer, headers=headers, revision=result.revision)
+
+
+def _op(index: int, item: models.GlobalConfigOp) -> Op:
+    pointer = f"/configData/{index}"
+    if item.config_value is None:
+        return Op(item.config_key, OpType.DELETE, pointer=pointer)
+    if not isinstance(item.config_value, str):
+        raise InvalidRequestError(
+            f'The value of {clipped(item.config_key)} must be a JSON string in quotes, such as "1000", or null to '
+            "remove it",
+            pointer=f"{pointer}/configValue",
+        )
+    return Op(item.config_key, OpType.SET, item.config_value, pointer)

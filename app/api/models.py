@@ -1,0 +1,280 @@
+"""The forms of requests and answers that operations have in common, camelCase as Kafka's own JSON of its RPCs.
+
+Request models are strict and refuse unknown members. Some rules belong to Kafka's entities and keys, which the domain
+checks with Kafka's codes and texts; the models take such values in and only their JSON schemas state the rule. Answers
+are built as plain dicts; their models describe them for the specification, and the tests hold every answer against it.
+"""
+
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import SkipJsonSchema
+
+from app.api import patterns
+
+MAX_ENTRIES = 10_000
+"""Entries in one request."""
+
+MAX_KEYS = 500
+"""Keys of one entity in a request of KIP-5 or KIP-21."""
+MAX_KEY = 1_024
+"""The greatest number of characters in a key: keys with a listener's prefix have no limit of their own."""
+
+T = TypeVar("T")
+
+Number = StrictInt | StrictFloat
+Scalar = StrictStr | Number | StrictBool | None
+"""A value in a request; a value of the wrong kind is refused by the domain, which shows the right form."""
+Absent = SkipJsonSchema[None]
+"""In a union: the member may be left out, and null is never answered."""
+
+Revision = Annotated[
+    str, Field(pattern=patterns.REVISION, description="A zxid as a decimal string", examples=["8589934635"])
+]
+ChangeId = Annotated[
+    str,
+    Field(
+        pattern=patterns.CHANGE_ID,
+        description="UUIDv7 of the change",
+        examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"],
+    ),
+]
+Etag = Annotated[str, Field(pattern=patterns.ETAG, examples=['"5f2a9c0d1e3b4a6c7d8e9f00"'])]
+Time = Annotated[
+    str,
+    Field(
+        description="RFC 3339 in UTC", examples=["2026-01-31T12:00:00.123Z"], json_schema_extra={"format": "date-time"}
+    ),
+]
+EntityId = Annotated[str, Field(description="Entity id", examples=["user=alice"])]
+EntityNames = Annotated[
+    dict[str, str | None],
+    Field(description="Type to name; null is the default entity", examples=[{"user": "alice", "client-id": "billing"}]),
+]
+Name = Annotated[
+    StrictStr | None,
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": patterns.NAME}, {"type": "null"}]}),
+]
+Count = Annotated[int, Field(ge=0)]
+WriteOutcome = Literal["not_applied", "unknown"]
+TEXT: dict[str, Any] = {"type": "string"}
+NULL: dict[str, Any] = {"type": "null"}
+TEXT_OR_NULL: dict[str, Any] = {"anyOf": [TEXT, NULL]}
+NAMED: dict[str, Any] = {
+    "anyOf": [
+        {"properties": {"id": TEXT}, "required": ["id"]},
+        {"properties": {"entity": {"type": "object"}}, "required": ["entity"]},
+    ]
+}
+"""Of a body that names its entity."""
+
+
+class RequestModel(BaseModel):
+    """Base of requests: strict, with no unknown members."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, validate_by_name=False)
+
+    polled: ClassVar[bool] = False
+    """Mark of a body that clients send again and again: short bodies of this model are kept as parsed."""
+
+
+class AnswerModel(BaseModel):
+    """Base of answers."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+
+def form(model: type[BaseModel], name: str, doc: str | None = None, **members: Any) -> Any:
+    """Return a model of this name, which the specification shows, with more members than ``model`` has.
+
+    Without a text of its own it has that of the generic class which ``model`` is of.
+    """
+    made = model.__pydantic_generic_metadata__["origin"] or model
+    fields: dict[str, Any] = {member: (kind, ...) for member, kind in members.items()}
+    return create_model(name, __base__=model, __doc__=doc or made.__doc__, **fields)
+
+
+def text_like(pattern: str) -> WithJsonSchema:
+    """Describe a text of this pattern, or null."""
+    return WithJsonSchema({"anyOf": [{"type": "string", "pattern": pattern}, NULL]})
+
+
+def one_of(*values: str) -> WithJsonSchema:
+    """Describe the known texts; the domain refuses all others."""
+    return WithJsonSchema({"type": "string", "enum": list(values)})
+
+
+def entity_names(*types: str) -> WithJsonSchema:
+    """Describe an entity's names by type, or null."""
+    name = {"anyOf": [{"type": "string", "pattern": patterns.NAME}, NULL]}
+    entity = {
+        "type": "object",
+        "properties": dict.fromkeys(types, name),
+        "additionalProperties": False,
+        "minProperties": 1,
+    }
+    return WithJsonSchema({"anyOf": [entity, NULL]})
+
+
+# ---------------------------------------------------------------- requests
+
+
+class AlterEntry(RequestModel):
+    """Base of what an alter does to one entity."""
+
+    etag: Annotated[StrictStr | None, text_like(patterns.ETAGS)] = Field(
+        default=None, description="As If-Match, for this entry alone"
+    )
+
+
+class Validatable(RequestModel):
+    """Base of alters."""
+
+    validate_only: StrictBool = Field(default=False, description="Go the whole way up to the write, and write nothing")
+
+
+class AlterModel(Validatable):
+    """Base of alters of several entities."""
+
+    atomic: StrictBool = Field(default=False, description="All entries in one transaction, or none")
+
+
+ENTITY_ID: Any = Field(default=None, description="The entity id", examples=["user=alice"])
+ENTITY: Any = Field(default=None, description="Type to name; null is the default entity", examples=[{"user": "alice"}])
+
+
+class ResourceBody(RequestModel):
+    """Base of the bodies of PUT and POST."""
+
+    status: dict[str, Any] | None = Field(default=None, description="Ignored, so that a full view can be sent back")
+    etag: Annotated[StrictStr | None, text_like(patterns.ETAGS)] = Field(default=None, description="As If-Match")
+
+
+# ---------------------------------------------------------------- answers
+
+
+class ProblemPart(AnswerModel):
+    """One fault of a request."""
+
+    pointer: str = Field(description="JSON pointer into the body, or the name of a parameter", examples=["/entries/0"])
+    detail: str
+
+
+class Problem(AnswerModel):
+    """RFC 9457, with Kafka's error code."""
+
+    type: str = Field(pattern=r"^/problems/[a-z-]+$", examples=["/problems/invalid-request"])
+    title: str
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    instance: str | None = Field(description="The path that was asked for")
+    kafka_error_code: int = Field(examples=[42])
+    kafka_error_name: str = Field(examples=["INVALID_REQUEST"])
+    retriable: bool = Field(description="The same request may succeed later")
+    request_id: str | None
+    errors: list[ProblemPart]
+    outcome: WriteOutcome | Absent = Field(default=None, description="The outcome of a tried write")
+    canonical_id: str | None = Field(default=None, description="Of an entity id that is spelled in another way")
+    etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
+    path: str | Absent = Field(default=None, description="Of a znode that can't be read")
+    change_id: ChangeId | Absent = Field(default=None, description="Of an unknown outcome: where to look")
+
+
+class EntityData(AnswerModel):
+    """One component of an entity."""
+
+    entity_type: str
+    entity_name: str | None
+
+
+class ConfigPair(AnswerModel):
+    """A config and its value."""
+
+    config_key: str
+    config_value: str | None = Field(description="null: a secret")
+
+
+class Diff(AnswerModel, Generic[T]):
+    """Base of the values of a key before and after a change; null is absent."""
+
+    key: str
+    before: T | None
+    after: T | None
+
+
+class SecretDiff(Diff[str]):
+    """Base of the values of a key that may be a secret's."""
+
+    secret: Literal[True] | Absent = Field(default=None, description="Its values are not shown")
+
+
+class Result(AnswerModel):
+    """Base of the results of several, of which some may be errors."""
+
+    error_code: int
+    error_name: str
+    error_message: str | None
+    errors: list[ProblemPart] | Absent = Field(default=None, description="Of an error: JSON pointer and detail")
+
+
+class WriteResult(Result):
+    """Base of the results of several writes."""
+
+    change_id: ChangeId | None
+    revision: Revision | None
+    warnings: list[str]
+    retriable: bool | Absent = Field(default=None, description="Of an error")
+    outcome: WriteOutcome | None = Field(default=None, description="Of an error; null: nothing was tried")
+
+
+class AlteredModel(WriteResult):
+    """Base of the results of an alter's entities."""
+
+    etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
+
+
+class Page(AnswerModel, Generic[T]):
+    """Base of pages."""
+
+    items: list[T]
+    next_page_token: str | None
+
+
+class ResourcePage(Page[T], Generic[T]):
+    """A page, ordered by id."""
+
+    skipped: list[str] = Field(description="Paths of znodes that can't be read")
+
+
+class ResourceStatus(AnswerModel):
+    """The status of a resource besides its content."""
+
+    revision: Revision | None
+    etag: Etag | None
+    updated_at: Time | None = Field(description="RFC 3339, ZooKeeper's clock")
+    warnings: list[str]
+
+
+class ResourceModel(AnswerModel):
+    """Base of resources."""
+
+    id: EntityId
+    entity: EntityNames | Absent = Field(default=None, description="Full view")
+    status: ResourceStatus | Absent = Field(default=None, description="Full view")
+
+
+class DeletedResource(AnswerModel):
+    """Answer of DELETE."""
+
+    id: EntityId

@@ -1,0 +1,1 @@
+"""Registrations of client software (KIP-649)."""

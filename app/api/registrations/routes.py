@@ -1,0 +1,117 @@
+"""Registrations (KIP-649): the dynamic configs that client software supports, per entity."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Query
+from starlette.responses import Response
+
+from app.api import patterns
+from app.api.clients.models import Software
+from app.api.context import PageSize, ReadDep, WriteDep
+from app.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
+from app.api.rendered.entries import compatibility
+from app.api.responses import json_response, rfc3339
+from app.api.routing.operations import Effect, Operation, read
+from app.api.routing.routes import Routes
+from app.domain.entities import Entity, split_id
+from app.domain.errors import InvalidRequestError
+from app.services.ports.registrations import Registration
+
+routes = Routes("/v1/clusters/{cluster}/registrations", tag="registrations")
+
+_Id = Annotated[
+    str | None,
+    Query(
+        alias="id",
+        description="Entity id: `user=alice` or `user=alice,client-id=billing`",
+        json_schema_extra={"pattern": patterns.ANY_ID},
+    ),
+]
+
+
+class RegistrationData(AnswerModel):
+    """The configs that one client software says it supports, for one entity."""
+
+    id: EntityId
+    entity: EntityNames
+    client_information: Software
+    supported_configs: list[str]
+    first_seen_at: Time
+    last_seen_at: Time
+
+
+class RegistrationPage(Page[RegistrationData]):
+    """A page, ordered by entity id."""
+
+
+class ClearedRegistrations(AnswerModel):
+    """The number of registrations that were hidden."""
+
+    cleared: Count
+
+
+@routes.get(
+    "",
+    read(
+        "listRegistrations", "List registrations, ordered by entity id", RegistrationPage, tagged=False, problems=(503,)
+    ),
+)
+async def list_registrations(
+    call: ReadDep,
+    *,
+    entity_id: _Id = None,
+    page_size: PageSize = 100,
+    page_token: Annotated[
+        str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
+    ] = None,
+) -> Response:
+    """The `supportedConfigs` that clients sent; a new registration shows within seconds."""
+    found, cursor = await call.services.registrations.search(
+        call.cluster.name,
+        entity_id=None if entity_id is None else Entity.from_id(entity_id, pointer="id").id,
+        page_size=page_size,
+        after=page_token,
+    )
+    items = [_registration(*row) for row in found]
+    return json_response(call.request, {"items": items, "nextPageToken": cursor})
+
+
+@routes.delete(
+    "",
+    Operation(
+        "clearRegistrations",
+        "Clear the registrations of one entity, or of all",
+        {200: ClearedRegistrations},
+        effect=Effect.CLEARING,
+        tagged=False,
+        problems=(503,),
+    ),
+)
+async def clear_registrations(
+    call: WriteDep,
+    *,
+    entity_id: _Id = None,
+    everything: Annotated[bool, Query(alias="all", description="All entities of the cluster")] = False,
+) -> Response:
+    """A cleared registration returns as soon as a client registers again."""
+    if (entity_id is None) is not everything:
+        raise InvalidRequestError("Say what to clear: either id=<entity id> or all=true", pointer="id")
+    entity = None if entity_id is None else Entity.from_id(entity_id, pointer="id").id
+    cleared = 0
+    if not call.validate_only:
+        cleared = await call.services.registrations.clear(
+            call.cluster.name, entity_id=entity, principal=call.caller.principal, request_id=call.caller.request_id
+        )
+    return json_response(call.request, {"cleared": cleared})
+
+
+def _registration(found: Registration, first_seen: datetime, last_seen: datetime) -> dict[str, Any]:
+    """Return a registration in the form of its own collection."""
+    return {
+        "id": found.entity_id,
+        "entity": dict(split_id(found.entity_id)),
+        **compatibility(found),
+        "firstSeenAt": rfc3339(first_seen),
+        "lastSeenAt": rfc3339(last_seen),
+    }

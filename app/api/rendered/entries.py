@@ -1,0 +1,143 @@
+"""The entries of describes as JSON, kept per node.
+
+Nodes never change, so an entity's declared values are rendered once and then reused as bytes: a describe of 100,000
+entities is a walk over them and one join. A kept entry costs some 350 bytes for each entity that was ever described.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from app.api.responses import number
+from app.domain.entities import split_id
+from app.domain.errors import CorruptZnodeError
+from app.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.domain.facets import JsonValue
+    from app.services.collections import Collection
+    from app.services.ports.registrations import Registration
+    from app.services.reads.describe import DescribeService, Selected
+
+_Kept = dict[str, tuple["Node", bytes | None]]
+
+_DESCRIBED: Final = b'{"throttleTimeMs":0,"errorCode":0,"errorMessage":null,"entries":['
+_NOBODY: Final = b',"entityCompatibility":[]}'
+_SLACK: Final = 10_000
+"""The number of kept entries of removed entities that starts a clean-up."""
+
+
+class Rendered(NamedTuple):
+    """A describe as JSON: the entries in the order of their ids, and the paths of the znodes that can't be read."""
+
+    entries: list[bytes]
+    skipped: list[str]
+
+
+class Entries:
+    """Renders entries and keeps them. Only the event loop touches it."""
+
+    def __init__(self, describe: DescribeService) -> None:
+        self._describe = describe
+        self._kept: dict[tuple[str, str], _Kept] = {}
+
+    async def render(
+        self, collection: Collection, selected: AsyncIterable[Iterable[Selected]], *, everything: bool = False
+    ) -> Rendered:
+        """Return the entries of selected entities, each as a whole JSON object.
+
+        An entity that declares nothing has an entry only where clients are registered.
+
+        Args:
+            collection: The collection.
+            selected: The entities, in slices.
+            everything: The selected entities are all of the collection: kept entries of others may be dropped.
+        """
+        key = collection.store.name, collection.name.value
+        kept = self._kept.setdefault(key, {})
+        rendered = Rendered([], [])
+        ids: list[str] = []
+        async for part in selected:
+            for entity_id, ready in self._rendered(collection, kept, part, rendered.skipped):
+                ids.append(entity_id)
+                rendered.entries.append(ready)
+        if everything and len(kept) > len(ids) + _SLACK:
+            self._kept[key] = {entity_id: kept[entity_id] for entity_id in ids if entity_id in kept}
+        return rendered
+
+    def _rendered(
+        self, collection: Collection, kept: _Kept, part: Iterable[Selected], skipped: list[str]
+    ) -> Iterator[tuple[str, bytes]]:
+        """Yield the entries of a slice with their ids; append the paths of unreadable znodes to ``skipped``."""
+        with_clients = collection.name is FacetName.CLIENT_CONFIGS
+        for entity_id, node, known in part:
+            found = kept.get(entity_id)
+            if found is not None and found[0] is node:
+                ready = found[1]
+            else:
+                try:
+                    ready = self._ready(collection, entity_id, node)
+                except CorruptZnodeError as error:
+                    skipped.append(error.path)
+                    ready = None
+                else:
+                    if node is not None:
+                        kept[entity_id] = (node, ready)
+            if known:
+                yield entity_id, _with_clients(_head(entity_id, {}) if ready is None else ready, known)
+            elif ready is not None:
+                yield entity_id, ready + _NOBODY if with_clients else ready
+
+    def _ready(self, collection: Collection, entity_id: str, node: Node | None) -> bytes | None:
+        """Return an entry to keep: None where nothing is declared; still open in a facet whose entries list clients.
+
+        Raises:
+            CorruptZnodeError: The node can't be read.
+        """
+        declared = self._describe.declared(collection, entity_id, node)
+        if not declared:
+            return None
+        return (_head if collection.name is FacetName.CLIENT_CONFIGS else entry)(entity_id, declared)
+
+
+def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
+    """Return one entry without its known clients."""
+    return _head(entity_id, declared) + b"}"
+
+
+def described(entries: Iterable[bytes], skipped: Sequence[str]) -> bytes:
+    """Return the answer of a describe: its entries, and the paths of the znodes that can't be read."""
+    return _DESCRIBED + b",".join(entries) + b'],"skipped":' + orjson.dumps(skipped) + b"}"
+
+
+def _with_clients(head: bytes, known: Sequence[Registration]) -> bytes:
+    """Return an entry with its known clients, from an entry that is still open."""
+    return head + b',"entityCompatibility":' + orjson.dumps([compatibility(each) for each in known]) + b"}"
+
+
+def _head(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
+    """Return an entry that is still open: without the closing brace, so that more members can follow."""
+    return orjson.dumps({"entity": _entity_data(entity_id), "values": _values(declared)})[:-1]
+
+
+def _entity_data(entity_id: str) -> list[dict[str, str | None]]:
+    """Return an entity in the form of the RPCs."""
+    return [{"entityType": kind, "entityName": name} for kind, name in split_id(entity_id)]
+
+
+def _values(declared: Mapping[str, JsonValue]) -> list[dict[str, Any]]:
+    """Return values in the form of the RPCs."""
+    return [{"key": key, "value": number(value)} for key, value in declared.items()]
+
+
+def compatibility(found: Registration) -> dict[str, Any]:
+    """Return a registration in the form of a describe."""
+    return {
+        "clientInformation": {"softwareName": found.software_name, "softwareVersion": found.software_version},
+        "supportedConfigs": list(found.supported_configs),
+    }

@@ -1,0 +1,45 @@
+"""Resources as JSON, in the default and the full view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.api.responses import number, timestamp
+from app.domain.entities import Entity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.domain.facets import JsonValue
+    from app.services.collections import Collection
+
+
+def resource(collection: Collection, entity_id: str, declared: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """Return a resource in the default view."""
+    return {"id": entity_id, collection.facet.member: {key: number(value) for key, value in declared.items()}}
+
+
+async def full_resource(
+    collection: Collection,
+    entity_id: str,
+    stored: Mapping[str, str],
+    *,
+    node: Node | None,
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return a resource in the full view: ``node`` as it is, ``stored`` as its map, real or planned."""
+    entity = Entity.from_id(entity_id)
+    declared, etag = collection.tagged(entity, stored, node)
+    fingerprints = await collection.fingerprints(entity, stored)
+    return {
+        **resource(collection, entity_id, declared),
+        "entity": entity.as_dict(),
+        "status": {
+            "revision": None if node is None else str(node.mzxid),
+            "etag": etag,
+            "updatedAt": None if node is None else timestamp(node.mtime_ms),
+            "warnings": list(warnings),
+            **({} if fingerprints is None else {"fingerprints": fingerprints}),
+        },
+    }

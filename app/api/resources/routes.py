@@ -1,0 +1,254 @@
+"""The resources of a facet: list, create, get, put, delete and effective values of single entities.
+
+One set of handlers serves every facet; the differences are in the facet's own rules and its schemas.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import orjson
+from fastapi import Body, Query
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from app.api import patterns
+from app.api.context import Fresh, IfNoneMatch, PageSize, ReadCall, ReadDep, WriteCall, WriteDep
+from app.api.models import DeletedResource, ResourceBody
+from app.api.resources.render import full_resource, resource
+from app.api.responses import JSON, PreparedResponse, consistency_headers, json_response
+from app.api.routing.operations import Answer, change, read
+from app.api.routing.paths import entity_in_path
+from app.api.routing.preconditions import Conditions, ConditionsDep, not_modified
+from app.api.routing.routes import Routes, declared
+from app.domain.changes import Node
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
+from app.domain.texts import step
+from app.services.changes.edits import Edit, EditResult, Mode
+from app.services.clusters import Cluster
+from app.services.collections import Collection
+from app.services.reads.describe import DescribeService, ListQuery
+
+Resolve = Callable[[ReadCall, Entity], Awaitable[tuple[dict[str, Any], str]]]
+"""Finds the effective values of an entity: the body of the answer, and its ETag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The forms of one facet's resources, for the specification."""
+
+    noun: str
+    """The end of operation ids."""
+    body: type[BaseModel]
+    new: type[BaseModel]
+    resource: type[BaseModel]
+    page: type[BaseModel]
+    effective: type[BaseModel]
+    id_pattern: str
+    example_id: str
+    examples: dict[str, Any]
+    """Of bodies."""
+
+
+class Resources:
+    """The handlers of one facet's resources.
+
+    Args:
+        name: The facet.
+        resolve: Finds the effective values.
+    """
+
+    def __init__(self, name: FacetName, resolve: Resolve) -> None:
+        self._name = name
+        self._resolve = resolve
+
+    def routes(self, forms: Forms) -> Routes:
+        """Return the routes."""
+        name, noun, path = self._name.value, forms.noun, "/{id:path}"
+        entity = entity_in_path(forms.id_pattern, forms.example_id)
+        resolved = entity_in_path(forms.id_pattern, forms.example_id, suffix="/effective")
+        body, new = (Annotated[form, Body(openapi_examples=forms.examples)] for form in (forms.body, forms.new))
+        summary = f"List the entities that have {name}"
+        routes = Routes(f"/v1/clusters/{{cluster}}/{name}", tag=name)
+        operation = read(f"list{noun}", summary, forms.page, tagged=False, problems=())
+        routes.get("", operation, checks=[Fresh])(self._list)
+        summary = f"Create the {name} of an entity"
+        created = {201: Answer(forms.resource), 200: Answer(forms.resource, "Identical content was already there")}
+        operation = change(f"create{noun}", summary, created, tagged=True, problems=())
+        routes.post("", operation)(declared(self._create, body=new))
+        summary = "The effective values, each with its source and every candidate level"
+        operation = read(f"effective{noun}", summary, forms.effective, tagged=True, problems=(409,))
+        routes.get(f"{path}/effective", operation, checks=[Fresh])(declared(self._effective, entity=resolved))
+        summary = "The declared content of an entity, exactly as it was set"
+        operation = read(f"get{noun}", summary, forms.resource, tagged=True, problems=(409,))
+        routes.get(path, operation, checks=[Fresh])(declared(self._get, entity=entity))
+        summary = f"Replace all {name} of an entity"
+        operation = change(f"put{noun}", summary, forms.resource, tagged=True, problems=())
+        routes.put(path, operation)(declared(self._put, entity=entity, body=body))
+        summary = f"Remove all {name} of an entity"
+        operation = change(f"delete{noun}", summary, DeletedResource, tagged=False, problems=())
+        routes.delete(path, operation)(declared(self._delete, entity=entity))
+        return routes
+
+    async def _list(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+        self,
+        call: ReadDep,
+        *,
+        entity_id: Annotated[
+            str | None,
+            Query(alias="id", description="Exactly this entity id", json_schema_extra={"pattern": patterns.ANY_ID}),
+        ] = None,
+        user: Annotated[str | None, Query(description="User name, plain; empty is the default user")] = None,
+        client_id: Annotated[
+            str | None, Query(alias="client-id", description="Client id, plain; empty is the default client-id")
+        ] = None,
+        ip: Annotated[str | None, Query(description="IP address; empty is the default ip")] = None,
+        topic: Annotated[str | None, Query(description="Topic name")] = None,
+        broker: Annotated[str | None, Query(description="Broker id; empty is the default of all brokers")] = None,
+        key: Annotated[str | None, Query(description="Only entities that set this key")] = None,
+        kind: Annotated[
+            Literal["user", "client-id", "user,client-id", "ip", "topic", "broker"] | None,
+            Query(description="Only entities of exactly these types"),
+        ] = None,
+        page_size: PageSize = 100,
+        page_token: Annotated[
+            str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
+        ] = None,
+    ) -> Response:
+        collection = call.cluster.collections[self._name]
+        wanted = {"user": user, "client-id": client_id, "ip": ip, "topic": topic, "broker": broker}
+        page = await call.services.describe.page(
+            collection,
+            ListQuery(
+                id=entity_id,
+                names={kind_: value or None for kind_, value in wanted.items() if value is not None},
+                key=key,
+                kind=tuple(kind.split(",")) if kind else None,
+                page_size=page_size,
+                page_token=page_token,
+            ),
+        )
+        if call.view == "full":
+            items = [await full_resource(collection, node.id, node.config, node=node) for node, _ in page.items]
+        else:
+            items = [resource(collection, node.id, content) for node, content in page.items]
+        return json_response(
+            call.request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped}
+        )
+
+    async def _create(self, call: WriteDep, conditions: ConditionsDep, body: ResourceBody) -> Response:
+        collection = call.cluster.collections[self._name]
+        edit = _edit(collection, body, Mode.CREATE, conditions, entity=None)
+        result = await _run(call, collection, edit)
+        response = await _written(call, collection, result, status=201 if result.created else 200)
+        scope = call.request.scope
+        response.headers["Location"] = f"{scope.get('root_path', '')}{scope['path']}/{edit.entity.id}"
+        return response
+
+    async def _get(self, call: ReadDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
+        collection, describe = call.cluster.collections[self._name], call.services.describe
+        node = describe.node(collection, entity.id)
+        if call.view == "full":
+            _, etag = describe.content(collection, node)
+            not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
+            return json_response(call.request, await full_resource(collection, node.id, node.config, node=node))
+        return _rendered(describe, collection, node).answer(call.cluster, if_none_match)
+
+    async def _effective(self, call: ReadDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
+        return _Rendered.of(*await self._resolve(call, entity)).answer(call.cluster, if_none_match)
+
+    async def _put(self, call: WriteDep, entity: Entity, conditions: ConditionsDep, body: ResourceBody) -> Response:
+        collection = call.cluster.collections[self._name]
+        edit = _edit(collection, body, Mode.REPLACE, conditions, entity=entity)
+        return await _written(call, collection, await _run(call, collection, edit))
+
+    async def _delete(self, call: WriteDep, entity: Entity, conditions: ConditionsDep) -> Response:
+        collection = call.cluster.collections[self._name]
+        edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
+        result = await _run(call, collection, edit)
+        return json_response(
+            call.request, {"id": edit.entity.id}, headers=_change_header(result), revision=result.revision
+        )
+
+
+class _Rendered(NamedTuple):
+    """The answer to a polled read, but for the headers of consistency."""
+
+    body: bytes
+    etag: str
+    tag: tuple[bytes, bytes]
+    """The ETag as a header."""
+
+    @classmethod
+    def of(cls, content: dict[str, Any], etag: str) -> Self:
+        """Render a content."""
+        return cls(orjson.dumps(content), etag, (b"etag", etag.encode()))
+
+    def answer(self, cluster: Cluster, if_none_match: str | None) -> Response:
+        """Return the answer: 304 when the poller has the current answer."""
+        headers = [self.tag, *consistency_headers(cluster.store)]
+        if not_modified(if_none_match, self.etag):
+            return PreparedResponse(b"", headers, status=304)
+        headers.append(JSON)
+        return PreparedResponse(self.body, headers)
+
+
+@lru_cache(maxsize=16_384)
+def _rendered(describe: DescribeService, collection: Collection, node: Node) -> _Rendered:
+    """Return the default view of a node. Nodes never change, so a polled node is rendered once."""
+    declared, etag = describe.content(collection, node)
+    return _Rendered.of(resource(collection, node.id, declared), etag)
+
+
+async def _run(call: WriteCall, collection: Collection, edit: Edit) -> EditResult:
+    [result] = await call.services.alter.alter(collection, [edit], call.caller, validate_only=call.validate_only)
+    if result.error is not None:
+        raise result.error
+    return result
+
+
+def _edit(collection: Collection, body: Any, mode: Mode, conditions: Conditions, *, entity: Entity | None) -> Edit:
+    """Make the edit of a PUT or POST; id and entity in the body must name the entity of the path."""
+    named = Entity.from_id(body.id, pointer="/id") if body.id is not None else None
+    pointer: str | None = "/id"
+    if body.entity is not None:
+        pointer = "/entity"
+        spelled = Entity.from_names(body.entity, pointer=pointer)
+        if named is not None and named != spelled:
+            raise InvalidRequestError(f"id names {named.id}, entity names {spelled.id}", pointer=pointer)
+        named = spelled
+    if entity is None:
+        entity = named
+    elif named is not None and named != entity:
+        raise InvalidRequestError(f"The body names {named.id}, the path names {entity.id}", pointer=pointer)
+    else:
+        pointer = None
+    if entity is None:
+        raise InvalidRequestError('Name the entity: "id" or "entity" is needed', pointer="/id")
+    member = collection.facet.member
+    given: dict[str, Any] = getattr(body, member)
+    if not given:
+        raise InvalidRequestError(f"{member} is empty; use DELETE to remove them all", pointer=f"/{member}")
+    ops = tuple(Op(key, OpType.SET, value, f"/{member}{step(key)}") for key, value in given.items())
+    return Edit(entity, ops, mode, conditions.precondition(body_etag=body.etag), pointer)
+
+
+async def _written(call: WriteCall, collection: Collection, result: EditResult, *, status: int = 200) -> Response:
+    """Answer a write with the whole resource."""
+    entity, headers = result.edit.entity, _change_header(result)
+    if call.view == "full":
+        body = await full_resource(collection, entity.id, result.after, node=result.node, warnings=result.warnings)
+    else:
+        declared, etag = collection.tagged(entity, result.after, result.node)
+        body = resource(collection, entity.id, declared)
+        if etag is not None and not call.validate_only:
+            headers["ETag"] = etag
+    return json_response(call.request, body, status=status, headers=headers, revision=result.revision)
+
+
+def _change_header(result: EditResult) -> dict[str, str]:
+    return {} if result.change_id is None else {"Confplane-Change-Id": result.change_id}

@@ -1,0 +1,152 @@
+"""Rollups: Spark's results about the whole cluster, and the runs behind them."""
+
+import re
+from functools import partial
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Query
+from starlette.responses import Response
+
+from app.api import patterns
+from app.api.context import IfNoneMatch, PageSize, ReadDep
+from app.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number
+from app.api.rollups import models
+from app.api.rollups.render import rollup_attempt, rollup_run
+from app.api.routing.operations import read
+from app.api.routing.preconditions import not_modified
+from app.api.routing.routes import Routes, declared
+from app.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
+from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
+from app.services.ports.rollups import Place, RollupRun, RowQuery
+from app.services.reads.rollups import item_of, never_run, selection
+
+routes = Routes("/v1/clusters/{cluster}/rollups", tag="rollups")
+
+_TOKEN = re.compile(patterns.ROW_TOKEN)
+_INT64 = 2**63
+_FORMS: dict[ColumnType, dict[str, Any]] = {
+    ColumnType.INT: {"type": "integer", "minimum": -_INT64, "maximum": _INT64 - 1},
+    ColumnType.LONG: {"type": "integer", "minimum": -_INT64, "maximum": _INT64 - 1},
+    ColumnType.DOUBLE: {"type": "number"},
+    ColumnType.BOOLEAN: {"type": "boolean"},
+    ColumnType.DATE: {"format": "date"},
+    ColumnType.TIMESTAMP: {"format": "date-time"},
+}
+_CONTAINS = "; rows that have this one among theirs"
+
+
+@routes.get(
+    "", read("listRollups", "All rollups, each with its current run", models.RollupList, tagged=False, problems=(503,))
+)
+async def list_rollups(call: ReadDep) -> Response:
+    """Every rollup with its current run: of its complete runs, the one with the latest moment."""
+    found = await call.services.rollups.runs(call.cluster.name)
+    items = []
+    for rollup in ROLLUPS.values():
+        runs = found.get(rollup.name)
+        items.append(
+            {
+                "name": rollup.name,
+                "question": rollup.question,
+                "run": None if runs is None or runs.current is None else rollup_run(runs.current),
+                "lastAttempt": None if runs is None or runs.latest is None else rollup_attempt(runs.latest),
+            }
+        )
+    return json_response(call.request, {"items": items})
+
+
+async def _rows(
+    rollup: Rollup,
+    call: ReadDep,
+    *,
+    page_size: PageSize = 100,
+    page_token: Annotated[
+        str | None,
+        Query(
+            alias="pageToken",
+            description="nextPageToken of the page before; all pages are of one run",
+            json_schema_extra={"pattern": patterns.ROW_TOKEN},
+        ),
+    ] = None,
+    if_none_match: IfNoneMatch = None,
+    **filters: str | None,
+) -> Response:
+    """Answer a page of a rollup's rows; ``filters`` are by name of the column."""
+    given = {column.member: filters[column.name] for column in rollup.columns}
+    wanted = selection(rollup, {member: value for member, value in given.items() if value is not None})
+    run_id, after = _parse(page_token)
+    name, rollups = call.cluster.name, call.services.rollups
+    run: RollupRun | None = await rollups.run(name, rollup.name, run_id)
+    if run is None:
+        raise NotFoundError(never_run(name, rollup.name)) if run_id is None else _gone(run_id)
+    etag = f'"{run.id}"'
+    if not_modified(if_none_match, etag):
+        return PreparedResponse(b"", encoded({"etag": etag}) + consistency_headers(call.cluster.store), status=304)
+    page = await rollups.rows(RowQuery(run.id, page_size, wanted.entity_id, wanted.members, after))
+    if page is None:
+        raise _gone(run.id)
+    rows, place = page
+    doubles = [column.member for column in rollup.columns if column.type is ColumnType.DOUBLE]
+    items = [item_of(rollup, row) for row in rows]
+    for item in items:
+        item |= {member: number(item[member]) for member in doubles}
+    body = {
+        "run": rollup_run(run),
+        "items": items,
+        "nextPageToken": None if place is None else f"{run.id}.{place[0]}.{place[1]}",
+    }
+    return json_response(call.request, body, headers={"ETag": etag})
+
+
+def _gone(run_id: UUID) -> ResultGoneError:
+    return ResultGoneError(
+        f"The rows of run {run_id} are not kept any more: later runs took its place; begin again without pageToken",
+        pointer="pageToken",
+    )
+
+
+def _parse(token: str | None) -> tuple[UUID | None, Place | None]:
+    if token is None:
+        return None, None
+    if not _TOKEN.fullmatch(token):
+        raise InvalidRequestError(f"pageToken is not one that this API gave: {token[:100]!a}", pointer="pageToken")
+    run_id, part, ordinal = token.split(".")
+    return UUID(run_id), (int(part), int(ordinal))
+
+
+def _filter(rollup: Rollup, column: Column) -> Any:
+    """Return the parameter that filters by a column. The value is text, read by its column's type."""
+    form = dict(_FORMS.get(column.type, {}))
+    if column.is_revision:
+        form = {"pattern": patterns.REVISION}
+    elif column.name == rollup.entity:
+        form = {"pattern": patterns.ROLLUP_ID}
+    description = column.description + (_CONTAINS if column.type is ColumnType.TEXTS else "")
+    return Annotated[str | None, Query(alias=column.member, description=description, json_schema_extra=form)]
+
+
+def _add(rollup: Rollup) -> None:
+    filters = {column.name: (_filter(rollup, column), None) for column in rollup.columns}
+    order = [f"`{column.member}`" for name in rollup.key for column in rollup.columns if column.name == name]
+    operation = read(
+        f"getRollup{models.title(rollup)}",
+        rollup.question,
+        models.PAGES[rollup.name],
+        tagged=True,
+        problems=(410, 503),
+        description=f"The rows of the current run, in the order of {', '.join(order)}. Filters are exact, and may be "
+        "given together; a page of a filtered list may be short, and even empty, and yet have a `nextPageToken`. 404 "
+        "where it was never run: no rows would mean something else.",
+    )
+    routes.get(f"/{rollup.name}", operation)(declared(partial(_rows, rollup), filters))
+
+
+for _each in ROLLUPS.values():
+    _add(_each)
+
+
+@routes.get("/{name}", read("getRollup", "No rollup", {}, tagged=False, problems=(), listed=False))
+async def unknown(_: ReadDep, name: str) -> Response:
+    """Answer 404 with the names of all rollups."""
+    raise NotFoundError(f"There is no rollup {name[:100]!a}; there are: {', '.join(ROLLUPS)}")

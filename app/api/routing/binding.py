@@ -1,0 +1,146 @@
+"""The arguments of a handler, found in a request by the parameters that the handler declares to FastAPI.
+
+FastAPI reads the declarations, describes them in the specification, and validates each value sent. The injection of
+FastAPI itself costs several times as much as the answer to a poll. Here nearly all of the work is done once for each
+route: a request without a query, and without headers that are parameters, takes the defaults unchanged.
+
+A handler takes ``request``, texts of the path, optional single values of the query and of headers, one body, and
+dependencies. A dependency takes the same, except a body and further dependencies. Dependencies that return a value are
+plain functions. The others are coroutine functions: they check their own parameters, and are called when one is sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import parse_qsl
+
+from app.api.edge import HEADERS
+from app.api.problems import FindingsError
+from app.api.routing.bodies import BodyReader
+from app.domain.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi.dependencies.models import Dependant
+    from starlette.requests import Request
+    from starlette.types import Scope
+
+    from app.api.models import RequestModel
+
+
+class Binder:
+    """Finds the arguments of one handler.
+
+    Args:
+        dependant: FastAPI's reading of the handler's signature.
+    """
+
+    def __init__(self, dependant: Dependant) -> None:
+        self._handler = _Part(dependant)
+        dependencies = [_Part(dependency) for dependency in dependant.dependencies]
+        self._values = {part.name: part for part in dependencies if part.name is not None}
+        self._checks = [part for part in dependencies if part.name is None]
+        parts = (self._handler, *dependencies)
+        self._queries = frozenset(name for part in parts for name in part.queries)
+        self._headers = frozenset(name for part in parts for name in part.headers)
+        self._bodies = {
+            field.name: BodyReader(cast("type[RequestModel]", field.field_info.annotation))
+            for field in dependant.body_params
+        }
+        self._constants = {
+            name: part.call(**part.defaults) for name, part in self._values.items() if not part.needs_request
+        }
+        self._variables = {name: part for name, part in self._values.items() if part.needs_request}
+
+    async def __call__(self, request: Request) -> dict[str, Any]:
+        """Return the arguments.
+
+        Parameters are validated first, then the checks wait, then the dependencies are called, then the body is read.
+
+        Raises:
+            InvalidRequestError: A query parameter is unknown, is given twice, or is no text.
+            FindingsError: A parameter or the body is not valid for the handler.
+            ConfplaneError: As the dependencies and :class:`BodyReader`.
+        """
+        scope = request.scope
+        if scope["query_string"] or not self._headers.isdisjoint(scope[HEADERS]):
+            arguments = await self._sent(request)
+        else:
+            arguments = self._handler.unsent(request) | self._constants
+            for name, part in self._variables.items():
+                arguments[name] = part.call(**part.unsent(request))
+        for name, read in self._bodies.items():
+            arguments[name] = await read(request)
+        return arguments
+
+    async def _sent(self, request: Request) -> dict[str, Any]:
+        """Return the arguments of a request that has parameters, without the body."""
+        query = self._query(request.scope["query_string"])
+        findings: list[Any] = []
+        arguments = self._handler.sent(request, query, findings)
+        checks = [(part, part.sent(request, query, findings)) for part in self._checks]
+        values = [(part, part.sent(request, query, findings)) for part in self._values.values()]
+        if findings:
+            raise FindingsError(findings)
+        for part, given in checks:
+            await part.call(**given)
+        for part, given in values:
+            arguments[part.name] = part.call(**given)
+        return arguments
+
+    def _query(self, text: bytes) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+            if name not in self._queries:
+                raise InvalidRequestError(
+                    f"Unknown query parameter {name[:100]!a}; there are: {', '.join(sorted(self._queries))}",
+                    pointer=name[:100],
+                )
+            if name in found:
+                raise InvalidRequestError(f"The query parameter {name} is given twice", pointer=name)
+            if "\0" in value or "\ufffd" in value:
+                raise InvalidRequestError(f"The query parameter {name} is not UTF-8 text without NUL", pointer=name)
+            found[name] = value
+        return found
+
+
+class _Part:
+    """A handler or one of its dependencies, with the parameters that it takes itself."""
+
+    def __init__(self, dependant: Dependant) -> None:
+        self.call: Any = dependant.call
+        self.name: Any = dependant.name
+        self.queries = {field.alias: field for field in dependant.query_params}
+        self.headers = {field.alias.lower().encode(): field for field in dependant.header_params}
+        self.defaults = {field.name: field.default for field in (*self.queries.values(), *self.headers.values())}
+        self._path = [(field.name, field.alias) for field in dependant.path_params]
+        self._request = dependant.request_param_name
+        self.needs_request = bool(self._request or self._path)
+
+    def unsent(self, request: Request) -> dict[str, Any]:
+        """Return the values of the parameters, by their names in Python, for a request without optional parameters."""
+        found = self.defaults.copy()
+        if self._request is not None:
+            found[self._request] = request
+        for name, alias in self._path:
+            found[name] = request.scope["path_params"][alias]
+        return found
+
+    def sent(self, request: Request, query: Mapping[str, str], findings: list[Any]) -> dict[str, Any]:
+        """Return the values of the parameters, and add their faults to the findings."""
+        found = self.unsent(request)
+        for alias, field in self.queries.items():
+            if alias in query:
+                found[field.name], wrong = field.validate(query[alias], loc=("query", alias))
+                findings += wrong
+        for header, field in self.headers.items():
+            if header in request.scope[HEADERS]:
+                found[field.name], wrong = field.validate(_header(request.scope, header), loc=("header", field.alias))
+                findings += wrong
+        return found
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    """Return the value of a header; several lines are joined to one list, by RFC 9110."""
+    return b", ".join([value for each, value in scope["headers"] if each == name]).decode("latin-1")

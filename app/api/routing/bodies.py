@@ -1,0 +1,158 @@
+"""Bodies of requests: read within limits, parsed by :mod:`app.api.routing.strict_json`, validated by their models.
+
+A large body is parsed and validated in slices, so that other requests are served meanwhile.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from app.api.edge import HEADERS
+from app.api.problems import SHOWN, FindingsError
+from app.api.routing import strict_json
+from app.domain.errors import BodyTooLargeError, MediaTypeError
+from app.services.pace import Pace
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from app.api.models import RequestModel
+
+MAX_ENTRIES: Final = 10_000
+"""Entries of a large body that are validated one by one; a model refuses more than it takes by itself."""
+MAX_BODY: Final = "max_body_bytes"
+"""Attribute of ``app.state`` with the largest body in bytes."""
+BODY: Final = "confplane.body"
+"""Key of the scope under which the parsed body of a request with an Idempotency-Key is kept."""
+_KEPT: Final = 8_192
+_SHORT: Final = 512
+"""Bytes of the longest body that is kept: one that names a client or two."""
+
+
+class BodyReader:
+    """Reads the bodies of one model. Short bodies of describes are kept: a poller sends the same bytes each time.
+
+    Args:
+        model: The model that validates the bodies.
+    """
+
+    def __init__(self, model: type[RequestModel]) -> None:
+        self._model = model
+        self._short = _SHORT if model.polled else -1
+        self._kept = lru_cache(maxsize=_KEPT)(self._parse)
+
+    async def __call__(self, request: Request) -> BaseModel:
+        """Return the body of a request.
+
+        Raises:
+            MediaTypeError: The body is not declared to be JSON.
+            BodyTooLargeError: The body has more bytes or items than this service takes.
+            InvalidRequestError: The body is not strict JSON.
+            FindingsError: The model refuses the body.
+        """
+        body = await _received(request)
+        if len(body) <= self._short:
+            return self._kept(body)
+        large = len(body) >= strict_json.LARGE
+        value = await strict_json.loads_large(body) if large else _parsed(body)
+        if b"idempotency-key" in request.scope[HEADERS]:
+            request.scope[BODY] = value
+        return await validated(self._model, value) if large else _validated_at_once(self._model, value)
+
+    def _parse(self, body: bytes) -> BaseModel:
+        return _validated_at_once(self._model, _parsed(body))
+
+
+def _parsed(body: bytes) -> Any:
+    """Return the value of a body that is not large; None for an empty one."""
+    return strict_json.loads(body) if body else None
+
+
+async def validated(model: type[BaseModel], value: Any) -> BaseModel:
+    """Validate a large body: its list of entries one by one, in slices.
+
+    Raises:
+        FindingsError: The model refuses the body.
+    """
+    found: list[dict[str, Any]] = []
+    listed = _listed(model)
+    entries = value.get(listed[1]) if listed is not None and isinstance(value, dict) else None
+    if listed is None or not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
+        return _validated_at_once(model, value)
+    name, alias, item = listed
+    made: list[BaseModel] = []
+    pace = Pace()
+    for index, entry in enumerate(entries):
+        try:
+            made.append(item.model_validate(entry))
+        except ValidationError as error:
+            found += _findings(error, alias, index)
+            if len(found) >= SHOWN:
+                break
+        if pace.due:
+            await pace.rest()
+    try:
+        whole = model.model_validate({**value, alias: []})
+    except ValidationError as error:
+        found += _findings(error)
+    if found:
+        raise FindingsError(found, value)
+    setattr(whole, name, made)
+    return whole
+
+
+def _validated_at_once(model: type[BaseModel], value: Any) -> BaseModel:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise FindingsError(_findings(error), value) from None
+
+
+def _listed(model: type[BaseModel]) -> tuple[str, str, type[BaseModel]] | None:
+    """Return the name, the alias and the model of a body's entries."""
+    for name, field in model.model_fields.items():
+        item = next(iter(get_args(field.annotation)), None)
+        if isinstance(item, type) and issubclass(item, BaseModel):
+            return name, field.alias or name, item
+    return None
+
+
+def _findings(error: ValidationError, *place: str | int) -> list[dict[str, Any]]:
+    """Return pydantic's findings, each with its place in the request."""
+    return [
+        {**item, "loc": ("body", *place, *item["loc"])} for item in error.errors(include_url=False, include_input=False)
+    ]
+
+
+async def _received(request: Request) -> bytes:
+    given: bytes = request.scope[HEADERS].get(b"content-type", b"")
+    if given != b"application/json":  # the header of nearly all requests
+        kind = given.decode("latin-1").partition(";")[0].strip().lower()
+        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise MediaTypeError(f"The body is {kind[:100] or 'of no type'}; send Content-Type: application/json")
+    limit: int = getattr(request.app.state, MAX_BODY)
+    # A client that declares the length and waits for 100 Continue sends nothing in vain.
+    if int(request.scope[HEADERS].get(b"content-length", 0)) > limit:
+        raise _too_large(limit)
+    pieces: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        # Not by request.stream(): most bodies come in one piece.
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message["body"])
+        size += len(message["body"])
+        more = message.get("more_body", False)
+        if size > limit:
+            raise _too_large(limit)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large(limit: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The body is larger than {limit} bytes; send fewer entries a request")

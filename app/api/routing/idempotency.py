@@ -1,0 +1,136 @@
+"""``Idempotency-Key``: wraps writing handlers, so that a repeated request is answered and not done again."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import Header
+from starlette.requests import Request
+
+from app.api import patterns
+from app.api.edge import HEADERS
+from app.api.responses import PreparedResponse, consistency_headers, encoded
+from app.api.routing.bodies import BODY
+from app.api.routing.operations import Handler
+from app.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
+from app.services.changes.idempotency import POINTER, RequestKey
+from app.services.ports.request_keys import Answer
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from app.api.context import WriteCall
+    from app.services.clusters import Cluster
+
+_NAME: Final = b"idempotency-key"
+_REPLAYED: Final = "idempotency-replayed"
+_REVISION: Final = "confplane-revision"
+_SOUND: Final = re.compile(patterns.IDEMPOTENCY_KEY)
+_Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Has this request done once, however often it is sent within 24 hours: sent again with the same "
+        "body it is answered as the first time. A new key for every request, a random UUID for example. Without effect "
+        "under `validateOnly`",
+        json_schema_extra={"pattern": patterns.IDEMPOTENCY_KEY},
+    ),
+]
+_KEPT: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)
+"""Headers that belong to an answer, at any time of answering."""
+_SUCCESS: Final = 300
+
+
+def idempotent(handler: Handler) -> Handler:
+    """Make a handler honour Idempotency-Key; it takes ``call``, and a body or none."""
+
+    @wraps(handler)
+    async def once(call: WriteCall, *, idempotency_key: str | None, **given: Any) -> Response:
+        if idempotency_key is None:
+            return await handler(call=call, **given)
+        key = _key(call.request, idempotency_key)
+        if call.validate_only or getattr(given.get("body"), "validate_only", False):
+            return await handler(call=call, **given)
+        return await _once(handler, call, key, given)
+
+    signature = inspect.signature(handler, eval_str=True)
+    added = inspect.Parameter("idempotency_key", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Key)
+    once.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect looks for
+        parameters=[*signature.parameters.values(), added]
+    )
+    return once
+
+
+def keyless(handler: Handler) -> Handler:
+    """Make a handler refuse an Idempotency-Key instead of ignoring it; it takes ``call``."""
+
+    @wraps(handler)
+    async def refusing(call: WriteCall, **given: Any) -> Response:
+        if _NAME in call.request.scope[HEADERS] and not call.validate_only:
+            raise IdempotencyUnsupportedError(
+                "This operation does not honour Idempotency-Key, and will not pretend to; send the request without it",
+                pointer=POINTER,
+            )
+        return await handler(call=call, **given)
+
+    return refusing
+
+
+def _key(request: Request, given: str) -> str:
+    if [name for name, _ in request.scope["headers"]].count(_NAME) > 1:
+        raise InvalidRequestError("Idempotency-Key is given more than once", pointer=POINTER)
+    if not _SOUND.fullmatch(given):
+        raise InvalidRequestError(
+            "Idempotency-Key has to be 1 to 255 printable ASCII characters, such as a random UUID", pointer=POINTER
+        )
+    return given
+
+
+async def _once(handler: Handler, call: WriteCall, key: str, given: dict[str, Any]) -> Response:
+    request, cluster, caller, requests = call.request, call.cluster, call.caller, call.services.idempotency
+    path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    wanted = RequestKey.of(
+        key,
+        cluster=cluster.name,
+        principal=caller.principal,
+        method=request.method,
+        path=path.decode("latin-1"),
+        body=request.scope.get(BODY),
+    )
+    run = None
+    while True:
+        begun = await requests.begin(wanted, cluster.store, caller.deadline, ended=run)
+        if isinstance(begun, Answer):
+            return _replayed(cluster, begun)
+        run = begun
+        response, refusal = None, None
+        try:
+            response = await handler(call=replace(call, caller=replace(caller, run=run)), **given)
+        except ConfplaneError as error:
+            refusal = error
+        answer = None if response is None or response.status_code >= _SUCCESS else _answer(response)
+        if not await requests.finish(run, answer):
+            continue
+        if refusal is not None:
+            raise refusal
+        if response is not None:
+            if run.replays and answer is not None:
+                response.headers[_REPLAYED] = "true"
+            return response
+
+
+def _answer(response: Response) -> Answer:
+    headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
+    return Answer(response.status_code, headers, bytes(response.body).decode())
+
+
+def _replayed(cluster: Cluster, answer: Answer) -> Response:
+    kept = dict(answer.headers)
+    revision = kept.pop(_REVISION, None)
+    headers = consistency_headers(cluster.store, None if revision is None else int(revision))
+    headers += encoded({**kept, _REPLAYED: "true"})
+    return PreparedResponse(answer.body.encode(), headers, status=answer.status)

@@ -1,0 +1,84 @@
+"""The look-up of a route by its path, ahead of the router: with the router's result, for a fraction of the cost.
+
+Thousands of applications poll one entity every few minutes; matching one route after the other would cost as much as
+these answers themselves. Most paths are known whole; in paths of single entities the cluster and the id differ. All
+other paths, and requests that reach no route, are left to the router.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+
+from app.api.routing.routes import StrictRoute
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.types import Receive, Scope, Send
+
+_CLUSTERS: Final = "/v1/clusters/"
+_CLUSTER: Final = "/v1/clusters/{cluster}"
+_ID: Final = "{id:path}"
+_EFFECTIVE: Final = "/effective"
+
+
+class Lookup:
+    """Passes requests to their routes.
+
+    Args:
+        app: The application that has the routes.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._whole: dict[tuple[str, str], StrictRoute] = {}
+        """Routes by method and path."""
+        self._of_cluster: dict[tuple[str, str], StrictRoute] = {}
+        """Routes by method and the path behind the cluster."""
+        self._of_entity: dict[tuple[str, str, str], StrictRoute] = {}
+        """Routes by method, the part of the path before the id, and the part behind it."""
+        for route in app.routes:
+            if isinstance(route, StrictRoute):
+                self._add(route)
+
+    def _add(self, route: StrictRoute) -> None:
+        behind = route.path.removeprefix(_CLUSTER)
+        for method in route.methods or ():
+            if "{" not in route.path:
+                self._whole[method, route.path] = route
+            elif "{" not in behind:
+                self._of_cluster[method, behind] = route
+            elif _ID in behind:
+                facet, _, suffix = behind[1:].partition(_ID)
+                self._of_entity[method, facet, suffix] = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one ASGI connection."""
+        route = self._find(scope) if scope["type"] == "http" else None
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["app"] = self._app
+        scope["route"] = route
+        response = await route.answer(Request(scope, receive))
+        await response(scope, receive, send)
+
+    def _find(self, scope: Scope) -> StrictRoute | None:
+        method: str = scope["method"]
+        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        parameters: dict[str, str] = {}
+        if path.startswith(_CLUSTERS):
+            cluster, slash, behind = path[len(_CLUSTERS) :].partition("/")
+            parameters["cluster"] = cluster
+            found = self._of_cluster.get((method, slash + behind)) if cluster else None
+            if found is None and cluster:
+                facet, end, entity_id = behind.partition("/")
+                suffix = _EFFECTIVE if entity_id.endswith(_EFFECTIVE) else ""
+                parameters["id"] = entity_id.removesuffix(suffix)
+                found = self._of_entity.get((method, facet + end, suffix))
+        else:
+            found = self._whole.get((method, path))
+        if found is not None:
+            scope["path_params"] = parameters
+        return found

@@ -1,0 +1,96 @@
+"""The operations of this API: the facts that each declares beside its route.
+
+The route acts on them, and the specification is made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from app.api.models import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
+Handler = Callable[..., Awaitable[Response]]
+
+
+class Effect(Enum):
+    """The effect of an operation besides its answer."""
+
+    NOTHING = "nothing"
+    CHANGE = "change"
+    """A change of configs: it has an id, and is done once for each Idempotency-Key."""
+    CLEARING = "clearing"
+    """Rows that are no history are hidden; an Idempotency-Key is refused rather than ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer without a problem."""
+
+    model: type[BaseModel] | None = None
+    """The form of its JSON; None where it has none."""
+    description: str = "Successful Response"
+    content: Mapping[str, Any] = field(default_factory=dict)
+    """The forms of other media types."""
+
+    def described(self) -> dict[str, Any]:
+        """Return it as FastAPI takes it."""
+        parts = {"model": self.model, "description": self.description, "content": dict(self.content)}
+        return {name: part for name, part in parts.items() if part}
+
+    @classmethod
+    def text(cls, description: str, *media_types: str, model: type[BaseModel] | None = None) -> Answer:
+        """Return an answer that may be text of these types."""
+        return cls(model, description, {kind: {"schema": {"type": "string"}} for kind in media_types})
+
+
+@dataclass(frozen=True)
+class Operation:
+    """The facts of one operation."""
+
+    id: str
+    """Its name in the specification, which generated clients have too."""
+    summary: str
+    answer: type[BaseModel] | Mapping[int, Answer | type[BaseModel]]
+    """The form of a JSON answer with status 200; or answers by status, first the answer to a full success."""
+    _: KW_ONLY
+    effect: Effect
+    tagged: bool
+    """Good answers have an ETag. A tagged read takes If-None-Match, and may be answered 304."""
+    problems: Sequence[int]
+    """Statuses of the operation's own work, besides those that follow from its effect and its parameters."""
+    problem: type[Problem] = Problem
+    """The form of problems, but for 401."""
+    description: str | None = None
+    """None: the handler's docstring."""
+    is_open: bool = False
+    """No token is needed."""
+    listed: bool = True
+    """The specification has the operation."""
+
+    @property
+    def answers(self) -> dict[int, Answer]:
+        """The answers by status."""
+        given = self.answer if isinstance(self.answer, Mapping) else {200: self.answer}
+        return {status: each if isinstance(each, Answer) else Answer(each) for status, each in given.items()}
+
+
+read = partial(Operation, effect=Effect.NOTHING)
+"""Makes the facts of an operation that only answers."""
+change = partial(Operation, effect=Effect.CHANGE)
+"""Makes the facts of an operation that changes configs."""
+
+
+def partly(model: type[BaseModel], failed: str) -> dict[int, Answer]:
+    """Return the answers of an operation on several things: 200, and 207 where some failed."""
+    return {200: Answer(model), 207: Answer(model, failed)}

@@ -1,0 +1,171 @@
+"""The routes of this API: the one way to a handler, and the one place where its errors become problems."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from app.api import problems
+from app.api.routing.binding import Binder
+from app.api.routing.idempotency import idempotent, keyless
+from app.api.routing.operations import Effect, Handler
+from app.api.routing.preconditions import refuse_conditions
+from app.api.traffic import HUNG_UP
+from app.domain.errors import ConfplaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fastapi.params import Depends
+
+    from app.api.routing.operations import Operation
+
+Answering = Callable[[Request], Coroutine[Any, Any, Response]]
+Decorator = Callable[[Handler], Handler]
+_WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {Effect.CHANGE: idempotent, Effect.CLEARING: keyless}
+
+
+class StrictRoute(APIRoute):
+    """A route to one handler.
+
+    Args:
+        method: The HTTP method.
+        path: The path, with its parameters in braces.
+        handler: The handler.
+        operation: The facts of the operation.
+        tag: The family of the operation in the specification.
+        checks: Dependencies without arguments for the handler.
+
+    Attributes:
+        operation: The facts.
+        answer: Answers a request, also a failed one.
+    """
+
+    answer: Answering
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        operation: Operation,
+        *,
+        tag: str | None = None,
+        checks: Sequence[Depends] = (),
+    ) -> None:
+        self.operation = operation
+        super().__init__(
+            path,
+            _WRAPPED.get(operation.effect, _plain)(handler),
+            methods=[method],
+            operation_id=operation.id,
+            summary=operation.summary,
+            description=operation.description,
+            status_code=next(iter(operation.answers), 200),
+            response_class=Response,
+            responses={status: answer.described() for status, answer in operation.answers.items()},
+            tags=[] if tag is None else [tag],
+            dependencies=checks,
+            include_in_schema=operation.listed,
+        )
+
+    def takes(self, header: str) -> bool:
+        """Return True where a header is a parameter of the operation."""
+        return any(
+            field.alias == header
+            for part in (self.dependant, *self.dependant.dependencies)
+            for field in part.header_params
+        )
+
+    def get_route_handler(self) -> Answering:
+        """Return :attr:`answer`."""
+        bind, handler = Binder(self.dependant), self.endpoint
+        unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
+
+        async def answer(request: Request) -> Response:
+            try:
+                if unconditional:
+                    refuse_conditions(request)
+                response: Response = await handler(**await bind(request))
+            except ConfplaneError as error:
+                return problems.respond(request, error)
+            except ClientDisconnect:
+                return Response(status_code=HUNG_UP)  # no client reads it
+            except Exception as error:  # noqa: BLE001 - the last resort, for mistakes of ours
+                return problems.internal(request, error)
+            return response
+
+        self.answer = answer
+        return answer
+
+
+class Routes:
+    """The routes of one family of operations, in the order in which they are matched.
+
+    Args:
+        prefix: The common begin of their paths.
+        tag: The family's name in the specification; None where the specification lists none of them.
+    """
+
+    def __init__(self, prefix: str = "", *, tag: str | None) -> None:
+        self._prefix = prefix
+        self._tag = tag
+        self._made: list[StrictRoute] = []
+
+    def __iter__(self) -> Iterator[StrictRoute]:
+        return iter(self._made)
+
+    def get(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+        """Return a decorator that makes a route to a handler; arguments as those of :class:`StrictRoute`."""
+        return partial(self._add, "GET", path, operation, checks)
+
+    def post(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+        """Return a decorator as :meth:`get` does."""
+        return partial(self._add, "POST", path, operation, checks)
+
+    def put(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+        """Return a decorator as :meth:`get` does."""
+        return partial(self._add, "PUT", path, operation, checks)
+
+    def delete(self, path: str, operation: Operation, *, checks: Sequence[Depends] = ()) -> Decorator:
+        """Return a decorator as :meth:`get` does."""
+        return partial(self._add, "DELETE", path, operation, checks)
+
+    def _add(
+        self, method: str, path: str, operation: Operation, checks: Sequence[Depends], handler: Handler
+    ) -> Handler:
+        self._made.append(StrictRoute(method, self._prefix + path, handler, operation, tag=self._tag, checks=checks))
+        return handler
+
+
+def declared(handler: Handler, members: Mapping[str, tuple[Any, Any]] | None = None, **annotations: Any) -> Handler:
+    """Return a handler that declares its parameters in another way, which differs from route to route.
+
+    Args:
+        handler: The handler.
+        members: The types and defaults, by name, of what it takes as ``**``.
+        annotations: The types of other parameters, by name.
+    """
+    declares = inspect.Parameter
+    parameters = [
+        parameter.replace(annotation=annotations.get(name, parameter.annotation))
+        for name, parameter in inspect.signature(handler).parameters.items()
+        if parameter.kind is not declares.VAR_KEYWORD
+    ]
+    parameters += [
+        declares(name, declares.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, (annotation, default) in (members or {}).items()
+    ]
+    made = update_wrapper(partial(handler), handler)
+    made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
+    return made
+
+
+def _plain(handler: Handler) -> Handler:
+    return handler

@@ -1,0 +1,1 @@
+"""The service itself, and the page of its API."""

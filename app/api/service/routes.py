@@ -1,0 +1,165 @@
+"""The service itself: liveness, readiness, clusters, and the caller."""
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import app
+from app.api import edge
+from app.api.context import AcceptedDep, Fresh, ReadDep, ServicesDep
+from app.api.responses import PreparedResponse, encoded, json_response, rfc3339
+from app.api.routing.operations import Answer, read
+from app.api.routing.routes import Routes
+from app.api.service import models
+from app.domain.errors import UnauthenticatedError
+from app.security.principals import Authenticator
+from app.services.ports.store import StoreStatus
+from app.services.recorder.recorded import Watermark
+from app.services.upkeep.readiness import Report
+
+routes = Routes(tag="service")
+
+AUTHENTICATOR: Final = "authenticator"
+"""Attribute of ``app.state`` with the authenticator, for open operations that answer more to callers with a token."""
+_OPENMETRICS: Final = "application/openmetrics-text"
+
+
+@routes.get("/livez", read("livez", "Is the process alive", models.Liveness, tagged=False, problems=(), is_open=True))
+async def livez(request: Request) -> Response:
+    """200 as long as the process makes progress, in any state of its stores."""
+    return json_response(request, {"status": "alive", "version": app.__version__})
+
+
+@routes.get(
+    "/readyz",
+    read(
+        "readyz",
+        "Readiness of the process",
+        {200: models.ReadinessReport, 503: Answer(models.ReadinessReport, "Still starting, or about to stop")},
+        tagged=False,
+        problems=(),
+        is_open=True,
+    ),
+)
+async def readyz(request: Request, services: ServicesDep) -> Response:
+    """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when any of them is away.
+
+    503 again, with `stopping`, once the process is stopping: it still serves for a while. Only callers with a valid
+    token see names of entities, topics, znodes and people; any other token is ignored, so that no probe fails.
+    """
+    report = await services.readiness.report()
+    named = _has_token(request)
+    body = {
+        "status": _word(report),
+        "clusters": {name: _status(found, named=named) for name, found in report.clusters.items()},
+        "postgres": report.postgres or "ok",
+        "warnings": [notice.text(named=named) for notice in report.warnings],
+    }
+    headers = None if report.ready else {"Retry-After": "1"}
+    return json_response(request, body, status=200 if report.ready else 503, headers=headers)
+
+
+@routes.get(
+    "/metrics",
+    read(
+        "metrics",
+        "The metrics of the process, for Prometheus",
+        {
+            200: Answer.text(
+                f"Prometheus' text format, or OpenMetrics by `Accept: {_OPENMETRICS}`", "text/plain", _OPENMETRICS
+            )
+        },
+        tagged=False,
+        problems=(),
+        is_open=True,
+    ),
+)
+async def metrics(request: Request, services: ServicesDep) -> Response:
+    """Counts of this process, and the states of its sessions and mirrors (docs/operations.md), a second old at most.
+
+    No store is queried.
+    """
+    accepted = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
+    body, media_type = services.metrics.render(openmetrics=_OPENMETRICS in accepted)
+    return PreparedResponse(body, encoded({"content-type": media_type}))
+
+
+@routes.get(
+    "/v1/whoami", read("whoami", "The principal of the token that is used", models.WhoAmI, tagged=False, problems=())
+)
+async def whoami(request: Request, _: AcceptedDep) -> Response:
+    """The principal in Kafka's form."""
+    principal = request.scope[edge.PRINCIPAL]
+    return json_response(request, {"principal": principal.name, "authenticatedBy": principal.kind})
+
+
+@routes.get(
+    "/v1/clusters",
+    read("listClusters", "The clusters that this service serves", models.ClusterList, tagged=False, problems=()),
+)
+async def clusters(request: Request, services: ServicesDep, _: AcceptedDep) -> Response:
+    """All clusters, ordered by name."""
+    items = [{"name": cluster.name, **_status(cluster.store.status())} for cluster in services.clusters]
+    return json_response(request, {"items": items, "nextPageToken": None})
+
+
+@routes.get(
+    "/v1/clusters/{cluster}",
+    read("getCluster", "One cluster", models.ClusterDetails, tagged=False, problems=()),
+    checks=[Fresh],
+)
+async def get_cluster(call: ReadDep) -> Response:
+    """The state of one cluster as this process sees it, and the span of its trail with writes by others."""
+    recorder = call.services.recorders.get(call.cluster.name)
+    recorded = _recorded(None if recorder is None else recorder.watermark)
+    return json_response(
+        call.request, {"name": call.cluster.name, **_status(call.cluster.store.status()), "recorded": recorded}
+    )
+
+
+def _word(report: Report) -> str:
+    if report.stopping:
+        return "stopping"
+    if not report.ready:
+        return "starting"
+    return "degraded" if report.degraded else "ready"
+
+
+def _recorded(watermark: Watermark | None) -> dict[str, Any] | None:
+    if watermark is None:
+        return None
+    return {
+        "since": None if watermark.since is None else str(watermark.since),
+        "sinceAt": None if watermark.since_at is None else rfc3339(watermark.since_at),
+        "until": str(watermark.revision),
+    }
+
+
+def _has_token(request: Request) -> bool:
+    """Return True where a request that needs no token has a valid one."""
+    given = request.scope[edge.HEADERS].get(b"authorization")
+    if given is None:
+        return False
+    authenticator: Authenticator = getattr(request.app.state, AUTHENTICATOR)
+    try:
+        authenticator.authenticate(given)
+    except UnauthenticatedError:
+        return False
+    return True
+
+
+def _status(status: StoreStatus, *, named: bool = True) -> dict[str, Any]:
+    return {
+        "connected": status.connected,
+        "session": status.session.value,
+        "sessionMs": status.session_ms,
+        "loaded": status.loaded,
+        "mirror": status.mirror.value,
+        "revision": str(status.revision),
+        "staleMs": status.stale_ms,
+        "brokersRegistered": status.brokers_registered,
+        "notifications": status.notifications,
+        "frozen": None if status.frozen is None else status.frozen.text(named=named),
+        "warnings": [notice.text(named=named) for notice in status.warnings],
+    }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from app.api.context import WriteCall
+    from app.api.context import Call
     from app.api.models import AlterModel
     from app.domain.errors import ConfplaneError
     from app.domain.facets import FacetName
@@ -47,7 +47,7 @@ def grown(size: int, rendered: bytes) -> int:
 
 
 async def alter(
-    call: WriteCall,
+    call: Call,
     name: FacetName,
     body: AlterModel,
     entries: Sequence[T],
@@ -80,11 +80,7 @@ async def alter(
         lambda pair: orjson.Fragment(orjson.dumps(_altered(collection, *pair))),
         zip(results, map(echo, entries), strict=True),
     )
-    answer = {
-        "throttleTimeMs": 0,
-        "failed": sum(error is not None for error in errors),
-        member: rendered,
-    }
+    answer = {"throttleTimeMs": 0, "failed": sum(error is not None for error in errors), member: rendered}
     revision = max((result.revision or 0 for result in results), default=0)
     changes = {result.change_id for result in results if result.change_id is not None}
     headers = {"Confplane-Change-Id": changes.pop()} if len(changes) == 1 else None

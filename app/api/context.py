@@ -15,7 +15,7 @@ from app.domain.errors import InvalidRequestError
 from app.security.principals import Principal
 from app.services.changes.alter import AlterService
 from app.services.changes.callers import Caller
-from app.services.changes.idempotency import IdempotencyService
+from app.services.changes.idempotency import IdempotencyService, Run
 from app.services.clusters import Cluster, Clusters
 from app.services.ports.registrations import RegistrationLog
 from app.services.ports.rollups import RollupResults
@@ -103,21 +103,33 @@ _Ticket = Annotated[
 
 
 @dataclass(slots=True)
-class ReadCall:
-    """A request that reads from a cluster."""
+class Call:
+    """A request to a cluster, with the parameters of every verb."""
 
     request: Request
     cluster: Cluster
     services: Services
     view: Literal["default", "full"]
-
-
-@dataclass(slots=True)
-class WriteCall(ReadCall):
-    """A request that changes anything in a cluster."""
-
-    caller: Caller
     validate_only: bool
+    reason: str | None
+    ticket: str | None
+    run: Run | None = None
+    """The run of a request with an Idempotency-Key."""
+
+    @property
+    def caller(self) -> Caller:
+        """The caller, as changes know callers."""
+        scope, client = self.request.scope, self.request.client
+        principal: Principal = scope[edge.PRINCIPAL]
+        return Caller(
+            principal=principal.name,
+            source=client.host if client else "",
+            request_id=scope[edge.REQUEST_ID],
+            deadline=scope[edge.DEADLINE],
+            reason=self.reason,
+            ticket=self.ticket,
+            run=self.run,
+        )
 
 
 def _cluster_of(request: Request, name: str) -> Cluster:
@@ -137,7 +149,7 @@ def _accepted(
     del validate_only, reason, ticket, view, reason_header
 
 
-def _read_call(
+def _call(
     request: Request,
     name: _Cluster,
     *,
@@ -146,33 +158,9 @@ def _read_call(
     ticket: _Ticket = None,
     view: _View = "default",
     reason_header: _ReasonHeader = None,
-) -> ReadCall:
-    """Return the call; parameters without effect are accepted, so that one client can send them with every request."""
-    del validate_only, reason, ticket, reason_header
-    return ReadCall(request, _cluster_of(request, name), services_of(request), view)
-
-
-def _write_call(
-    request: Request,
-    name: _Cluster,
-    *,
-    validate_only: _ValidateOnly = False,
-    reason: _Reason = None,
-    ticket: _Ticket = None,
-    view: _View = "default",
-    reason_header: _ReasonHeader = None,
-) -> WriteCall:
-    principal: Principal = request.scope[edge.PRINCIPAL]
-    client = request.client
-    caller = Caller(
-        principal=principal.name,
-        source=client.host if client else "",
-        request_id=request.scope[edge.REQUEST_ID],
-        deadline=request.scope[edge.DEADLINE],
-        reason=reason or reason_header,
-        ticket=ticket,
-    )
-    return WriteCall(request, _cluster_of(request, name), services_of(request), view, caller, validate_only)
+) -> Call:
+    services, cluster = services_of(request), _cluster_of(request, name)
+    return Call(request, cluster, services, view, validate_only, reason or reason_header, ticket)
 
 
 async def _fresh(
@@ -211,13 +199,11 @@ async def _fresh(
 
 
 ServicesDep = Annotated[Services, Depends(services_of)]
-ReadDep = Annotated[ReadCall, Depends(_read_call)]
-WriteDep = Annotated[WriteCall, Depends(_write_call)]
+CallDep = Annotated[Call, Depends(_call)]
 AcceptedDep = Annotated[None, Depends(_accepted)]
 """The parameters of every verb, for operations of no cluster."""
 PageSize = Annotated[
-    int,
-    Query(alias="pageSize", ge=1, le=1000, description="Most items in one page; nextPageToken leads to the next"),
+    int, Query(alias="pageSize", ge=1, le=1000, description="Most items in one page; nextPageToken leads to the next")
 ]
 IfNoneMatch = Annotated[
     str | None,

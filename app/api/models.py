@@ -63,8 +63,7 @@ EntityNames = Annotated[
     Field(description="Type to name; null is the default entity", examples=[{"user": "alice", "client-id": "billing"}]),
 ]
 Name = Annotated[
-    StrictStr | None,
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": patterns.NAME}, {"type": "null"}]}),
+    StrictStr | None, WithJsonSchema({"anyOf": [{"type": "string", "pattern": patterns.NAME}, {"type": "null"}]})
 ]
 Count = Annotated[int, Field(ge=0)]
 WriteOutcome = Literal["not_applied", "unknown"]
@@ -103,6 +102,14 @@ def form(model: type[BaseModel], name: str, doc: str | None = None, **members: A
     made = model.__pydantic_generic_metadata__["origin"] or model
     fields: dict[str, Any] = {member: (kind, ...) for member, kind in members.items()}
     return create_model(name, __base__=model, __doc__=doc or made.__doc__, **fields)
+
+
+def problem_with(answer: type[BaseModel], name: str, doc: str) -> Any:
+    """Return the form of a problem that has the members of an answer besides its own."""
+    members: dict[str, Any] = {
+        member: (field.rebuild_annotation() | Absent, None) for member, field in answer.model_fields.items()
+    }
+    return create_model(name, __base__=Problem, __doc__=doc, **members)
 
 
 def text_like(pattern: str) -> WithJsonSchema:

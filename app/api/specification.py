@@ -7,8 +7,10 @@ the headers of answers. Parts that many operations share are kept once, in the c
 from __future__ import annotations
 
 import json
+from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, cast
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
@@ -22,7 +24,6 @@ from app.api.routing.routes import StrictRoute
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from fastapi.params import Body
 
 TAGS: Final = {
     "service": "The process, its stores, its clusters, and the caller",
@@ -135,6 +136,13 @@ def build(api: FastAPI) -> dict[str, Any]:
     return plain
 
 
+@cache
+def _examples() -> dict[str, dict[str, Any]]:
+    """Return examples of bodies by operation id. A test sends each of them."""
+    found: dict[str, dict[str, Any]] = json.loads(files("app.api").joinpath("examples.json").read_text("utf-8"))
+    return found
+
+
 def _problem_models(models: set[type[Problem]]) -> dict[str, Any]:
     found = models_json_schema(
         [(model, "serialization") for model in models], ref_template="#/components/schemas/{model}"
@@ -156,8 +164,7 @@ def _complete(described: dict[str, Any], route: StrictRoute, components: dict[st
         described["parameters"] = [_shared(_parameter(each), route, components["parameters"]) for each in parameters]
     if body is not None:
         # FastAPI drops nulls on the way, and in these examples a null is the default entity.
-        [field] = route.dependant.body_params
-        body["content"]["application/json"]["examples"] = cast("Body", field.field_info).openapi_examples
+        body["content"]["application/json"]["examples"] = _examples()[described["operationId"]]
         described["requestBody"] = body
     described["responses"] = {}
     for status, response in sorted(responses.items()):

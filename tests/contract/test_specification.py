@@ -22,7 +22,7 @@ OPERATIONS: dict[str, dict[str, Any]] = {
     for method, operation in item.items()
 }
 OPEN = frozenset({"livez", "metrics", "readyz"})
-ROUTES = {route.operation.id: route for family in FAMILIES for route in family}
+ROUTES = {str(route.operation_id): route for family in FAMILIES for route in family}
 READS = frozenset(
     name
     for name, operation in OPERATIONS.items()
@@ -101,10 +101,10 @@ def test_every_answer_is_described(name: str) -> None:
 @pytest.mark.parametrize("fact", ["effect", "tagged", "problems"])
 def test_no_operation_is_made_without_its_facts(fact: str) -> None:
     facts: dict[str, Any] = {"effect": Effect.NOTHING, "tagged": False, "problems": ()}
-    assert Operation("whoami", "Who", {}, **facts).id == "whoami"
+    assert Operation("Who", {}, **facts).effect is Effect.NOTHING
     del facts[fact]
     with pytest.raises(TypeError, match=fact):
-        Operation("whoami", "Who", {}, **facts)
+        Operation("Who", {}, **facts)
 
 
 def test_what_operations_do_fits_their_methods_and_paths() -> None:

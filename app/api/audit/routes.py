@@ -11,7 +11,7 @@ from starlette.responses import Response
 from app.api import patterns
 from app.api.audit import models
 from app.api.audit.render import audit_record
-from app.api.context import PageSize, ReadDep
+from app.api.context import CallDep, PageSize
 from app.api.responses import json_response
 from app.api.routing.operations import read
 from app.api.routing.routes import Routes
@@ -34,9 +34,9 @@ _Time = Annotated[
 ]
 
 
-@routes.get("", read("searchAudit", "Search the trail, newest first", models.AuditPage, tagged=False, problems=(503,)))
-async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
-    call: ReadDep,
+@routes.get("", read("Search the trail, newest first", models.AuditPage, tagged=False, problems=(503,)))
+async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+    call: CallDep,
     *,
     entity: Annotated[
         str | None,
@@ -88,9 +88,9 @@ async def search(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     )
 
 
-@routes.get("/{changeId}", read("getAuditedChange", "One change", models.AuditedChange, tagged=False, problems=(503,)))
-async def get(
-    call: ReadDep,
+@routes.get("/{changeId}", read("One change", models.AuditedChange, tagged=False, problems=(503,)))
+async def get_audited_change(
+    call: CallDep,
     changeId: Annotated[  # noqa: N803 - the URL's word
         str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": patterns.CHANGE_ID})
     ],

@@ -1,14 +1,10 @@
 """Client configs: the RPC-style methods of KIP-649, and the resources."""
 
-from typing import Annotated
-
-from fastapi import Body
 from starlette.responses import Response
 
 from app.api import patterns
-from app.api.client_configs import examples
 from app.api.clients import models, rpc
-from app.api.context import Fresh, ReadDep, WriteDep
+from app.api.context import CallDep, Fresh
 from app.api.resources.routes import Forms, Resources
 from app.api.responses import json_bytes
 from app.api.routing.operations import change, partly, read
@@ -25,7 +21,6 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
         models.EffectiveClientConfigs,
         patterns.CONFIG_ID,
         "user=alice",
-        examples.RESOURCE,
     )
 )
 
@@ -33,7 +28,6 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
 @routes.post(
     ":describe",
     read(
-        "describeClientConfigs",
         "Describe client configs by a filter, or resolve them for one client (KIP-649)",
         models.DescribedConfigs,
         tagged=False,
@@ -41,9 +35,7 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
     ),
     checks=[Fresh],
 )
-async def describe(
-    call: ReadDep, body: Annotated[models.DescribeClientConfigs, Body(openapi_examples=examples.DESCRIBE)]
-) -> Response:
+async def describe_client_configs(call: CallDep, body: models.DescribeClientConfigs) -> Response:
     """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them."""
     collection = call.cluster.collections[FacetName.CLIENT_CONFIGS]
     wanted = body.filter
@@ -66,7 +58,6 @@ async def describe(
 @routes.post(
     ":alter",
     change(
-        "alterClientConfigs",
         "Alter client configs (KIP-649)",
         partly(models.AlteredConfigs, "Some entries failed"),
         tagged=False,
@@ -74,9 +65,7 @@ async def describe(
         problem=models.AlterConfigsProblem,
     ),
 )
-async def alter(
-    call: WriteDep, body: Annotated[models.AlterClientConfigs, Body(openapi_examples=examples.ALTER)]
-) -> Response:
+async def alter_client_configs(call: CallDep, body: models.AlterClientConfigs) -> Response:
     """One result per entry, in order; entries are independent unless `atomic`.
 
     A user and its pairs are levels of the same configs: each is checked against the result of the entries before it.

@@ -251,14 +251,7 @@ class Altered(AnswerModel, Generic[T]):
     entries: list[T]
 
 
-class AlterProblem(base.Problem, Generic[T]):
-    """The problem of the first entry that failed, when none succeeded, with the result of each."""
-
-    throttle_time_ms: base.Count | base.Absent = None
-    failed: base.Count | base.Absent = None
-    entries: list[T] | base.Absent = None
-
-
+_NONE = "The problem of the first entry that failed, when none succeeded, with the result of each."
 _ALTERED = "Answer of {}:alter, one result per entry in order."
 QuotaDiff: Any = form(base.Diff[float], "QuotaDiff", "A quota before and after; null is absent.")
 ConfigDiff: Any = form(base.Diff[str], "ConfigDiff", "A config before and after; null is absent.")
@@ -266,8 +259,8 @@ AlteredQuotasEntry: Any = form(AlteredEntry[QuotaDiff], "AlteredQuotasEntry")
 AlteredConfigsEntry: Any = form(AlteredEntry[ConfigDiff], "AlteredConfigsEntry")
 AlteredQuotas: Any = form(Altered[AlteredQuotasEntry], "AlteredQuotas", _ALTERED.format("client-quotas"))
 AlteredConfigs: Any = form(Altered[AlteredConfigsEntry], "AlteredConfigs", _ALTERED.format("client-configs"))
-AlterQuotasProblem: Any = form(AlterProblem[AlteredQuotasEntry], "AlterQuotasProblem")
-AlterConfigsProblem: Any = form(AlterProblem[AlteredConfigsEntry], "AlterConfigsProblem")
+AlterQuotasProblem: Any = base.problem_with(AlteredQuotas, "AlterQuotasProblem", _NONE)
+AlterConfigsProblem: Any = base.problem_with(AlteredConfigs, "AlterConfigsProblem", _NONE)
 
 
 # ---------------------------------------------------------------- resources

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from app.api.clients.models import Alter
-    from app.api.context import ReadCall, WriteCall
+    from app.api.context import Call
     from app.api.resources.routes import Resolve
     from app.domain.facets import FacetName
     from app.domain.filters import EntityFilter
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from app.services.reads.describe import Effective
 
 
-async def describe(call: ReadCall, name: FacetName, wanted: EntityFilter) -> Response:
+async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:
     """Answer a describe with the entities that a filter selects."""
     collection = call.cluster.collections[name]
     selected = call.services.describe.select(collection, wanted)
@@ -33,7 +33,7 @@ async def describe(call: ReadCall, name: FacetName, wanted: EntityFilter) -> Res
     return json_bytes(call.cluster, described(rendered.entries, rendered.skipped))
 
 
-async def alter(call: WriteCall, name: FacetName, body: Alter[Any]) -> Response:
+async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:
     """Answer an alter with one result per entry."""
     return await batches.alter(call, name, body, body.entries, _edit, _echo, member="entries")
 
@@ -41,7 +41,7 @@ async def alter(call: WriteCall, name: FacetName, body: Alter[Any]) -> Response:
 def resolving(name: FacetName) -> Resolve:
     """Return the function that finds the effective values of a client in a facet."""
 
-    async def resolve(call: ReadCall, entity: Entity) -> tuple[dict[str, Any], str]:
+    async def resolve(call: Call, entity: Entity) -> tuple[dict[str, Any], str]:
         collection = call.cluster.collections[name]
         found, etag = call.services.describe.effective(collection, entity)
         return _effective(collection, found), etag

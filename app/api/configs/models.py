@@ -1,35 +1,12 @@
 """The forms of topic and broker configs: describe and incrementalAlter (KIP-226, KIP-339), and the resources."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
+from app.api import models as base
 from app.api import patterns
-from app.api.models import (
-    MAX_ENTRIES,
-    NAMED,
-    TEXT_OR_NULL,
-    Absent,
-    AlteredModel,
-    AlterEntry,
-    AlterModel,
-    AnswerModel,
-    Count,
-    EntityId,
-    EntityNames,
-    Problem,
-    RequestModel,
-    ResourceBody,
-    ResourceModel,
-    ResourcePage,
-    ResourceStatus,
-    Result,
-    Scalar,
-    SecretDiff,
-    entity_names,
-    one_of,
-    text_like,
-)
+from app.api.models import Absent, AnswerModel, Count, RequestModel, Scalar
 from app.domain.broker_levels import ConfigSource
 from app.domain.config_resources import ResourceType
 from app.domain.definitions import ConfigType
@@ -40,8 +17,8 @@ MAX_RESOURCES = 1_000
 _MAX_KEYS = 1_000
 _MAX_NAME = 1_024
 
-_SourceName = Annotated[str, one_of(*(source.value for source in ConfigSource))]
-_TypeName = Annotated[str, one_of("UNKNOWN", *(kind.value for kind in ConfigType))]
+_SourceName = Annotated[str, base.one_of(*(source.value for source in ConfigSource))]
+_TypeName = Annotated[str, base.one_of("UNKNOWN", *(kind.value for kind in ConfigType))]
 
 
 # ---------------------------------------------------------------- requests
@@ -94,7 +71,7 @@ class IncrementalConfigOp(RequestModel):
     value: StrictStr | None = Field(default=None, description="Not looked at by DELETE", examples=["86400000"])
 
 
-class AlteredConfigResource(AlterEntry):
+class AlteredConfigResource(base.AlterEntry):
     """The ops on one topic or broker."""
 
     resource_type: _ResourceType
@@ -102,19 +79,19 @@ class AlteredConfigResource(AlterEntry):
     configs: Annotated[list[IncrementalConfigOp], Field(max_length=500)]
 
 
-class IncrementalAlterConfigs(AlterModel):
+class IncrementalAlterConfigs(base.AlterModel):
     """IncrementalAlterConfigs (KIP-339)."""
 
-    resources: Annotated[list[AlteredConfigResource], Field(max_length=MAX_ENTRIES)]
+    resources: Annotated[list[AlteredConfigResource], Field(max_length=base.MAX_ENTRIES)]
 
 
-class ConfigsBody(ResourceBody):
+class ConfigsBody(base.ResourceBody):
     """All configs of one topic or broker."""
 
-    id: Annotated[StrictStr | None, text_like(patterns.RESOURCE_ID)] = Field(
+    id: Annotated[StrictStr | None, base.text_like(patterns.RESOURCE_ID)] = Field(
         default=None, description="The entity id", examples=["topic=orders"]
     )
-    entity: Annotated[dict[str, StrictStr | None] | None, entity_names("topic", "broker")] = Field(
+    entity: Annotated[dict[str, StrictStr | None] | None, base.entity_names("topic", "broker")] = Field(
         default=None, description="Type to name; null is the default of all brokers", examples=[{"topic": "orders"}]
     )
     configs: Annotated[
@@ -123,7 +100,7 @@ class ConfigsBody(ResourceBody):
             {
                 "type": "object",
                 "additionalProperties": {
-                    **TEXT_OR_NULL,
+                    **base.TEXT_OR_NULL,
                     "description": "null keeps what is stored of a secret, which a GET shows as null",
                 },
                 "minProperties": 1,
@@ -137,7 +114,7 @@ class ConfigsBody(ResourceBody):
 class NewConfigs(ConfigsBody):
     """All configs of one topic or broker, which ``id`` or ``entity`` names."""
 
-    model_config = ConfigDict(json_schema_extra=NAMED)
+    model_config = ConfigDict(json_schema_extra=base.NAMED)
 
 
 # ---------------------------------------------------------------- answers
@@ -167,7 +144,7 @@ class DescribedConfig(AnswerModel):
     documentation: str | None
 
 
-class DescribedResource(Result):
+class DescribedResource(base.Result):
     """The configs of one resource, or the reason why they are not known."""
 
     resource_type: str
@@ -183,18 +160,18 @@ class DescribedResources(AnswerModel):
     results: list[DescribedResource]
 
 
-class DescribeConfigsProblem(Problem):
-    """The problem of the first resource, when none could be described, with the result of each."""
+DescribeConfigsProblem: Any = base.problem_with(
+    DescribedResources,
+    "DescribeConfigsProblem",
+    "The problem of the first resource, when none could be described, with the result of each.",
+)
 
-    throttle_time_ms: Count | Absent = None
-    results: list[DescribedResource] | Absent = None
 
-
-class ResourceDiff(SecretDiff):
+class ResourceDiff(base.SecretDiff):
     """A config before and after; null is absent, or a secret's."""
 
 
-class AlteredResource(AlteredModel):
+class AlteredResource(base.AlteredModel):
     """The result for one resource."""
 
     resource_type: int | str = Field(description="The name; as it was given where it is unknown")
@@ -210,15 +187,14 @@ class AlteredResources(AnswerModel):
     responses: list[AlteredResource]
 
 
-class IncrementalAlterProblem(Problem):
-    """The problem of the first resource that failed, when none succeeded, with the result of each."""
+IncrementalAlterProblem: Any = base.problem_with(
+    AlteredResources,
+    "IncrementalAlterProblem",
+    "The problem of the first resource that failed, when none succeeded, with the result of each.",
+)
 
-    throttle_time_ms: Count | Absent = None
-    failed: Count | Absent = None
-    responses: list[AlteredResource] | Absent = None
 
-
-class ConfigsStatus(ResourceStatus):
+class ConfigsStatus(base.ResourceStatus):
     """The status of a resource besides its content."""
 
     fingerprints: dict[str, str | None] = Field(
@@ -226,15 +202,14 @@ class ConfigsStatus(ResourceStatus):
     )
 
 
-class ConfigsResource(ResourceModel):
+class ConfigsResource(base.ResourceModel):
     """The configs that a topic or broker declares."""
 
     status: ConfigsStatus | Absent = Field(default=None, description="Full view")
     configs: dict[str, str | None] = Field(description="null: a secret")
 
 
-class ConfigsList(ResourcePage[ConfigsResource]):
-    """A page, ordered by id."""
+ConfigsList: Any = base.form(base.ResourcePage[ConfigsResource], "ConfigsList")
 
 
 class ConfigInForce(AnswerModel):
@@ -253,7 +228,7 @@ class ConfigInForce(AnswerModel):
 class EffectiveConfigs(AnswerModel):
     """The effective configs of a topic or broker, by name."""
 
-    id: EntityId
-    entity: EntityNames
+    id: base.EntityId
+    entity: base.EntityNames
     configs: list[ConfigInForce]
     warnings: list[str] = Field(description="Stored entries that are not effective")

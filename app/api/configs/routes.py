@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import orjson
-from fastapi import Body
 from starlette.responses import Response
 
 from app.api import batches, patterns
-from app.api.configs import examples, models, render
-from app.api.context import Fresh, ReadCall, ReadDep, WriteDep
+from app.api.configs import models, render
+from app.api.context import Call, CallDep, Fresh
 from app.api.resources.routes import Forms, Resources
 from app.api.routing.operations import change, partly, read
 from app.api.routing.preconditions import entry_precondition
@@ -26,7 +25,7 @@ from app.services.clusters import Cluster
 _NOBODY: Final = Entity(())
 
 
-async def _effective(call: ReadCall, entity: Entity) -> tuple[dict[str, Any], str]:
+async def _effective(call: Call, entity: Entity) -> tuple[dict[str, Any], str]:
     """Return the effective configs of a topic or broker in the form of ``.../effective``, and their ETag.
 
     Raises:
@@ -46,7 +45,6 @@ routes = Resources(FacetName.CONFIGS, _effective).routes(
         models.EffectiveConfigs,
         patterns.RESOURCE_ID,
         "topic=orders",
-        examples.RESOURCE,
     )
 )
 
@@ -54,7 +52,6 @@ routes = Resources(FacetName.CONFIGS, _effective).routes(
 @routes.post(
     ":describe",
     read(
-        "describeConfigs",
         "Describe the effective configs of topics and brokers (KIP-226)",
         partly(models.DescribedResources, "Some resources can't be described"),
         tagged=False,
@@ -63,9 +60,7 @@ routes = Resources(FacetName.CONFIGS, _effective).routes(
     ),
     checks=[Fresh],
 )
-async def describe_configs(
-    call: ReadDep, body: Annotated[models.DescribeConfigs, Body(openapi_examples=examples.DESCRIBE)]
-) -> Response:
+async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Response:
     """One result per resource, in order, over all levels: topic, broker, default of all brokers, file, Kafka's."""
     kinds = [
         resource_type(item.resource_type, pointer=f"/resources/{index}/resourceType")
@@ -116,7 +111,6 @@ async def _described(
 @routes.post(
     ":incrementalAlter",
     change(
-        "incrementalAlterConfigs",
         "Set, delete, append to and subtract from configs of topics and brokers (KIP-339)",
         partly(models.AlteredResources, "Some resources failed"),
         tagged=False,
@@ -124,9 +118,7 @@ async def _described(
         problem=models.IncrementalAlterProblem,
     ),
 )
-async def incremental_alter_configs(
-    call: WriteDep, body: Annotated[models.IncrementalAlterConfigs, Body(openapi_examples=examples.INCREMENTAL_ALTER)]
-) -> Response:
+async def incremental_alter_configs(call: CallDep, body: models.IncrementalAlterConfigs) -> Response:
     """One result per resource, in order; resources are independent unless `atomic`.
 
     Topics and brokers are levels of the same configs: each is checked against the result of the resources before it.

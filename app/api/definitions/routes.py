@@ -11,7 +11,7 @@ from fastapi import Query
 from pydantic import BeforeValidator
 from starlette.responses import Response
 
-from app.api.context import ReadDep
+from app.api.context import CallDep
 from app.api.definitions import models, page
 from app.api.definitions.rows import select
 from app.api.responses import JSON, PreparedResponse, consistency_headers, encoded
@@ -32,7 +32,6 @@ _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else v
 @routes.get(
     "",
     read(
-        "listConfigDefinitions",
         "Config definitions: types, defaults, ranges, dynamic or not",
         {
             200: Answer.text(
@@ -45,8 +44,8 @@ _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else v
         problems=(),
     ),
 )
-async def list_definitions(
-    call: ReadDep,
+async def list_config_definitions(
+    call: CallDep,
     *,
     entity_type: Annotated[
         models.EntityTypeFilter | None,

@@ -1,6 +1,6 @@
 """The forms of KIP-21: entities of every type in one request."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, StrictStr, WithJsonSchema
 
@@ -9,25 +9,22 @@ from app.api.models import (
     MAX_KEY,
     MAX_KEYS,
     TEXT,
-    Absent,
     AnswerModel,
     ConfigPair,
     Count,
     Name,
-    Problem,
     RequestModel,
     Result,
     Scalar,
     Validatable,
     WriteResult,
     one_of,
+    problem_with,
 )
 
 _EntityType = Annotated[
     StrictStr,
-    one_of(
-        *(f"{kind}{end}" for kind in ("topic", "broker", "user", "client-id", "client", "ip") for end in ("", "s")),
-    ),
+    one_of(*(f"{kind}{end}" for kind in ("topic", "broker", "user", "client-id", "client", "ip") for end in ("", "s"))),
     Field(description="Singular or plural", examples=["topics"]),
 ]
 _Key = Annotated[StrictStr, Field(max_length=MAX_KEY, examples=["retention.ms"])]
@@ -87,11 +84,11 @@ class DescribedEntityConfigs(AnswerModel):
     entities: list[DescribedEntity]
 
 
-class DescribeEntityConfigsProblem(Problem):
-    """The problem of the first entity, when none could be described, with the result of each."""
-
-    failed: Count | Absent = None
-    entities: list[DescribedEntity] | Absent = None
+DescribeEntityConfigsProblem: Any = problem_with(
+    DescribedEntityConfigs,
+    "DescribeEntityConfigsProblem",
+    "The problem of the first entity, when none could be described, with the result of each.",
+)
 
 
 class FallbackConfig(AnswerModel):
@@ -119,8 +116,8 @@ class AlteredEntityConfigs(AnswerModel):
     entities: list[EntityAltered]
 
 
-class AlterEntityConfigsProblem(Problem):
-    """The problem of the first entity that failed, when none succeeded, with the result of each."""
-
-    failed: Count | Absent = None
-    entities: list[EntityAltered] | Absent = None
+AlterEntityConfigsProblem: Any = problem_with(
+    AlteredEntityConfigs,
+    "AlterEntityConfigsProblem",
+    "The problem of the first entity that failed, when none succeeded, with the result of each.",
+)

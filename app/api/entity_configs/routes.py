@@ -1,16 +1,15 @@
 """KIP-21: describe and alter entities of every type in one request."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import Body
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import batches
-from app.api.context import Fresh, ReadDep, WriteDep
-from app.api.entity_configs import examples, models
+from app.api.context import CallDep, Fresh
+from app.api.entity_configs import models
 from app.api.routing.operations import change, partly, read
 from app.api.routing.routes import Routes
 from app.domain.errors import ConfplaneError, OutcomeUnknownError
@@ -24,7 +23,6 @@ routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
 @routes.post(
     "/entity-configs:describe",
     read(
-        "describeEntityConfigs",
         "Describe what is set on entities of any type (KIP-21)",
         partly(models.DescribedEntityConfigs, "Some entities can't be described"),
         tagged=False,
@@ -33,9 +31,7 @@ routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
     ),
     checks=[Fresh],
 )
-async def describe_entity_configs(
-    call: ReadDep, body: Annotated[models.DescribeEntityConfigs, Body(openapi_examples=examples.DESCRIBE)]
-) -> Response:
+async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConfigs) -> Response:
     """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
     errors: list[ConfplaneError | None] = []
     entities: list[orjson.Fragment] = []
@@ -61,7 +57,6 @@ async def describe_entity_configs(
 @routes.post(
     "/entity-configs:alter",
     change(
-        "alterEntityConfigs",
         "Alter entities of any type (KIP-21)",
         partly(models.AlteredEntityConfigs, "Some entities failed"),
         tagged=False,
@@ -69,9 +64,7 @@ async def describe_entity_configs(
         problem=models.AlterEntityConfigsProblem,
     ),
 )
-async def alter_entity_configs(
-    call: WriteDep, body: Annotated[models.AlterEntityConfigs, Body(openapi_examples=examples.ALTER)]
-) -> Response:
+async def alter_entity_configs(call: CallDep, body: models.AlterEntityConfigs) -> Response:
     """One result per entity, in order; entities are independent. Deleted keys are answered with the values behind them.
 
     Topics and brokers are levels of the same configs: each is checked against the result of the entities before it.

@@ -1,12 +1,9 @@
 """KIP-5: the configs that all brokers share, read and changed as one."""
 
-from typing import Annotated, Any, Final
-
-from fastapi import Body
 from starlette.responses import Response
 
 from app.api import batches, problems
-from app.api.context import Fresh, ReadDep, WriteDep
+from app.api.context import CallDep, Fresh
 from app.api.global_config import models
 from app.api.responses import json_response
 from app.api.routing.operations import change, read
@@ -19,31 +16,13 @@ from app.services.kips import global_config
 
 routes = Routes("/v1/clusters/{cluster}", tag="global-config")
 
-_EXAMPLES: Final[dict[str, Any]] = {
-    "change": {
-        "summary": "Set one config for all brokers, and remove another",
-        "value": {
-            "configData": [
-                {"configKey": "message.max.bytes", "configValue": "2000000"},
-                {"configKey": "log.cleaner.threads", "configValue": None},
-            ]
-        },
-    }
-}
-
 
 @routes.get(
     "/global-config",
-    read(
-        "getGlobalConfig",
-        "Read what is set for all brokers (KIP-5)",
-        models.GlobalConfig,
-        tagged=False,
-        problems=(409,),
-    ),
+    read("Read what is set for all brokers (KIP-5)", models.GlobalConfig, tagged=False, problems=(409,)),
     checks=[Fresh],
 )
-async def get_global_config(call: ReadDep) -> Response:
+async def get_global_config(call: CallDep) -> Response:
     """The dynamic default of all brokers, ordered by key."""
     found = global_config.read(call.cluster)
     body = {
@@ -57,7 +36,6 @@ async def get_global_config(call: ReadDep) -> Response:
 @routes.post(
     "/global-config:change",
     change(
-        "changeGlobalConfig",
         "Change what is set for all brokers (KIP-5)",
         models.ChangedGlobalConfig,
         tagged=False,
@@ -65,9 +43,7 @@ async def get_global_config(call: ReadDep) -> Response:
         problem=models.GlobalConfigProblem,
     ),
 )
-async def change_global_config(
-    call: WriteDep, body: Annotated[models.ChangeGlobalConfig, Body(openapi_examples=_EXAMPLES)]
-) -> Response:
+async def change_global_config(call: CallDep, body: models.ChangeGlobalConfig) -> Response:
     """Merged with the stored config and checked as a whole: all of it, or nothing. Keys that are not named stay."""
     try:
         result = await global_config.change(

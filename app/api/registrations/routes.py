@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from app.api import patterns
 from app.api.clients.models import Software
-from app.api.context import PageSize, ReadDep, WriteDep
+from app.api.context import CallDep, PageSize
 from app.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
 from app.api.rendered.entries import compatibility
 from app.api.responses import json_response, rfc3339
@@ -51,14 +51,9 @@ class ClearedRegistrations(AnswerModel):
     cleared: Count
 
 
-@routes.get(
-    "",
-    read(
-        "listRegistrations", "List registrations, ordered by entity id", RegistrationPage, tagged=False, problems=(503,)
-    ),
-)
+@routes.get("", read("List registrations, ordered by entity id", RegistrationPage, tagged=False, problems=(503,)))
 async def list_registrations(
-    call: ReadDep,
+    call: CallDep,
     *,
     entity_id: _Id = None,
     page_size: PageSize = 100,
@@ -80,7 +75,6 @@ async def list_registrations(
 @routes.delete(
     "",
     Operation(
-        "clearRegistrations",
         "Clear the registrations of one entity, or of all",
         {200: ClearedRegistrations},
         effect=Effect.CLEARING,
@@ -89,7 +83,7 @@ async def list_registrations(
     ),
 )
 async def clear_registrations(
-    call: WriteDep,
+    call: CallDep,
     *,
     entity_id: _Id = None,
     everything: Annotated[bool, Query(alias="all", description="All entities of the cluster")] = False,

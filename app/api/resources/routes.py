@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import orjson
-from fastapi import Body, Query
+from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from app.api import patterns
-from app.api.context import Fresh, IfNoneMatch, PageSize, ReadCall, ReadDep, WriteCall, WriteDep
+from app.api.context import Call, CallDep, Fresh, IfNoneMatch, PageSize
 from app.api.models import DeletedResource, ResourceBody
 from app.api.resources.render import full_resource, resource
 from app.api.responses import JSON, PreparedResponse, consistency_headers, json_response
@@ -33,7 +33,7 @@ from app.services.clusters import Cluster
 from app.services.collections import Collection
 from app.services.reads.describe import DescribeService, ListQuery
 
-Resolve = Callable[[ReadCall, Entity], Awaitable[tuple[dict[str, Any], str]]]
+Resolve = Callable[[Call, Entity], Awaitable[tuple[dict[str, Any], str]]]
 """Finds the effective values of an entity: the body of the answer, and its ETag."""
 
 
@@ -50,8 +50,6 @@ class Forms:
     effective: type[BaseModel]
     id_pattern: str
     example_id: str
-    examples: dict[str, Any]
-    """Of bodies."""
 
 
 class Resources:
@@ -71,32 +69,31 @@ class Resources:
         name, noun, path = self._name.value, forms.noun, "/{id:path}"
         entity = entity_in_path(forms.id_pattern, forms.example_id)
         resolved = entity_in_path(forms.id_pattern, forms.example_id, suffix="/effective")
-        body, new = (Annotated[form, Body(openapi_examples=forms.examples)] for form in (forms.body, forms.new))
         summary = f"List the entities that have {name}"
         routes = Routes(f"/v1/clusters/{{cluster}}/{name}", tag=name)
-        operation = read(f"list{noun}", summary, forms.page, tagged=False, problems=())
+        operation = read(summary, forms.page, id=f"list{noun}", tagged=False, problems=())
         routes.get("", operation, checks=[Fresh])(self._list)
         summary = f"Create the {name} of an entity"
         created = {201: Answer(forms.resource), 200: Answer(forms.resource, "Identical content was already there")}
-        operation = change(f"create{noun}", summary, created, tagged=True, problems=())
-        routes.post("", operation)(declared(self._create, body=new))
+        operation = change(summary, created, id=f"create{noun}", tagged=True, problems=())
+        routes.post("", operation)(declared(self._create, body=forms.new))
         summary = "The effective values, each with its source and every candidate level"
-        operation = read(f"effective{noun}", summary, forms.effective, tagged=True, problems=(409,))
+        operation = read(summary, forms.effective, id=f"effective{noun}", tagged=True, problems=(409,))
         routes.get(f"{path}/effective", operation, checks=[Fresh])(declared(self._effective, entity=resolved))
         summary = "The declared content of an entity, exactly as it was set"
-        operation = read(f"get{noun}", summary, forms.resource, tagged=True, problems=(409,))
+        operation = read(summary, forms.resource, id=f"get{noun}", tagged=True, problems=(409,))
         routes.get(path, operation, checks=[Fresh])(declared(self._get, entity=entity))
         summary = f"Replace all {name} of an entity"
-        operation = change(f"put{noun}", summary, forms.resource, tagged=True, problems=())
-        routes.put(path, operation)(declared(self._put, entity=entity, body=body))
+        operation = change(summary, forms.resource, id=f"put{noun}", tagged=True, problems=())
+        routes.put(path, operation)(declared(self._put, entity=entity, body=forms.body))
         summary = f"Remove all {name} of an entity"
-        operation = change(f"delete{noun}", summary, DeletedResource, tagged=False, problems=())
+        operation = change(summary, DeletedResource, id=f"delete{noun}", tagged=False, problems=())
         routes.delete(path, operation)(declared(self._delete, entity=entity))
         return routes
 
     async def _list(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
         self,
-        call: ReadDep,
+        call: CallDep,
         *,
         entity_id: Annotated[
             str | None,
@@ -140,7 +137,7 @@ class Resources:
             call.request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped}
         )
 
-    async def _create(self, call: WriteDep, conditions: ConditionsDep, body: ResourceBody) -> Response:
+    async def _create(self, call: CallDep, conditions: ConditionsDep, body: ResourceBody) -> Response:
         collection = call.cluster.collections[self._name]
         edit = _edit(collection, body, Mode.CREATE, conditions, entity=None)
         result = await _run(call, collection, edit)
@@ -149,7 +146,7 @@ class Resources:
         response.headers["Location"] = f"{scope.get('root_path', '')}{scope['path']}/{edit.entity.id}"
         return response
 
-    async def _get(self, call: ReadDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
+    async def _get(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
         collection, describe = call.cluster.collections[self._name], call.services.describe
         node = describe.node(collection, entity.id)
         if call.view == "full":
@@ -158,15 +155,15 @@ class Resources:
             return json_response(call.request, await full_resource(collection, node.id, node.config, node=node))
         return _rendered(describe, collection, node).answer(call.cluster, if_none_match)
 
-    async def _effective(self, call: ReadDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
+    async def _effective(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
         return _Rendered.of(*await self._resolve(call, entity)).answer(call.cluster, if_none_match)
 
-    async def _put(self, call: WriteDep, entity: Entity, conditions: ConditionsDep, body: ResourceBody) -> Response:
+    async def _put(self, call: CallDep, entity: Entity, conditions: ConditionsDep, body: ResourceBody) -> Response:
         collection = call.cluster.collections[self._name]
         edit = _edit(collection, body, Mode.REPLACE, conditions, entity=entity)
         return await _written(call, collection, await _run(call, collection, edit))
 
-    async def _delete(self, call: WriteDep, entity: Entity, conditions: ConditionsDep) -> Response:
+    async def _delete(self, call: CallDep, entity: Entity, conditions: ConditionsDep) -> Response:
         collection = call.cluster.collections[self._name]
         edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
         result = await _run(call, collection, edit)
@@ -204,7 +201,7 @@ def _rendered(describe: DescribeService, collection: Collection, node: Node) -> 
     return _Rendered.of(resource(collection, node.id, declared), etag)
 
 
-async def _run(call: WriteCall, collection: Collection, edit: Edit) -> EditResult:
+async def _run(call: Call, collection: Collection, edit: Edit) -> EditResult:
     [result] = await call.services.alter.alter(collection, [edit], call.caller, validate_only=call.validate_only)
     if result.error is not None:
         raise result.error
@@ -237,7 +234,7 @@ def _edit(collection: Collection, body: Any, mode: Mode, conditions: Conditions,
     return Edit(entity, ops, mode, conditions.precondition(body_etag=body.etag), pointer)
 
 
-async def _written(call: WriteCall, collection: Collection, result: EditResult, *, status: int = 200) -> Response:
+async def _written(call: Call, collection: Collection, result: EditResult, *, status: int = 200) -> Response:
     """Answer a write with the whole resource."""
     entity, headers = result.edit.entity, _change_header(result)
     if call.view == "full":

@@ -9,7 +9,7 @@ from fastapi import Query
 from starlette.responses import Response
 
 from app.api import patterns
-from app.api.context import IfNoneMatch, PageSize, ReadDep
+from app.api.context import CallDep, IfNoneMatch, PageSize
 from app.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number
 from app.api.rollups import models
 from app.api.rollups.render import rollup_attempt, rollup_run
@@ -36,10 +36,8 @@ _FORMS: dict[ColumnType, dict[str, Any]] = {
 _CONTAINS = "; rows that have this one among theirs"
 
 
-@routes.get(
-    "", read("listRollups", "All rollups, each with its current run", models.RollupList, tagged=False, problems=(503,))
-)
-async def list_rollups(call: ReadDep) -> Response:
+@routes.get("", read("All rollups, each with its current run", models.RollupList, tagged=False, problems=(503,)))
+async def list_rollups(call: CallDep) -> Response:
     """Every rollup with its current run: of its complete runs, the one with the latest moment."""
     found = await call.services.rollups.runs(call.cluster.name)
     items = []
@@ -58,7 +56,7 @@ async def list_rollups(call: ReadDep) -> Response:
 
 async def _rows(
     rollup: Rollup,
-    call: ReadDep,
+    call: CallDep,
     *,
     page_size: PageSize = 100,
     page_token: Annotated[
@@ -130,11 +128,11 @@ def _add(rollup: Rollup) -> None:
     filters = {column.name: (_filter(rollup, column), None) for column in rollup.columns}
     order = [f"`{column.member}`" for name in rollup.key for column in rollup.columns if column.name == name]
     operation = read(
-        f"getRollup{models.title(rollup)}",
         rollup.question,
         models.PAGES[rollup.name],
         tagged=True,
         problems=(410, 503),
+        id=f"getRollup{models.title(rollup)}",
         description=f"The rows of the current run, in the order of {', '.join(order)}. Filters are exact, and may be "
         "given together; a page of a filtered list may be short, and even empty, and yet have a `nextPageToken`. 404 "
         "where it was never run: no rows would mean something else.",
@@ -146,7 +144,7 @@ for _each in ROLLUPS.values():
     _add(_each)
 
 
-@routes.get("/{name}", read("getRollup", "No rollup", {}, tagged=False, problems=(), listed=False))
-async def unknown(_: ReadDep, name: str) -> Response:
+@routes.get("/{name}", read("No rollup", {}, tagged=False, problems=(), listed=False))
+async def unknown(_: CallDep, name: str) -> Response:
     """Answer 404 with the names of all rollups."""
     raise NotFoundError(f"There is no rollup {name[:100]!a}; there are: {', '.join(ROLLUPS)}")

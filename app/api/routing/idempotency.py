@@ -23,7 +23,7 @@ from app.services.ports.request_keys import Answer
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from app.api.context import WriteCall
+    from app.api.context import Call
     from app.services.clusters import Cluster
 
 _NAME: Final = b"idempotency-key"
@@ -49,7 +49,7 @@ def idempotent(handler: Handler) -> Handler:
     """Make a handler honour Idempotency-Key; it takes ``call``, and a body or none."""
 
     @wraps(handler)
-    async def once(call: WriteCall, *, idempotency_key: str | None, **given: Any) -> Response:
+    async def once(call: Call, *, idempotency_key: str | None, **given: Any) -> Response:
         if idempotency_key is None:
             return await handler(call=call, **given)
         key = _key(call.request, idempotency_key)
@@ -69,7 +69,7 @@ def keyless(handler: Handler) -> Handler:
     """Make a handler refuse an Idempotency-Key instead of ignoring it; it takes ``call``."""
 
     @wraps(handler)
-    async def refusing(call: WriteCall, **given: Any) -> Response:
+    async def refusing(call: Call, **given: Any) -> Response:
         if _NAME in call.request.scope[HEADERS] and not call.validate_only:
             raise IdempotencyUnsupportedError(
                 "This operation does not honour Idempotency-Key, and will not pretend to; send the request without it",
@@ -90,7 +90,7 @@ def _key(request: Request, given: str) -> str:
     return given
 
 
-async def _once(handler: Handler, call: WriteCall, key: str, given: dict[str, Any]) -> Response:
+async def _once(handler: Handler, call: Call, key: str, given: dict[str, Any]) -> Response:
     request, cluster, caller, requests = call.request, call.cluster, call.caller, call.services.idempotency
     path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     wanted = RequestKey.of(
@@ -109,7 +109,7 @@ async def _once(handler: Handler, call: WriteCall, key: str, given: dict[str, An
         run = begun
         response, refusal = None, None
         try:
-            response = await handler(call=replace(call, caller=replace(caller, run=run)), **given)
+            response = await handler(call=replace(call, run=run), **given)
         except ConfplaneError as error:
             refusal = error
         answer = None if response is None or response.status_code >= _SUCCESS else _answer(response)

@@ -58,8 +58,6 @@ class Answer:
 class Operation:
     """The facts of one operation."""
 
-    id: str
-    """Its name in the specification, which generated clients have too."""
     summary: str
     answer: type[BaseModel] | Mapping[int, Answer | type[BaseModel]]
     """The form of a JSON answer with status 200; or answers by status, first the answer to a full success."""
@@ -71,6 +69,8 @@ class Operation:
     """Statuses of the operation's own work, besides those that follow from its effect and its parameters."""
     problem: type[Problem] = Problem
     """The form of problems, but for 401."""
+    id: str | None = None
+    """Its name in the specification, which generated clients have too; None: the handler's, in camel case."""
     description: str | None = None
     """None: the handler's docstring."""
     is_open: bool = False

@@ -8,6 +8,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.routing import APIRoute
+from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -64,7 +65,7 @@ class StrictRoute(APIRoute):
             path,
             _WRAPPED.get(operation.effect, _plain)(handler),
             methods=[method],
-            operation_id=operation.id,
+            operation_id=operation.id or to_camel(handler.__name__),
             summary=operation.summary,
             description=operation.description,
             status_code=next(iter(operation.answers), 200),

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 import app
 from app.api import edge
-from app.api.context import AcceptedDep, Fresh, ReadDep, ServicesDep
+from app.api.context import AcceptedDep, CallDep, Fresh, ServicesDep
 from app.api.responses import PreparedResponse, encoded, json_response, rfc3339
 from app.api.routing.operations import Answer, read
 from app.api.routing.routes import Routes
@@ -25,7 +25,7 @@ AUTHENTICATOR: Final = "authenticator"
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
-@routes.get("/livez", read("livez", "Is the process alive", models.Liveness, tagged=False, problems=(), is_open=True))
+@routes.get("/livez", read("Is the process alive", models.Liveness, tagged=False, problems=(), is_open=True))
 async def livez(request: Request) -> Response:
     """200 as long as the process makes progress, in any state of its stores."""
     return json_response(request, {"status": "alive", "version": app.__version__})
@@ -34,7 +34,6 @@ async def livez(request: Request) -> Response:
 @routes.get(
     "/readyz",
     read(
-        "readyz",
         "Readiness of the process",
         {200: models.ReadinessReport, 503: Answer(models.ReadinessReport, "Still starting, or about to stop")},
         tagged=False,
@@ -63,7 +62,6 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
 @routes.get(
     "/metrics",
     read(
-        "metrics",
         "The metrics of the process, for Prometheus",
         {
             200: Answer.text(
@@ -85,9 +83,7 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     return PreparedResponse(body, encoded({"content-type": media_type}))
 
 
-@routes.get(
-    "/v1/whoami", read("whoami", "The principal of the token that is used", models.WhoAmI, tagged=False, problems=())
-)
+@routes.get("/v1/whoami", read("The principal of the token that is used", models.WhoAmI, tagged=False, problems=()))
 async def whoami(request: Request, _: AcceptedDep) -> Response:
     """The principal in Kafka's form."""
     principal = request.scope[edge.PRINCIPAL]
@@ -95,21 +91,18 @@ async def whoami(request: Request, _: AcceptedDep) -> Response:
 
 
 @routes.get(
-    "/v1/clusters",
-    read("listClusters", "The clusters that this service serves", models.ClusterList, tagged=False, problems=()),
+    "/v1/clusters", read("The clusters that this service serves", models.ClusterList, tagged=False, problems=())
 )
-async def clusters(request: Request, services: ServicesDep, _: AcceptedDep) -> Response:
+async def list_clusters(request: Request, services: ServicesDep, _: AcceptedDep) -> Response:
     """All clusters, ordered by name."""
     items = [{"name": cluster.name, **_status(cluster.store.status())} for cluster in services.clusters]
     return json_response(request, {"items": items, "nextPageToken": None})
 
 
 @routes.get(
-    "/v1/clusters/{cluster}",
-    read("getCluster", "One cluster", models.ClusterDetails, tagged=False, problems=()),
-    checks=[Fresh],
+    "/v1/clusters/{cluster}", read("One cluster", models.ClusterDetails, tagged=False, problems=()), checks=[Fresh]
 )
-async def get_cluster(call: ReadDep) -> Response:
+async def get_cluster(call: CallDep) -> Response:
     """The state of one cluster as this process sees it, and the span of its trail with writes by others."""
     recorder = call.services.recorders.get(call.cluster.name)
     recorded = _recorded(None if recorder is None else recorder.watermark)

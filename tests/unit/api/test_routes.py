@@ -56,7 +56,7 @@ async def _handler(
     return PreparedResponse(b"done", [])
 
 
-FACTS = read("putThing", "Put a thing", Item, tagged=False, problems=())
+FACTS = read("Put a thing", Item, tagged=False, problems=())
 ROUTE = StrictRoute("PUT", "/things/{name}", _handler, FACTS, checks=[Depends(_checked)])
 
 

@@ -247,8 +247,8 @@ class AlterService:
                     told(number, error)
 
         of_entities = ((position, edit.entity) for position, (edit, _) in to_run.items())
-        bulk = Bulk(chains(collection.facet, of_entities), send)
-        await bulk.run()
+        bulk = Bulk(chains(collection.facet, of_entities))
+        await bulk.run(send)
         return [results[position] for position in range(len(prepared))]
 
 

@@ -55,11 +55,9 @@ class Bulk:
 
     Args:
         chains: Positions of the edits, in the order that they have to keep.
-        send: Sends a load. It calls :meth:`ended` for each edit of the load, before it returns or later.
     """
 
-    def __init__(self, chains: Sequence[Sequence[Stage]], send: Callable[[Sequence[Waiting]], Awaitable[None]]) -> None:
-        self._send = send
+    def __init__(self, chains: Sequence[Sequence[Stage]]) -> None:
         self._ready: deque[Waiting] = deque()
         self._chains: dict[int, _Chain] = {}
         self._changed = asyncio.Event()
@@ -67,13 +65,17 @@ class Bulk:
         for stages in chains:
             self._go_on(_Chain(stages))
 
-    async def run(self) -> None:
+    async def run(self, send: Callable[[Sequence[Waiting]], Awaitable[None]]) -> None:
         """Send all edits, and return once each has ended.
+
+        Args:
+            send: Sends a load. It calls :meth:`ended` for each edit of the load, before it returns or later. It is not
+                kept: a cycle of references would keep thousands of edits for the garbage collector.
 
         Raises:
             Exception: The error given to :meth:`failed`, or raised by ``send``.
         """
-        await asyncio.gather(*(self._work() for _ in range(AT_ONCE)))
+        await asyncio.gather(*(self._work(send) for _ in range(AT_ONCE)))
 
     def ended(self, position: int, made: tuple[str, Mapping[str, str]] | None) -> None:
         """Take note of an edit's end.
@@ -109,10 +111,10 @@ class Bulk:
             self._chains[position] = chain
             self._ready.append(Waiting(position, planned))
 
-    async def _work(self) -> None:
+    async def _work(self, send: Callable[[Sequence[Waiting]], Awaitable[None]]) -> None:
         while self._error is None and (self._ready or self._chains):
             if self._ready:
-                await self._send([self._ready.popleft() for _ in range(min(MOST, len(self._ready)))])
+                await send([self._ready.popleft() for _ in range(min(MOST, len(self._ready)))])
             else:
                 self._changed.clear()
                 await self._changed.wait()

@@ -21,7 +21,7 @@ class Sending:
     """Loads as they are sent; each edit ends when the test says so, or at once."""
 
     def __init__(self, *chains: list[Stage], at_once: bool = True) -> None:
-        self.bulk = Bulk(chains, self.send)
+        self.bulk = Bulk(chains)
         self.loads: list[list[int]] = []
         self.planned: dict[int, dict[str, dict[str, str]]] = {}
         self.held: set[int] = set()
@@ -42,6 +42,9 @@ class Sending:
             if each.position not in self.held:
                 self.end(each.position)
 
+    async def run(self) -> None:
+        await self.bulk.run(self.send)
+
     def end(self, position: int) -> None:
         self.bulk.ended(position, (f"e{position}", {"made": str(position)}))
 
@@ -52,19 +55,19 @@ def alone(count: int) -> list[list[Stage]]:
 
 async def test_all_edits_go_in_loads_that_are_bounded_a_few_at_once() -> None:
     sending = Sending(*alone(5 * bulk.MOST + 1))
-    await sending.bulk.run()
+    await sending.run()
     assert [len(load) for load in sending.loads] == [*[bulk.MOST] * 5, 1]
     assert [position for load in sending.loads for position in load] == list(range(5 * bulk.MOST + 1))
     assert sending.most_at_once == bulk.AT_ONCE
 
 
 async def test_nothing_to_send() -> None:
-    await Sending().bulk.run()
+    await Sending().run()
 
 
 async def test_stages_go_one_after_another_and_know_what_those_of_other_ranks_made() -> None:
     sending = Sending([Stage("user", [0]), Stage("pair", [1, 2]), Stage("user", [3])], [Stage("user", [4])])
-    await sending.bulk.run()
+    await sending.run()
     assert sending.loads == [[0, 4], [1, 2], [3]]
     assert sending.planned == {
         0: {},
@@ -78,7 +81,7 @@ async def test_stages_go_one_after_another_and_know_what_those_of_other_ranks_ma
 async def test_what_failed_made_nothing() -> None:
     sending = Sending([Stage("user", [0]), Stage("pair", [1])])
     sending.held = {0}
-    running = asyncio.create_task(sending.bulk.run())
+    running = asyncio.create_task(sending.run())
     await asyncio.sleep(0.01)
     sending.bulk.ended(0, None)
     await running
@@ -88,7 +91,7 @@ async def test_what_failed_made_nothing() -> None:
 async def test_one_that_takes_long_holds_up_its_own_chain_alone() -> None:
     sending = Sending([Stage("user", [0]), Stage("pair", [1])], [Stage("user", [2]), Stage("pair", [3])], *alone(0))
     sending.held = {0}
-    running = asyncio.create_task(sending.bulk.run())
+    running = asyncio.create_task(sending.run())
     await asyncio.sleep(0.01)
     assert sending.loads == [[0, 2], [3]]
     sending.end(0)
@@ -101,7 +104,7 @@ async def test_as_many_that_take_long_as_loads_may_go_hold_up_none() -> None:
     count = 3 * bulk.AT_ONCE * bulk.MOST
     sending = Sending(*alone(count))
     sending.held = set(range(0, count, bulk.MOST))
-    running = asyncio.create_task(sending.bulk.run())
+    running = asyncio.create_task(sending.run())
     await asyncio.sleep(0.05)
     assert len(sending.loads) == 3 * bulk.AT_ONCE
     assert not running.done()
@@ -114,7 +117,7 @@ async def test_a_fault_ends_it() -> None:
     sending = Sending(*alone(2 * bulk.AT_ONCE * bulk.MOST))
     sending.held = {0}
     sending.going.clear()
-    running = asyncio.create_task(sending.bulk.run())
+    running = asyncio.create_task(sending.run())
     await asyncio.sleep(0.01)
     sending.bulk.failed(RuntimeError("a fault"))
     sending.going.set()

@@ -34,7 +34,7 @@ class Commands:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str], *, shipped: bool = False) -> Said:
-    """Run ``confplane`` to its end, which comes within three minutes.
+    """Run ``confplane`` to its end, which comes within seven minutes.
 
     Args:
         arguments: The subcommand and its options.
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], *, shipped: bo
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = zygote.start("app", arguments, environment=environment, stdout=out, stderr=err, shipped=shipped)
         try:
-            code = process.wait(180)
+            code = process.wait(420)
         finally:
             process.kill()
         said = Said(code, *(_text(file) for file in (out, err)))

@@ -13,6 +13,7 @@ from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit.database import SERVER
+from app.audit.statements import WRITES
 from app.services.upkeep.reconcile import MarkedChange, Moment, OpenChange
 
 if TYPE_CHECKING:
@@ -62,12 +63,7 @@ FROM intents WHERE change_id = ANY(:ids) GROUP BY change_id ORDER BY change_id
 
 # A row can be seen before it is durable. Neither reading it nor its age nor a position in the WAL proves otherwise. A
 # transaction that writes does: its commit is waited for, and comes behind those of all rows that it sees. So the WAL is
-# durable up to there, on synchronous standbys too, once the reply is here. The message is the smallest write that there
-# is, and kept in no table. On a standby, which can't write, nothing is found.
-_WRITTEN: Final = """
-(SELECT pg_logical_emit_message(true, 'confplane', 'marked') WHERE NOT pg_is_in_recovery()) IS NOT NULL
-"""
-
+# durable up to there, on synchronous standbys too, once the reply is here.
 _MARKED: Final = text(f"""
 SELECT given.change_id, outcome.committed, outcome.age, ARRAY(
     SELECT DISTINCT writer FROM intents WHERE intents.change_id = given.change_id OFFSET 0
@@ -76,7 +72,7 @@ FROM unnest(:ids) AS given(change_id) LEFT JOIN LATERAL (
   SELECT committed, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age
   FROM outcomes WHERE outcomes.change_id = given.change_id OFFSET 0
 ) AS outcome ON true
-WHERE {_WRITTEN}""").bindparams(bindparam("ids", type_=_IDS))  # noqa: S608 - constants of this module
+WHERE {WRITES}""").bindparams(bindparam("ids", type_=_IDS))  # noqa: S608 - constants of this module
 
 _NO_ID_IS_ABOVE: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 

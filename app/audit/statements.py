@@ -6,6 +6,13 @@ from typing import Final
 
 from sqlalchemy import text
 
+WRITES: Final = """
+(SELECT pg_logical_emit_message(true, 'confplane', '') WHERE NOT pg_is_in_recovery()) IS NOT NULL
+"""
+"""SQL that is true and has its transaction write something: only then is its commit waited for, and with it the commits
+of all rows that the statement sees. The message is the smallest write that there is, and kept in no table. On a
+standby, which can't write, the condition is false."""
+
 _INTENT: Final = """
     change_id uuid, attempt integer, cluster text, writer text, principal text, source text, request_id text,
     reason text, ticket text, entities jsonb"""
@@ -38,9 +45,11 @@ SELECT cluster, unnest(keys), change_id FROM entities
 ON CONFLICT DO NOTHING
 """
 
+# The statements of intents write something even where all rows are there: a crash of Postgres may have cut off a first
+# try, and its rows are seen afterwards although no standby need have them.
 INSERT_INTENTS: Final = text(f"""
 WITH given AS MATERIALIZED (
-  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row({_INTENT})
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row({_INTENT}) WHERE {WRITES}
 ){_INTO_THE_TRAIL}{_KEYS}""")  # noqa: S608 - constants of this module
 
 # For requests with an Idempotency-Key: each row is an intent with the members of its ``Claim`` beside it. The key's row
@@ -53,6 +62,7 @@ WITH sent AS MATERIALIZED (
   ) WITH ORDINALITY AS row(
     change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, entities,
     key, key_id, holder, fresh, body, seconds, results, number)
+  WHERE {WRITES}
 ), claimed AS (
   INSERT INTO request_keys (key, id, holder, cluster, body, writer, until)
   SELECT DISTINCT ON (key, key_id) key, key_id, holder, cluster, body, writer, now() + make_interval(secs => seconds)

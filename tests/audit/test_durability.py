@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 from uuid_utils.compat import uuid7
 
 from app.audit import Database, PostgresAuditLog, PostgresOpenChanges, PostgresRequestKeys, open_changes
+from app.domain.errors import UnavailableError
 from app.services.ports.request_keys import Answer
 from app.services.ports.trail import Claim
 from tests.audit.rows import committed, fetch, intent, rejected
 from tests.support import servers
 from tests.support.forgetful import Forgetful, marked_by_reading
+from tests.support.waiting import until_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from uuid import UUID
 
     from app.services.ports.trail import Intent
+
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +155,23 @@ async def test_a_server_that_lost_something_is_another_run_and_one_that_stopped_
     forgetful.start()
     _, last = await changes.new("payments", after, ())
     assert last.server != after.server
+
+
+async def test_an_intent_that_is_sent_again_is_waited_for_as_the_first_time(tmp_path: Path) -> None:
+    """After a crash its first try is seen, though the standby lacks it: the second one finds its row."""
+    one = intent()
+    with Forgetful(tmp_path / "server") as server:
+        database = servers.make_migrated(server)
+        with server.with_standby(tmp_path / "standby") as standby:
+            pool = Database(database.service_dsn, 4)
+            log = PostgresAuditLog(pool)
+            standby.cut_off()
+            writing = asyncio.create_task(log.intend([one]))
+            await until_thread(lambda: server.query(WAITING) == "1")
+            await asyncio.to_thread(server.crash_backend)
+            with pytest.raises(UnavailableError):
+                await writing
+            assert fetch(database.owner_dsn, "SELECT change_id FROM intents") == [(one.change_id,)]
+            assert standby.query("SELECT count(*) FROM intents", database.name) == "0"
+            await log.close()
+            await pool.close()

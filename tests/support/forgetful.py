@@ -13,6 +13,7 @@ from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit import open_changes
+from app.audit.statements import WRITES
 from app.devstack import unprivileged
 from app.devstack.errors import DevStackError
 from app.devstack.postgres import OWNER, Postgres
@@ -142,6 +143,4 @@ def _end(process: int) -> None:
 
 def marked_by_reading() -> TextClause:
     """Return what the trail is asked before markers go, without the write that makes what it returns durable."""
-    return text(open_changes._MARKED.text.replace(open_changes._WRITTEN, "true")).bindparams(
-        bindparam("ids", type_=ARRAY(Uuid))
-    )
+    return text(open_changes._MARKED.text.replace(WRITES, "true")).bindparams(bindparam("ids", type_=ARRAY(Uuid)))

@@ -129,6 +129,15 @@ async def warnings_of(client: ConfplaneClient) -> list[str]:
     return [str(text) for text in body["warnings"]]
 
 
+async def until_warned(client: ConfplaneClient, text: str) -> None:
+    """Wait for a warning of ``/readyz``, whose answer is kept for a moment."""
+
+    async def warned() -> bool:
+        return any(text in warning for warning in await warnings_of(client))
+
+    await until(warned, why=text)
+
+
 # The tests go on from where the one before them ended: the layout is one of the whole cluster.
 
 
@@ -148,10 +157,7 @@ async def test_the_first_write_settles_the_layout_and_others_follow_it(
     assert stage.node("/config/users/u001") == configs(1)
     assert stage.zk.exists(APART) is None
 
-    async def warned() -> bool:
-        return any("stored in the layout shared, which counts" in text for text in await warnings_of(two))
-
-    await until(warned)  # an answer of /readyz is kept for a moment
+    await until_warned(two, "stored in the layout shared, which counts")
     assert not await warnings_of(one)
 
 
@@ -261,7 +267,7 @@ async def test_killed_in_the_middle_it_goes_on_or_back(
         assert f"confplane layout move --cluster default --to {to} --apply" in caught.value.body["detail"]
         assert caught.value.outcome == "not_applied"
         await client.put("client-quotas", entity(0), {"producer_byte_rate": 9})
-        assert any("being moved" in text for text in (await client.request("GET", "/readyz")).body["warnings"])
+        await until_warned(client, "being moved")
 
     if step == "intent":
         # Somebody writes where it was moved from: what was moved counts.

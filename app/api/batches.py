@@ -81,10 +81,24 @@ async def alter(
         zip(results, map(echo, entries), strict=True),
     )
     answer = {"throttleTimeMs": 0, "failed": sum(error is not None for error in errors), member: rendered}
+    return altered(call.request, answer, errors, results)
+
+
+def altered(
+    request: Request, body: dict[str, Any], errors: Sequence[ConfplaneError | None], results: Sequence[EditResult]
+) -> Response:
+    """Answer an alter as :func:`answered`, with the latest revision of its results, and the change's id if it is one.
+
+    Args:
+        request: The request.
+        body: The answer, with all results.
+        errors: The error of each result, None where it is good.
+        results: The results of the edits that were run.
+    """
     revision = max((result.revision or 0 for result in results), default=0)
     changes = {result.change_id for result in results if result.change_id is not None}
     headers = {"Confplane-Change-Id": changes.pop()} if len(changes) == 1 else None
-    return answered(call.request, answer, errors, headers=headers, revision=revision)
+    return answered(request, body, errors, headers=headers, revision=revision)
 
 
 def answered(

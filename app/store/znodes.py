@@ -289,7 +289,6 @@ def is_path(path: str) -> bool:
 
     Only such a path may be sent: kazoo can't encode a lone surrogate, and ZooKeeper answers some other paths with an
     error instead of an absent znode.
-    error where an absent znode would do.
 
     Source: org.apache.zookeeper.common.PathUtils.validatePath, which takes the two halves of a character beyond the
     BMP for surrogates.

@@ -1,4 +1,4 @@
-"""What a crash of Postgres leaves of the trail: outcomes of commits may go until they were asked for by their markers."""
+"""The trail after a crash of Postgres: outcomes of commits may be lost until the proof for their markers was asked for."""
 
 from __future__ import annotations
 

@@ -311,6 +311,18 @@ def lose_after(leader: Replica, name: str, loss: Loss) -> None:
     setattr(states, name, ask_and_lose)
 
 
+async def recorded_once_lost_is_settled(loss: Loss, leader: Replica, name: str, change_id: object) -> list[AuditRecord]:
+    """Have the recorder lose its run of Postgres amid a round, and return the trail once the change is settled."""
+    await leader.store.catch_up(soon(60))
+    await leader.round()
+    lose_after(leader, name, loss)
+    await leader.round()
+    assert fetch(loss.stage.owner_dsn, "SELECT FROM outcomes") == []
+    await settled(leader, str(change_id))
+    await leader.record()
+    return await leader.trail()
+
+
 @pytest.mark.parametrize("loss", ["one backend"], indirect=True)
 async def test_what_a_recorder_read_of_one_run_it_does_not_write_to_another(loss: Loss, raw_zk: KazooClient) -> None:
     """It knows from the one that an own change came first, and not from the other what that left."""
@@ -319,14 +331,7 @@ async def test_what_a_recorder_read_of_one_run_it_does_not_write_to_another(loss
     await leader.record()
     result = await loss.alter(leader)
     kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{"producer_byte_rate":"2"}}')
-    await leader.store.catch_up(soon(60))
-    await leader.round()
-    lose_after(leader, "known", loss)
-    await leader.round()
-    assert fetch(loss.stage.owner_dsn, "SELECT FROM outcomes") == []
-    await settled(leader, str(result.change_id))
-    await leader.record()
-    ours, theirs = await leader.trail()
+    ours, theirs = await recorded_once_lost_is_settled(loss, leader, "known", result.change_id)
     assert (ours.kind, theirs.kind) == ("change", "external")
     assert shown(theirs) == (0, 1, 1, {"producer_byte_rate": "1"}, {"producer_byte_rate": "2"})
 
@@ -340,13 +345,6 @@ async def test_the_watermark_is_not_raised_past_what_a_run_lacks(loss: Loss, raw
     result = await loss.alter(leader)
     raw_zk.delete("/config/users/alice")
     notify(raw_zk, "users/alice")
-    await leader.store.catch_up(soon(60))
-    await leader.round()
-    lose_after(leader, "open", loss)
-    await leader.round()
-    assert fetch(loss.stage.owner_dsn, "SELECT FROM outcomes") == []
-    await settled(leader, str(result.change_id))
-    await leader.record()
-    ours, theirs = await leader.trail()
+    ours, theirs = await recorded_once_lost_is_settled(loss, leader, "open", result.change_id)
     assert (ours.kind, theirs.kind) == ("change", "external")
     assert shown(theirs) == (0, None, 1, {"producer_byte_rate": "1"}, {})

@@ -62,7 +62,7 @@ class Kind:
     """By a request, or by a command."""
     applied: Callable[[KazooClient], bool]
     changes: int = 1
-    """How many changes it is. Several are one transaction, which the earlier release does not make."""
+    """The number of its changes. Several share a transaction, which the earlier release never makes."""
 
 
 _BULK: Final = ("bulk-a", "bulk-b", "bulk-c")

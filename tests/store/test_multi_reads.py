@@ -287,7 +287,7 @@ def populate(zk: KazooClient) -> dict[str, str | None]:
 
 
 def held(store: ZooKeeperStore) -> dict[str, str | None]:
-    """What a mirror holds."""
+    """The content of a mirror."""
     return {
         entity_id: node.config.get("producer_byte_rate")
         for entity_id, node in store._loaded().trees[Tree.CONFIG].nodes.items()
@@ -465,7 +465,7 @@ async def test_the_markers_of_many_commits_are_read_in_few_requests(
 
 @pytest.fixture
 def replies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many reads each MultiRead had, and the bytes of its reply."""
+    """The number of reads of each MultiRead, and the bytes of its reply."""
     found: list[tuple[int, int]] = []
     deserialize = MultiRead.deserialize
 

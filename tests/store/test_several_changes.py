@@ -48,7 +48,7 @@ async def test_each_has_its_own_notification_marker_and_part(store: ZooKeeperSto
     made = changes(write(BILLING, {"acks": "0"}), write(ALICE, {"acks": "all"}, 0), write(BOB, {"acks": "1"}))
     whole = await commit(store, made)
     assert isinstance(whole, Committed)
-    parts = whole.parts(made)
+    parts = whole.parts([change.writes for change in made])
     assert [(part.revision, part.time_ms) for part in parts] == 3 * [(whole.revision, whole.time_ms)]
     assert [part.versions for part in parts] == [
         {f"/config/{BILLING.path}": 0},
@@ -78,7 +78,7 @@ async def test_a_znode_made_again_is_told_to_its_own_change(store: ZooKeeperStor
     raw_zk.create("/config/users/alice", b'{"version":1,"config":{}}')
     made = changes(write(BOB, {}), write(ALICE, {}, 0, czxid=first.revision))
     whole = await commit(store, made)
-    assert [part.remade for part in whole.parts(made)] == [
+    assert [part.remade for part in whole.parts([change.writes for change in made])] == [
         {},
         {"/config/users/alice": raw_zk.exists("/config/users/alice").czxid},
     ]

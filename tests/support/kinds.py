@@ -194,7 +194,7 @@ class Kind:
     armed_late: bool = False
     """Whether :meth:`Made.arm` says which change is meant."""
     changes: int = 1
-    """How many changes it is, all of them in one transaction."""
+    """The number of its changes, all in one transaction."""
 
 
 _LAID_OUT: Final = {"/config/users/alice": {"acks": "1"}}

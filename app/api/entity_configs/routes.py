@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import batches
@@ -51,7 +50,7 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
         entities.append(orjson.Fragment(rendered))
         if pace.due:
             await pace.rest()
-    return _answered(call.request, entities, errors)
+    return batches.answered(call.request, _body(entities, errors), errors)
 
 
 @routes.post(
@@ -74,14 +73,9 @@ async def alter_entity_configs(call: CallDep, body: models.AlterEntityConfigs) -
         call.services.alter, call.cluster, changes, call.caller, validate_only=call.validate_only or body.validate_only
     )
     entities = await in_slices(lambda pair: _altered(*pair), zip(body.entities, results, strict=True))
+    errors = [result.error for result in results]
     done = [result.result for result in results if result.result is not None]
-    return _answered(
-        call.request,
-        entities,
-        [result.error for result in results],
-        changes={result.change_id for result in done if result.change_id is not None},
-        revision=max((result.revision or 0 for result in done), default=0),
-    )
+    return batches.altered(call.request, _body(entities, errors), errors, done)
 
 
 def _change(index: int, item: models.AlteredEntity) -> EntityChange:
@@ -94,17 +88,8 @@ def _change(index: int, item: models.AlteredEntity) -> EntityChange:
     )
 
 
-def _answered(
-    request: Request,
-    entities: Sequence[Any],
-    errors: Sequence[ConfplaneError | None],
-    *,
-    changes: set[str] | frozenset[str] = frozenset(),
-    revision: int | None = None,
-) -> Response:
-    body = {"failed": sum(error is not None for error in errors), "entities": entities}
-    headers = {"Confplane-Change-Id": next(iter(changes))} if len(changes) == 1 else None
-    return batches.answered(request, body, errors, headers=headers, revision=revision)
+def _body(entities: Sequence[Any], errors: Sequence[ConfplaneError | None]) -> dict[str, Any]:
+    return {"failed": sum(error is not None for error in errors), "entities": entities}
 
 
 def _named(item: models.EntityName, error: ConfplaneError | None) -> dict[str, Any]:

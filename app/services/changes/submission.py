@@ -2,7 +2,6 @@
 
 A single change is submitted alone. Changes of a bulk are submitted together, with one commit in each store for all of
 them. They stay separate changes: each has its own intent, marker, outcome and result.
-separate changes: each has its own intent, marker, outcome and result.
 
 - ZooKeeper applies a transaction whole or not at all, and its refusal blames one change
   (app/store/write/transactions.py). The other changes are submitted again under the same attempt and intent: their
@@ -181,17 +180,13 @@ class Submission:
 
     async def _transact(self, attempts: list[Attempt[Any]], *, again: bool) -> CommitResult | ConfplaneError:
         writer, draft = attempts[0].writer, attempts[0].draft
-        transaction = Transaction(writer, self._changes(attempts), draft.layout, draft.guarded, again)
+        who = self.caller.principal, self.caller.request_id
+        changes = tuple(ChangeWrites(each.change_id, each.number, each.draft.writes, *who) for each in attempts)
+        transaction = Transaction(writer, changes, draft.layout, draft.guarded, again)
         try:
             return await self.store.commit(transaction, self.caller.deadline)
         except ConfplaneError as error:
             return error
-
-    def _changes(self, attempts: list[Attempt[Any]]) -> tuple[ChangeWrites, ...]:
-        who = self.caller.principal, self.caller.request_id
-        return tuple(
-            ChangeWrites(attempt.change_id, attempt.number, attempt.draft.writes, *who) for attempt in attempts
-        )
 
     async def _conclude(self, attempts: list[Attempt[Any]], result: Result) -> None:
         """Set the results of attempts of one transaction, and write the outcomes of a commit."""
@@ -199,7 +194,7 @@ class Submission:
             _end(attempts, result)
             return
         outcomes = []
-        for attempt, part in zip(attempts, result.parts(self._changes(attempts)), strict=True):
+        for attempt, part in zip(attempts, result.parts([each.draft.writes for each in attempts]), strict=True):
             attempt.result = part
             outcomes.append(
                 Outcome(

@@ -124,15 +124,19 @@ class Committed:
     remade: dict[str, int] = field(default_factory=dict)
     """See :class:`Outcome`."""
 
-    def parts(self, changes: Sequence[ChangeWrites]) -> list[Committed]:
-        """Return the parts of the changes, in their order: the same revision and time, the nodes of each."""
+    def parts(self, changes: Sequence[Sequence[Write]]) -> list[Committed]:
+        """Return the parts of the changes, in their order: the same revision and time, the nodes of each.
+
+        Args:
+            changes: The writes of each change of the transaction.
+        """
         if len(changes) == 1:
             return [self]
         nodes = iter(self.nodes)
         found = []
-        for change in changes:
-            paths = [write.path for write in change.writes]
-            own = tuple(islice(nodes, sum(isinstance(write, EntityWrite) for write in change.writes)))
+        for writes in changes:
+            paths = [write.path for write in writes]
+            own = tuple(islice(nodes, sum(isinstance(write, EntityWrite) for write in writes)))
             versions = {path: self.versions[path] for path in paths if path in self.versions}
             remade = {path: self.remade[path] for path in paths if path in self.remade}
             found.append(Committed(self.revision, self.time_ms, own, versions, remade))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.interop.differential.steps import Body, Sequence, Tree
 
 BOUND_S: Final = 90.0
-"""How long a broker may take until its configs are effective."""
+"""Seconds until a broker's configs are effective, at most."""
 _SMALL_BOUND_S: Final = 5.0
 _MOST_FAILURES: Final = 10
 

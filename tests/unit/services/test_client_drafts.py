@@ -1,4 +1,4 @@
-"""What the drafter of client quotas and client configs makes of an edit before anything stored is looked at."""
+"""The drafter of client quotas and client configs: its encoding of an edit, before any read of stored content."""
 
 from __future__ import annotations
 

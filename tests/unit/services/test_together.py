@@ -213,7 +213,7 @@ def name(of: Entity) -> str:
 
 
 def entities(intents: Sequence[Intent]) -> list[str]:
-    """What the intents of these tests have for their entities."""
+    """The entities in the intents of these tests."""
     return [cast("str", intent.entities[0]) for intent in intents]
 
 

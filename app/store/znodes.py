@@ -293,7 +293,10 @@ def is_path(path: str) -> bool:
     Source: org.apache.zookeeper.common.PathUtils.validatePath, which takes the two halves of a character beyond the
     BMP for surrogates.
     """
-    if not (path.isascii() and path.isprintable()) and _IN_NO_PATH.search(path):
+    if path.isascii() and path.isprintable():
+        if "//" not in path and "/." not in path and path[0:1] == "/" != path[-1:]:
+            return True  # nearly every path, in the least time
+    elif _IN_NO_PATH.search(path):
         return False
     return path.startswith("/") and _NO_ELEMENTS.isdisjoint(path[1:].split("/"))
 

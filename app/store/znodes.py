@@ -171,29 +171,36 @@ def decode_entity(data: bytes | None) -> Content:
     """Read an entity node's data; never raises. Unreadable data have a ``defect`` and no items."""
     if not data:
         return EMPTY
-    trailing = False
     try:
-        value = orjson.loads(data)
+        return _content(data, orjson.loads(data))
     except ValueError:
+        pass
+    # As leniently as Kafka: bytes behind the JSON, lone surrogates.
+    try:
+        text = data.decode()
+        value, end = _first_json(text, _DECODER)
+    except ValueError:
+        return Content((), "does not hold JSON")
+    content = _content(data, value, trailing=_skip(text, end) != len(text))
+    if content.defect is None:
         try:
-            text = data.decode()
-            value, end = _first_json(text, _DECODER)
-            trailing = _skip(text, end) != len(text)
-        except ValueError:
-            return Content((), "does not hold JSON")
+            "".join(content.items).encode()
+        except UnicodeEncodeError:
+            return Content((), "holds a lone surrogate")
+    return content
+
+
+def _content(data: bytes, value: Any, *, trailing: bool = False) -> Content:
     if not isinstance(value, dict):
         return Content((), "holds JSON that is no object")
     config = value.get("config")
     if not isinstance(config, dict):
         return Content((), "has no object under 'config'")
-    return _content(data, value, config, trailing=trailing)
-
-
-def _content(data: bytes, value: dict[str, Any], config: dict[str, Any], *, trailing: bool) -> Content:
-    if not _TEXT.issuperset(map(type, config.values())):
+    try:
+        items = items_of(config)
+    except TypeError:
         key = next(key for key, stored in config.items() if not isinstance(stored, str))
         return Content((), f"holds a value under {key!r} that is not a JSON string")
-    items = items_of(config)
     if trailing:
         return Content(items, "holds more bytes behind its JSON")
     extra = None
@@ -202,15 +209,9 @@ def _content(data: bytes, value: dict[str, Any], config: dict[str, Any], *, trai
             extra = _foreign_members(data.decode())
         except (ValueError, RecursionError):
             return Content(items, "holds members beside 'config' that can't be kept")
-    if not data.isascii() or b"\\u" in data:
-        try:
-            "".join(items).encode()
-        except UnicodeEncodeError:
-            return Content((), "holds a lone surrogate")
     return Content(items, None, extra)
 
 
-_TEXT: Final = frozenset({str})
 _shared: Final[dict[str, str]] = {}
 
 
@@ -218,12 +219,17 @@ def items_of(config: Mapping[str, str]) -> tuple[str, ...]:
     """Return a config in a node's form, (key, value, key, value, ...), with texts shared by recently read nodes.
 
     A text that occurs once is soon forgotten here; a repeated text is one object for many nodes.
+
+    Raises:
+        TypeError: A value is no text.
     """
     if len(_shared) > _SHARED:
         _shared.clear()
     share = _shared.setdefault
     items: list[str] = []
     for key, value in config.items():
+        if not isinstance(value, str):
+            raise TypeError(key)
         items += share(key, key), share(value, value) if len(value) <= _SHARED_LENGTH else value
     return tuple(items)
 

@@ -15,7 +15,7 @@ from app.domain.entities import DEFAULT_NODE, Entity
 from app.domain.errors import KafkaCode, ListFullError
 from app.domain.facets import Tree
 from app.store.mirror import loader
-from app.store.mirror.listings import ALL_PAIRS
+from app.store.mirror.listings import ALL_PAIRS, place_of
 from app.store.mirror.nodes import Mirror
 from app.store.session.reads import FORBIDDEN
 from tests.support.stores import committed, facets, kafka_writes, notify, soon, until, write
@@ -89,7 +89,7 @@ def test_a_java_client_reads_a_list_of_so_many_bytes_and_not_a_longer_one(
     for number in range(200):
         user = Entity.of(user=f"{'é' * 20} {number}")
         raw_zk.create(f"/config/{user.path}")
-        mirror.trees[Tree.CONFIG].listings.add(user.id)
+        mirror.trees[Tree.CONFIG].listings.add(*place_of(user.id))
     size = dict(mirror.trees[Tree.CONFIG].listings.sizes())["users"]
     jars = Path(pyspark.__file__).parent / "jars"
     for limit, wanted in ((size + 1, 200), (size - 1, 0)):

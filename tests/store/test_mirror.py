@@ -9,8 +9,9 @@ from app.domain.changes import Node
 from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.store import znodes
-from app.store.mirror.loader import take_node
+from app.store.mirror.loader import take_node, take_nodes
 from app.store.mirror.nodes import Mirror, TreeMirror
+from app.store.session.reads import FORBIDDEN
 from tests.support.stores import facets
 
 IDS = [
@@ -31,6 +32,12 @@ CONTENTS = [
     ("SCRAM-SHA-256", "secret"),
     None,
 ]
+PATHS = [
+    *("users/a", "users/a+b", "users/a/clients/x", "users/a/clients/<default>", "users/<default>/clients/x"),
+    *("users/a/clients/x+y", "clients/x", "ips/10.0.0.1", "topics/t t"),
+]
+VALUES = [None, FORBIDDEN, b"", b'{"config":{"acks":"1"}}', b"no JSON"]
+READS = st.lists(st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from(VALUES)), max_size=12), max_size=6)
 CHANGES = st.lists(st.tuples(st.sampled_from(IDS), st.sampled_from([*CONTENTS, "gone", "old"])), max_size=60)
 
 
@@ -114,3 +121,20 @@ def test_equal_texts_are_one_object() -> None:
     second = znodes.decode_entity(b'{"config":{"producer_byte_rate":"1048576"}}')
     assert first.items[0] is second.items[0]
     assert first.items[1] is second.items[1]
+
+
+@given(READS)
+def test_many_nodes_are_taken_as_one_by_one(reads: list[list[tuple[str, object]]]) -> None:
+    one_by_one, at_once = (Mirror({Tree.CONFIG: facets()}) for _ in range(2))
+    mzxid = 0
+    for some in reads:
+        values: list[object] = []
+        for path, found in some:
+            mzxid += 1
+            values.append((found, (1, mzxid, 1, 1, 0)) if isinstance(found, bytes) else found)
+            take_node(one_by_one, Tree.CONFIG, path, values[-1])
+        take_nodes(at_once, Tree.CONFIG, [f"/config/{path}" for path, _ in some], values)
+    assert at_once.trees[Tree.CONFIG].nodes == one_by_one.trees[Tree.CONFIG].nodes
+    assert (at_once.unaddressed, at_once.forbidden) == (one_by_one.unaddressed, one_by_one.forbidden)
+    sizes = [dict(mirror.trees[Tree.CONFIG].listings.sizes()) for mirror in (at_once, one_by_one)]
+    assert sizes[0] == sizes[1]

@@ -27,7 +27,7 @@ from app.domain.facets import Tree
 from app.services.ports.store import SessionState
 from app.store import znodes
 from app.store.session import reads
-from app.store.session.bridge import Replies
+from app.store.session.bridge import Mailbox, Replies
 from app.store.session.multiread import CHILDREN, DATA, MultiRead
 from tests.support.proxy import Proxy, proxy
 from tests.support.stores import ALICE, committed, kafka_writes, notify, soon, until, write
@@ -80,7 +80,8 @@ def called(zk: KazooClient, request: Any) -> Any:
     """Send a request that kazoo has no method for."""
     result = zk.handler.async_result()
     zk._call(request, result)
-    return result.get(timeout=60)
+    results, _ = result.get(timeout=60)
+    return results
 
 
 def root_of(chroot: str) -> str:
@@ -173,7 +174,7 @@ def error_result(code: int) -> bytes:
 def test_what_is_no_reply_to_these_reads_is_taken_for_none(results: list[bytes], error: Any) -> None:
     request = MultiRead(DATA, ["/a", "/b"], ERRORS)
     whole = b"header" + b"".join([data_result(b"a"), error_result(NoNodeError.code)]) + END
-    assert request.deserialize(whole, 6) == [(b"a", struct.unpack("!qqqqiiiqiiq", STAT)), "absent"]
+    assert request.deserialize(whole, 6) == ([(b"a", struct.unpack("!qqqqiiiqiiq", STAT)), "absent"], len(whole))
     with pytest.raises(error or ZookeeperError):
         request.deserialize(b"header" + b"".join(results) + END, 6)
 
@@ -311,9 +312,9 @@ def shifted(patch: pytest.MonkeyPatch) -> None:
     """Each reply is taken for that of the next read."""
     deserialize = MultiRead.deserialize
 
-    def later(request: MultiRead, buffer: bytes, offset: int) -> list[Any]:
-        results = deserialize(request, buffer, offset)
-        return results[1:] + results[:1]
+    def later(request: MultiRead, buffer: bytes, offset: int) -> Any:
+        results, size = deserialize(request, buffer, offset)
+        return results[1:] + results[:1], size
 
     patch.setattr(MultiRead, "deserialize", later)
 
@@ -469,7 +470,7 @@ def replies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     deserialize = MultiRead.deserialize
 
-    def noted(request: MultiRead, buffer: bytes, offset: int) -> list[Any]:
+    def noted(request: MultiRead, buffer: bytes, offset: int) -> Any:
         found.append((len(request._paths), len(buffer)))
         return deserialize(request, buffer, offset)
 
@@ -527,7 +528,7 @@ async def test_a_slow_line_bears_a_load_of_large_nodes(
 
 
 async def test_a_slow_line_bears_a_load_of_many_small_nodes(
-    open_store: Opener, line: Proxy, chroot: str, raw_zk: KazooClient
+    open_store: Opener, line: Proxy, chroot: str, raw_zk: KazooClient, asked: list[Sequence[str]]
 ) -> None:
     raw_zk.ensure_path("/config/users")
     for first in range(0, 10_000, 1_000):
@@ -539,6 +540,18 @@ async def test_a_slow_line_bears_a_load_of_many_small_nodes(
     store = await open_store(far(line, chroot), session_timeout_ms=4_000)
     assert held(store) == {f"user=u{number:05d}": str(number) for number in range(10_000)}
     assert dict(store._keeper.entered) == {SessionState.CONNECTED: 1}
+    assert max(map(len, asked)) == 500
+
+
+@pytest.mark.parametrize(("sizes", "slices"), [([10] * 500, 8), ([8_000] * 64, 8), ([300_000] * 3, 3), ([], 0)])
+async def test_a_reply_reaches_the_loop_in_slices_of_few_results_and_few_bytes(sizes: list[int], slices: int) -> None:
+    found: list[list[Any]] = []
+    results = [(bytes([number % 256]) * size, ()) for number, size in enumerate(sizes)]
+    replies = Replies(Mailbox(asyncio.get_running_loop()), found.append)
+    replies.set((results, sum(sizes) + 4))
+    assert await replies == sum(sizes) + 4
+    assert [result for some in found for result in some] == results
+    assert len(found) == slices
 
 
 async def test_long_paths_make_small_requests(

@@ -11,7 +11,7 @@ Source: org.apache.zookeeper.proto.GetChildren2Response, ReplyHeader; ClientCnxn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import DEFAULT_NODE, EntityType
 
@@ -22,22 +22,11 @@ _ANSWER: Final = 16 + 4 + 68
 """Bytes of the reply's header, the number of names, and the parent's Stat."""
 _NAME: Final = 4
 """Bytes of the length before each name."""
+_DEFAULT: Final = len(DEFAULT_NODE)
 _PLURALS: Final = {kind.value: kind.plural for kind in EntityType}
 _KINDS: Final = {plural: kind for kind, plural in _PLURALS.items()}
 ALL_PAIRS: Final = "users/*/clients"
 """The key for the lists of all users' clients."""
-
-
-class Place(NamedTuple):
-    """The place of an entity: the list of its kind, or that of a user's clients."""
-
-    user: str | None
-    """The id of the user of an entity below one; None for other entities."""
-    kind: str
-    name: str
-    """The name as in ids, ``""`` for the default."""
-    size: int
-    """The bytes of the entity in the list."""
 
 
 class Listings:
@@ -51,17 +40,20 @@ class Listings:
 
     # -- creations and deletions
 
-    def add(self, entity_id: str) -> Place:
-        """Count a new entity; return its place."""
-        place = user, kind, _, size = _place_of(entity_id)
-        self._change(user, kind, size, 1)
-        return place
+    def add(self, user: str | None, kind: str, name: str) -> None:
+        """Count a new entity at its place; see :func:`place_of`."""
+        size = _NAME + (len(name) or _DEFAULT)
+        if user is None:
+            self._kinds[kind] += size
+            return
+        users = self._users
+        after = users[user] = users.get(user, _ANSWER) + size
+        if self._fullest is not None and after > users[self._fullest]:
+            self._fullest = user
 
-    def drop(self, entity_id: str) -> Place:
-        """Discount a deleted entity; return its former place."""
-        place = user, kind, _, size = _place_of(entity_id)
-        self._change(user, kind, size, -1)
-        return place
+    def drop(self, user: str | None, kind: str, name: str) -> None:
+        """Discount a deleted entity at its former place."""
+        self._change(user, kind, _NAME + (len(name) or _DEFAULT), -1)
 
     def note(self, path: str, *, present: bool) -> None:
         """Count a znode that is no entity here, because of its name or because it may not be read."""
@@ -108,8 +100,8 @@ class Listings:
         """Return the parents of entities that do not exist yet, and the bytes of their lists after their creation."""
         more: dict[tuple[str | None, str], int] = {}
         for entity_id in entity_ids:
-            user, kind, _, size = _place_of(entity_id)
-            more[user, kind] = more.get((user, kind), 0) + size
+            user, kind, name = place_of(entity_id)
+            more[user, kind] = more.get((user, kind), 0) + _NAME + (len(name) or _DEFAULT)
         for (user, kind), size in more.items():
             if user is None:
                 yield _PLURALS[kind], self._kinds[kind] + size
@@ -117,11 +109,18 @@ class Listings:
                 yield _path_of(user), self._users.get(user, _ANSWER) + size
 
 
-def _place_of(entity_id: str) -> Place:
-    head, comma, tail = entity_id.partition(",")
-    kind, equals, name = (tail if comma else head).partition("=")
-    # An escape ~HH in an id is %HH in the path, and the rest is ASCII.
-    return Place(head if comma else None, kind, name, _NAME + (len(name) if equals else len(DEFAULT_NODE)))
+def place_of(entity_id: str) -> tuple[str | None, str, str]:
+    """Return the place of an entity: the user of its list (None: the list of its kind), its kind, and its name.
+
+    The name is as in ids, ``""`` for the default. Its length is that in a path: an escape ~HH in an id is %HH in the
+    path, and the rest is ASCII.
+    """
+    user, comma, last = entity_id.partition(",")
+    if not comma:
+        kind, _, name = entity_id.partition("=")
+        return None, kind, name
+    kind, _, name = last.partition("=")
+    return user, kind, name
 
 
 def _user_of(element: str) -> str:

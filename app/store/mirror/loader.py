@@ -36,10 +36,9 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
     """
     entity_id = znodes.entity_id(path)
     copy = mirror.trees[tree]
-    if entity_id is None or value is FORBIDDEN or mirror.unaddressed or mirror.forbidden:
-        mirror.note(tree, path, unaddressed=entity_id is None and value is not None, forbidden=value is FORBIDDEN)
-        if entity_id is None:
-            return
+    mirror.note(tree, path, unaddressed=entity_id is None and value is not None, forbidden=value is FORBIDDEN)
+    if entity_id is None:
+        return
     if value is FORBIDDEN:
         copy.remove(entity_id, seen_at)
     elif value is None:
@@ -53,9 +52,16 @@ def take_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 
 
 def take_nodes(mirror: Mirror, tree: Tree, paths: Sequence[str], values: Sequence[Any]) -> None:
     """Put the values read at some paths below the chroot into a mirror; as :func:`take_node`."""
-    below = len(tree.value) + 1
-    for path, value in zip(paths, values, strict=True):
-        take_node(mirror, tree, path[below:], value)
+    below, copy, odd = len(tree.value) + 1, mirror.trees[tree], mirror.odd
+    for whole, value in zip(paths, values, strict=True):
+        path = whole[below:]
+        entity_id = znodes.entity_id(path)
+        if odd or entity_id is None or value is None or value is FORBIDDEN:
+            take_node(mirror, tree, path, value)
+            odd = mirror.odd
+        else:
+            data, stat = value
+            copy.put(entity_id, znodes.decode_entity(data), stat)
 
 
 async def load(

@@ -17,7 +17,7 @@ from sortedcontainers import SortedList
 
 from app.domain.changes import Node
 from app.domain.entities import Entity, EntityType, sanitize
-from app.store.mirror.listings import Listings
+from app.store.mirror.listings import Listings, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -129,35 +129,61 @@ class TreeMirror:
         if len(numbers) > _NUMBERS:
             numbers.clear()
         share = numbers.setdefault
-        czxid, mzxid, _, mtime, version, *_ = stat
         items, defect, extra = content
-        czxid, mzxid, mtime = share(czxid, czxid), share(mzxid, mzxid), share(mtime, mtime)
-        return self.put_node(Node(entity_id, items, version, czxid, mzxid, mtime, defect, extra))
+        # Stat: czxid, mzxid, ctime, mtime, version. A bare tuple costs less than a call of Node.
+        fields = (
+            entity_id,
+            items,
+            stat[4],
+            share(stat[0], stat[0]),
+            share(stat[1], stat[1]),
+            share(stat[3], stat[3]),
+            defect,
+            extra,
+        )
+        return self.put_node(tuple.__new__(Node, fields))
 
     def put_node(self, node: Node) -> bool:
         """Take a node; False when the copy has a newer one."""
-        entity_id = node.id
-        old = self.nodes.get(entity_id)
+        old = self.nodes.get(node[0])
         if old is None:
-            self.nodes[entity_id] = node
-            for name in self._facets_of(node):
-                self._facet_ids[name].add(entity_id)
-            self._ids.add(entity_id)
-            place = self.listings.add(entity_id)
-            if place.kind == _CLIENT:
-                self._index_client(place.name, entity_id)
+            self._add(node)
+        elif old.mzxid >= node.mzxid:
+            return old.mzxid == node.mzxid
         else:
-            if old.mzxid >= node.mzxid:
-                return old.mzxid == node.mzxid
             # One id object for all indexes.
-            entity_id = old.id
-            self.nodes[entity_id] = node = node._replace(id=entity_id)
-            self._index_facets(entity_id, self._facets_of(old), self._facets_of(node))
+            node = node._replace(id=old.id)
+            self.nodes[old.id] = node
+            self._index_facets(old.id, self._facets_of(old), self._facets_of(node))
             self.defective -= old.defect is not None
-        self.defective += node.defect is not None
+        if node.defect is not None:
+            self.defective += 1
         if self.note is not None:
-            self.note(entity_id, old, node)
+            self.note(node.id, old, node)
         return True
+
+    def _add(self, node: Node) -> None:
+        entity_id = node[0]
+        self.nodes[entity_id] = node
+        self._ids.add(entity_id)
+        for facet in self._facets_of(node):
+            self._facet_ids[facet].add(entity_id)
+        place = _, kind, name = place_of(entity_id)
+        self.listings.add(*place)
+        if kind != _CLIENT:
+            return
+        others = self._by_client.setdefault(name, entity_id)
+        if others is entity_id:
+            return
+        # By type: isinstance calls Python code of SortedList's abstract base class.
+        if type(others) is SortedList:
+            others.add(entity_id)
+        elif type(others) is list:
+            insort(others, entity_id)
+            if len(others) > _FEW:
+                self._by_client[name] = SortedList(others)
+        elif type(others) is str:
+            self._by_client[name] = sorted((others, entity_id))
 
     def _index_facets(self, entity_id: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
         if before != now:
@@ -168,42 +194,28 @@ class TreeMirror:
                 if name not in before:
                     self._facet_ids[name].add(entity_id)
 
-    def _index_client(self, client: str, entity_id: str) -> None:
-        others = self._by_client.setdefault(client, entity_id)
-        if others is entity_id:
-            return
-        if isinstance(others, str):
-            self._by_client[client] = sorted((others, entity_id))
-        elif isinstance(others, SortedList):
-            others.add(entity_id)
-        else:
-            insort(others, entity_id)
-            if len(others) > _FEW:
-                self._by_client[client] = SortedList(others)
-
-    def _drop_client(self, client: str, entity_id: str) -> None:
-        others = self._by_client[client]
-        if isinstance(others, str):
-            del self._by_client[client]
-            return
-        del others[others.index(entity_id) if isinstance(others, SortedList) else bisect_left(others, entity_id)]
-        if len(others) == 1:
-            [self._by_client[client]] = others
-
     def remove(self, entity_id: str, seen_at: int = 0) -> None:
         """Forget an absent node, at a revision where one is known."""
         old = self.nodes.pop(entity_id, None)
         if old is None:
             return
-        place = self.listings.drop(entity_id)
+        place = _, kind, name = place_of(entity_id)
+        self.listings.drop(*place)
         if self.note is not None:
             self.note(old.id, old, None, seen_at)
         self.defective -= old.defect is not None
-        for name in self._facets_of(old):
-            self._facet_ids[name].remove(entity_id)
+        for facet in self._facets_of(old):
+            self._facet_ids[facet].remove(entity_id)
         self._ids.remove(entity_id)
-        if place.kind == _CLIENT:
-            self._drop_client(place.name, entity_id)
+        if kind != _CLIENT:
+            return
+        others = self._by_client[name]
+        if isinstance(others, str):
+            del self._by_client[name]
+            return
+        del others[bisect_left(others, entity_id) if isinstance(others, list) else others.index(entity_id)]
+        if len(others) == 1:
+            [self._by_client[name]] = others
 
     def remove_below(self, prefix: str, seen_at: int = 0) -> None:
         """Forget all nodes with this prefix of their ids."""
@@ -260,6 +272,11 @@ class Mirror:
         _mark(self.forbidden, full, present=forbidden)
         if before != (unaddressed or forbidden):
             self.trees[tree].listings.note(path, present=not before)
+
+    @property
+    def odd(self) -> bool:
+        """True where any znode exists without a node here."""
+        return bool(self.unaddressed or self.forbidden)
 
     def entities(self) -> int:
         """Return the number of nodes."""

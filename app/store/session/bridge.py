@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 _DRAIN_SECONDS: Final = 0.005
 """Seconds of emptying the mailbox before other tasks get their turn."""
-_SLICE: Final = 65_536
-_SLICE_RESULT: Final = 1_000
-"""The weight of a result besides its bytes: its processing takes time, too."""
+_SLICE_RESULTS: Final = 64
+"""The greatest number of results in a slice: their processing takes less time than an emptying of the mailbox may."""
+_SLICE_BYTES: Final = 65_536
+"""Bytes of a slice, by the average of the reply's results."""
 _RECEIVE: Final = 65_536
 _RECEIVE_MOST: Final = 1_048_576
 
@@ -156,16 +157,12 @@ class Replies(Reply):
         self._deliver_slice = deliver_slice
 
     def set(self, value: Any = None) -> None:
-        """Take the reply: the list of results."""
-        first, size = 0, 0
-        for index, result in enumerate(value):
-            size += _SLICE_RESULT + (len(result[0]) if type(result) is tuple and result[0] else 0)
-            if size >= _SLICE:
-                self._post(value[first : index + 1])
-                first, size = index + 1, 0
-        if first < len(value):
-            self._post(value[first:])
-        super().set()
+        """Take the reply: the list of results, and its bytes; a waiter gets the bytes."""
+        results, size = value
+        count = max(1, min(_SLICE_RESULTS, len(results) * _SLICE_BYTES // size))
+        for first in range(0, len(results), count):
+            self._post(results[first : first + count])
+        super().set(size)
 
     def _post(self, results: list[Any]) -> None:
         self._mailbox.post(lambda _value, _error: self._deliver_slice(results), None, None)

@@ -63,8 +63,10 @@ class MultiRead:
         parts.append(_END)
         return b"".join(parts)
 
-    def deserialize(self, buffer: bytes, offset: int) -> list[Any]:
-        """Return the results in the order of the paths: data (None where a node has none) and Stat, or the names.
+    def deserialize(self, buffer: bytes, offset: int) -> tuple[list[Any], int]:
+        """Return the results in the order of the paths, and the size of the reply.
+
+        A result is the data (None where a node has none) and the fields of the Stat, or the names of the children.
 
         Raises:
             ZookeeperError: A read failed; MarshallingError for a reply that is not of these reads.
@@ -91,7 +93,7 @@ class MultiRead:
                 results.append(names)
         if buffer[offset:] != _END:
             raise MarshallingError(f"a MultiRead of {len(results)} reads has more results")
-        return results
+        return results, len(buffer)
 
     def _failed(self, code: int) -> Any:
         if code in self._errors:

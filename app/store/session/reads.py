@@ -27,11 +27,11 @@ WINDOW: Final = 1000
 """Calls in flight. ZooKeeper holds that many per connection by default (zookeeper.globalOutstandingLimit)."""
 
 _ERRORS: Final = {NoNodeError.code: None, NoAuthError.code: FORBIDDEN}
-_UNDER_WAY: Final = 2000
+_UNDER_WAY: Final = 4000
 """The greatest number of reads under way. All other replies to the session are behind theirs."""
 _UNDER_WAY_BYTES: Final = 2 * 2**20
 """The greatest number of bytes of replies under way, as far as foreseen."""
-_REPLY_READS: Final = 250
+_REPLY_READS: Final = 500
 """The greatest number of reads in a request. More save next to nothing, and the next node may be a large one."""
 _REPLY_BYTES: Final = 256 * 2**10
 """The greatest number of bytes in a reply, as foreseen. ZooKeeper makes it whole, and kazoo sends no ping meanwhile."""
@@ -214,14 +214,16 @@ class Reads(Window):
             some = paths[at : at + len(values)]
             at += len(values)
             self._outstanding -= len(values)
-            lane.note(values)
             self._hand(lane.take, some, values)
 
-        def finished(_value: Any, error: Exception | None) -> None:
+        def finished(size: Any, error: Exception | None) -> None:
             self._reads -= count
             self._bytes -= expected
             lane.under_way -= count
-            self._error = error or self._error
+            if error is None:
+                lane.size.note(count, size)
+            else:
+                self._error = error
             self._replied()
 
         if self.session.multi_reads:
@@ -229,12 +231,15 @@ class Reads(Window):
             return
 
         def alone(value: Any, error: Exception | None) -> None:
+            size = _RESULT_BYTES
             if error is None:
-                deliver([value if lane.kind == DATA else value[0]])
+                found = value if lane.kind == DATA else value[0]
+                size += len(value[0] or b"") if lane.kind == DATA else sum(map(len, found))
+                deliver([found])
             elif isinstance(error, (NoNodeError, NoAuthError)):
                 deliver([_ERRORS[error.code]])
                 error = None
-            finished(None, error)
+            finished(size, error)
 
         [path] = paths
         (self.session.get(path) if lane.kind == DATA else self.session.children(path)).then(alone)
@@ -283,12 +288,3 @@ class Lane:
         for _ in paths:
             self.waiting.popleft()
         return paths
-
-    def note(self, values: Sequence[Any]) -> None:
-        """Take note of the sizes of the results."""
-        found = [value for value in values if value is not None and value is not FORBIDDEN]
-        if self.kind == DATA:
-            size = sum([len(value[0]) for value in found if value[0]])
-        else:
-            size = sum([sum(map(len, value)) for value in found])
-        self.size.note(len(values), size + _RESULT_BYTES * len(values))

@@ -17,7 +17,7 @@ from app.domain.errors import ConfplaneError
 from app.domain.rollups import ROLLUPS
 from app.rollups.errors import spark_errors
 from app.rollups.sinks import parquet
-from app.rollups.sinks.postgres import RunStore, ordered, saved
+from app.rollups.sinks.postgres import RunStore, ordered
 from app.services.ports.rollups import RollupRun
 
 if TYPE_CHECKING:
@@ -174,14 +174,13 @@ def runner(spark: SparkSession, reading: Reading, dsn: SecretStr) -> Iterator[Ru
     Raises:
         ValueError: ``dsn`` is not a connection string.
     """
-    with saved(dsn) as target:
-        runs = RollupRuns(dsn.get_secret_value(), reading.cluster)
-        try:
-            yield Runner(spark, reading, RunStore(spark, target), runs)
-        finally:
-            # Drops the persisted frames of transforms. Not done after each job: the reading keeps its znodes there for
-            # all jobs.
-            spark.catalog.clearCache()
+    runs = RollupRuns(dsn.get_secret_value(), reading.cluster)
+    try:
+        yield Runner(spark, reading, RunStore(spark, dsn), runs)
+    finally:
+        # Drops the persisted frames of transforms. Not done after each job: the reading keeps its znodes there for all
+        # jobs.
+        spark.catalog.clearCache()
 
 
 def _from(position: Mapping[str, Any], since: datetime | None) -> Mapping[str, Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
@@ -14,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StructType
 
 from app.rollups import schemas
+from app.rollups.carrying import register
 from app.rollups.reading import NotInReadingError, reading_of
 from app.rollups.sources import trail, znodes
 from app.rollups.sources.postgres import connected, literal
@@ -42,7 +41,6 @@ def read(
     *,
     jobs: Sequence[Job] | None = None,
     as_of: datetime | None = None,
-    scratch: Path | None = None,
 ) -> Iterator[Reading]:
     """Take one moment of a cluster, and keep it until the context ends.
 
@@ -55,27 +53,22 @@ def read(
             frames. Where none of them needs znodes, ZooKeeper may be away.
         as_of: A moment of the past, aware; None for now. Trail and registrations can be read as of then; znodes and the
             recorder's states can't.
-        scratch: The directory of a file that only the driver reads; None for the system's directory of such files.
 
     Raises:
         UnavailableError: Postgres or ZooKeeper is away.
         ValueError: ``as_of`` is in the future.
     """
-    spark.dataSource.register(trail.TrailSource)
-    spark.dataSource.register(znodes.ZnodesSource)
     with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="confplane-", dir=scratch))
-        file = Path(directory) / "origin.json"
-        origin.save(file)
         columns = _columns_of_znodes(jobs)
-        found = None if as_of is not None or not columns else stack.enter_context(_znodes(spark, origin, file, columns))
+        found = None if as_of is not None or not columns else stack.enter_context(_znodes(spark, origin, columns))
         postgres = stack.enter_context(connected(origin.dsn))
         moment, now = _moment(postgres, origin.name, as_of)
         options = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.cut)}
         if found is not None:
             ceiling = found.scanner.revision(found.horizon)
             options |= {"ceiling": ceiling, "floor": found.floor, "horizon": found.horizon}
-        frames = _Stores(spark, file, postgres, moment, found)
+        source = register(spark, trail.TrailSource, origin=origin.for_tasks())
+        frames = _Stores(spark, source, postgres, moment, found)
         yield reading_of(origin.name, options, moment.cut.last_registration, frames)
 
 
@@ -97,12 +90,12 @@ class _Znodes:
 
 
 @contextmanager
-def _znodes(spark: SparkSession, origin: Origin, file: Path, columns: Sequence[str]) -> Iterator[_Znodes]:
+def _znodes(spark: SparkSession, origin: Origin, columns: Sequence[str]) -> Iterator[_Znodes]:
     scanner = Scanner.of(origin.name, origin.cluster)
     floor = scanner.revision()
     frame = (
-        spark.read.format(znodes.NAME)
-        .options(**znodes.znodes_options(file, floor, spark.sparkContext.defaultParallelism))
+        spark.read.format(register(spark, znodes.ZnodesSource, origin=origin.for_tasks()))
+        .options(**znodes.znodes_options(floor, spark.sparkContext.defaultParallelism))
         .schema(StructType([schemas.ZNODES[name] for name in columns]))
         .load()
         .persist(StorageLevel.MEMORY_AND_DISK)
@@ -145,7 +138,7 @@ class _Stores:
     """The frames; see :class:`app.rollups.reading.Frames`."""
 
     _spark: SparkSession
-    _file: Path
+    _source: str
     _postgres: Connection
     _moment: Moment
     _znodes: _Znodes | None
@@ -164,8 +157,8 @@ class _Stores:
             self._bounds[name] = trail.bounds(pages, parallelism)
         key = first_id_at(low) if isinstance(low, datetime) else None if low is None else str(low)
         return (
-            self._spark.read.format(trail.NAME)
-            .options(**trail.trail_options(self._file, name, self._moment, self._bounds[name], key))
+            self._spark.read.format(self._source)
+            .options(**trail.trail_options(name, self._moment, self._bounds[name], key))
             .schema(StructType([table.schema[column] for column in columns]))
             .load()
         )

@@ -1,7 +1,7 @@
 """A driver of its own: runs jobs on a Spark master, and writes their rows to a file.
 
-``python -m tests.rollups.driver MASTER ORIGIN RESULT JOB...``: ``ORIGIN`` is a file that an :class:`Origin` was saved
-in, ``RESULT`` gets job -> rows as JSON.
+``python -m tests.rollups.driver MASTER STORES RESULT JOB...``: ``STORES`` is a file with ``zookeeper`` and ``dsn``,
+``RESULT`` gets job -> rows as JSON.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import SecretStr
+
 from app.rollups import stores
 from app.rollups.jobs import activity, compatibility, integrity, quotas
 from app.rollups.origin import Origin
 from app.rollups.session import session
 from app.rollups.sources import trail
+from app.settings import ClusterSettings
+from tests.rollups.trail import CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +49,7 @@ def results(spark: SparkSession, origin: Origin, names: Sequence[str]) -> dict[s
         return {job.name: rows_of(reading, job) for job in jobs}
 
 
-def main(master: str, origin: str, result: str, *names: str) -> None:
+def main(master: str, given: str, result: str, *names: str) -> None:
     """Run them."""
     directory = Path(result).parent
     trail.FEWEST_ROWS = 1  # type: ignore[misc]  # so that a small trail has parts for all workers
@@ -66,7 +70,9 @@ def main(master: str, origin: str, result: str, *names: str) -> None:
             "spark.local.dir": str(directory / "scratch"),
         },
     )
-    found = results(spark, Origin.load(Path(origin)), names)
+    addresses = json.loads(Path(given).read_text())
+    origin = Origin(CLUSTER, ClusterSettings(zookeeper=addresses["zookeeper"]), SecretStr(addresses["dsn"]))
+    found = results(spark, origin, names)
     lost = 2 - (spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
     Path(result).write_text(json.dumps({"master": spark.sparkContext.master, "lost": lost, "rows": found}))
     spark.stop()

@@ -39,8 +39,9 @@ def origin(raw_zk: KazooClient, chroot: str, migrated: Database) -> Origin:
 
 
 def arguments(master: str, origin: Origin, directory: Path, *names: str) -> list[str | Path]:
-    origin.save(directory / "origin.json")
-    return ["-m", "tests.rollups.driver", master, directory / "origin.json", directory / "result.json", *names]
+    stores = {"zookeeper": origin.cluster.zookeeper, "dsn": origin.dsn.get_secret_value()}
+    (directory / "stores.json").write_text(json.dumps(stores))
+    return ["-m", "tests.rollups.driver", master, directory / "stores.json", directory / "result.json", *names]
 
 
 def result(directory: Path) -> Any:

@@ -79,20 +79,34 @@ def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
-    commands: Commands, migrated: servers.Database
+    commands: Commands, migrated: servers.Database, tmp_path: Path
 ) -> None:
     run(migrated.service_dsn, SEEN)
+    temporary, scratch, work = (tmp_path / name for name in ("temporary", "scratch", "work"))
+    for directory in (temporary, scratch, work):
+        directory.mkdir()
+    environment = {
+        **commands.environment,
+        "TMPDIR": str(temporary),
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
+        "SPARK_LOCAL_DIRS": str(scratch),
+    }
     with (
         # All of its rows are committed by then.
         stalled(migrated.owner_dsn, "UPDATE ON rollup_runs", "NEW.state = 'complete'") as completion,
-        program([*RUN, "compatibility"], environment=commands.environment) as runner,
+        program([*RUN, "compatibility"], environment=environment, cwd=work) as runner,
     ):
         completion.wait_for(runner, 400)
         killed = [psutil.Process(runner.process.pid), *runner.children()]
-        for process in killed:
-            process.kill()
+        os.killpg(runner.process.pid, signal.SIGKILL)
         assert runner.wait() == -signal.SIGKILL
+        # Spark's Python processes are a group of their own, and end by themselves.
         wait_gone(killed)
+    # No process had the time to clean up, and no file that is left opens the database.
+    password = migrated.service_dsn.split(":")[2].split("@")[0].encode()
+    left = {directory: _files(directory) for directory in (temporary, scratch, work)}
+    assert left[scratch]
+    assert [path for paths in left.values() for path in paths if password in path.read_bytes()] == []
     assert fetch(migrated.owner_dsn, "SELECT count(*) FROM rollup_rows") == [(7,)]
     said = commands.run("rollups", "show", "compatibility")
     assert said.code == 1
@@ -106,6 +120,10 @@ def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     runs = fetch(migrated.owner_dsn, "SELECT principal, state, row_count FROM rollup_runs ORDER BY started_at")
     assert runs == [("User:olga@cli", "failed", None), ("User:olga@cli", "complete", 7)]
     assert fetch(migrated.owner_dsn, "SELECT count(*), count(DISTINCT run_id) FROM rollup_rows") == [(7, 1)]
+
+
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
 
 
 def _assert_seven_are_shown(commands: Commands) -> None:

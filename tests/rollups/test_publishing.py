@@ -176,12 +176,11 @@ async def test_all_types_and_odd_values_come_back_as_they_went(
     with runs.held(run_id):
         attempt = runs.begin(run_id, "quotas", as_of=START, position={}, previous=None, principal="User:x")
         assert isinstance(attempt, int)
-        with sink.saved(dsn) as target:
-            store = sink.RunStore(spark, target)
-            store.publish(sink.ordered(frame, ALL_TYPES), ALL_TYPES, "entity_id", run_id=run_id, attempt=attempt)
-            runs.complete(run_id)
-            back = store.rows(ALL_TYPES, run_id=run_id, parts=runs.parts(run_id)).cache()
-            assert back.count() == len(ODD)
+        store = sink.RunStore(spark, dsn)
+        store.publish(sink.ordered(frame, ALL_TYPES), ALL_TYPES, "entity_id", run_id=run_id, attempt=attempt)
+        runs.complete(run_id)
+        back = store.rows(ALL_TYPES, run_id=run_id, parts=runs.parts(run_id)).cache()
+        assert back.count() == len(ODD)
     assert returned(back, ALL_TYPES) == returned(frame, ALL_TYPES)
     assert [each.dataType.simpleString() for each in back.schema] == [
         each.dataType.simpleString() for each in ALL_TYPES.output

@@ -14,6 +14,7 @@ from app.crypto.password_encoder import PasswordEncoder
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.rollups import schemas
+from app.rollups.carrying import carrying
 from app.rollups.origin import Origin
 from app.rollups.sources import znodes as source
 from app.settings import ClusterSettings, UnusableSettingsError
@@ -183,16 +184,10 @@ def cluster(raw_zk: KazooClient, chroot: str, tmp_path: Path) -> Cluster:
     return made
 
 
-@pytest.fixture
-def origin_file(cluster: Cluster, tmp_path: Path) -> Path:
-    file = tmp_path / "origin.json"
-    cluster.origin.save(file)
-    return file
-
-
-def reader_of(file: Path, *, floor: int = 0, parallelism: int = 1, columns: Any = None) -> Any:
+def reader_of(cluster: Cluster, *, floor: int = 0, parallelism: int = 1, columns: Any = None) -> Any:
     schema = StructType([schemas.ZNODES[name] for name in columns or schemas.ZNODES.names])
-    return source.ZnodesSource(source.znodes_options(file, floor, parallelism)).reader(schema)
+    carried = carrying(source.ZnodesSource, origin=cluster.origin)
+    return carried(source.znodes_options(floor, parallelism)).reader(schema)
 
 
 def rows_of(reader: Any) -> Iterator[dict[str, Any]]:
@@ -208,8 +203,8 @@ def read_all(reader: Any) -> list[dict[str, Any]]:
     return sorted(rows_of(reader), key=lambda row: row["path"])
 
 
-def test_rows_are_what_kazoo_shows_but_for_secrets(cluster: Cluster, origin_file: Path) -> None:
-    found = read_all(reader_of(origin_file))
+def test_rows_are_what_kazoo_shows_but_for_secrets(cluster: Cluster) -> None:
+    found = read_all(reader_of(cluster))
     told = {path: row.pop("fingerprints") for row in found for path in [row["path"]]}
     wanted = cluster.expected()
     named = {row["path"]: row.pop("fingerprints") for row in wanted}
@@ -224,36 +219,32 @@ def test_rows_are_what_kazoo_shows_but_for_secrets(cluster: Cluster, origin_file
     assert cluster.secret.found_in(f"{found} {told}") == []
 
 
-def test_a_fingerprint_outlives_an_encoding_and_not_a_password(cluster: Cluster, origin_file: Path) -> None:
+def test_a_fingerprint_outlives_an_encoding_and_not_a_password(cluster: Cluster) -> None:
     def fingerprint(password: str) -> str:
         stored = PasswordEncoder(ENCODER_SECRET).encode(password)
         cluster.zk.set("/config/brokers/0", entity(f'{{"ssl.key.password":"{stored}"}}'))
         columns = ("fingerprints", "path")
-        [found] = [
-            row for row in rows_of(reader_of(origin_file, columns=columns)) if row["path"] == "/config/brokers/0"
-        ]
+        [found] = [row for row in rows_of(reader_of(cluster, columns=columns)) if row["path"] == "/config/brokers/0"]
         return str(found["fingerprints"]["ssl.key.password"])
 
     assert len(fingerprint("one")) == 16
     assert fingerprint("one") == fingerprint("one") != fingerprint("two")
 
 
-def test_the_encoders_secret_is_read_only_where_fingerprints_are_asked_for(
-    cluster: Cluster, origin_file: Path, tmp_path: Path
-) -> None:
+def test_the_encoders_secret_is_read_only_where_fingerprints_are_asked_for(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "encoder-secret").unlink()
     columns = [name for name in schemas.ZNODES.names if name != "fingerprints"]
-    assert len(read_all(reader_of(origin_file, columns=columns))) == len(cluster.rows)
+    assert len(read_all(reader_of(cluster, columns=columns))) == len(cluster.rows)
     with pytest.raises(UnusableSettingsError, match=r"clusters\.default\.password_encoder\.secret_file"):
-        read_all(reader_of(origin_file))
+        read_all(reader_of(cluster))
 
 
 @pytest.mark.parametrize("parallelism", [2, 3, 100])
 def test_however_it_is_parted_each_znode_is_read_once(
-    cluster: Cluster, origin_file: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, parallelism: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "FEWEST_ENTITIES", 1)
-    reader = reader_of(origin_file, parallelism=parallelism, columns=("path", "entity_id"))
+    reader = reader_of(cluster, parallelism=parallelism, columns=("path", "entity_id"))
     assert len(reader.partitions()) == min(
         parallelism, sum("users" not in path or "/clients/" not in path for path in cluster.rows)
     )
@@ -279,14 +270,12 @@ def test_nothing_is_there_of_an_empty_cluster_and_nothing_is_made(
     raw_zk: KazooClient, chroot: str, tmp_path: Path
 ) -> None:
     empty = Cluster(raw_zk, chroot, tmp_path)
-    file = tmp_path / "origin.json"
-    empty.origin.save(file)
-    assert read_all(reader_of(file)) == []
+    assert read_all(reader_of(empty)) == []
     assert raw_zk.get_children("/") == []
     assert raw_zk.get("/")[1].pzxid == raw_zk.get("/")[1].czxid
 
 
-def test_reading_leaves_the_cluster_as_it_is(cluster: Cluster, origin_file: Path) -> None:
+def test_reading_leaves_the_cluster_as_it_is(cluster: Cluster) -> None:
     def everything(path: str = "/") -> list[tuple[str, int, int]]:
         stat = cluster.zk.exists(path)
         below = [name for name in cluster.zk.get_children(path) if name != "hidden"]
@@ -296,7 +285,7 @@ def test_reading_leaves_the_cluster_as_it_is(cluster: Cluster, origin_file: Path
         ]
 
     before = everything()
-    read_all(reader_of(origin_file))
+    read_all(reader_of(cluster))
     scan.Scanner.of("default", cluster.settings).revision()
     assert everything() == before
 
@@ -309,23 +298,19 @@ def test_a_revision_is_of_no_earlier_than_it_was_asked_for(cluster: Cluster) -> 
         assert written <= floor < cluster.zk.set("/config/users/alice", b"{}").mzxid
 
 
-def test_a_server_that_is_behind_is_not_read(
-    cluster: Cluster, origin_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_behind_is_not_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_CONNECT_SECONDS", 2.0)
     monkeypatch.setattr(scan, "_ATTEMPTS", 1)
     ahead = cluster.zk.exists("/config/users/alice").mzxid + 2**32
     with pytest.raises(UnavailableError, match="not connected"):
-        reader_of(origin_file, floor=ahead).partitions()
+        reader_of(cluster, floor=ahead).partitions()
 
 
-def test_a_list_that_may_not_be_read_is_no_empty_list(
-    cluster: Cluster, origin_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_that_may_not_be_read_is_no_empty_list(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_ATTEMPTS", 1)
     cluster.zk.set_acls("/config/users", [make_digest_acl("somebody", "else", all=True)])
     with pytest.raises(UnavailableError, match="NoAuthError"):
-        reader_of(origin_file).partitions()
+        reader_of(cluster).partitions()
 
 
 def test_a_lost_connection_is_followed_by_another(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,7 @@ number in the part give the order of the key over all rows.
 from __future__ import annotations
 
 import json
-import os
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -29,6 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import DoubleType, StringType
 
 from app.audit.rollup_parts import check_parts, read_part, write_part
+from app.rollups.carrying import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 
     from app.rollups.job import Job
 
-NAME: Final = "confplane-run"
+NAME: Final = "confplane_run"
 _JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX", "timeZone": "UTC"}
 _NULL: Final = "\\N"
 _ENTITY: Final = "entity_id"
@@ -56,13 +53,12 @@ class RunStore:
 
     Args:
         spark: The session.
-        target: A file on the driver with the connection string (:func:`saved`).
+        dsn: ``postgresql://...`` of the service's role.
     """
 
-    def __init__(self, spark: SparkSession, target: Path) -> None:
-        spark.dataSource.register(RunSource)
+    def __init__(self, spark: SparkSession, dsn: SecretStr) -> None:
         self._spark = spark
-        self._target = str(target)
+        self._source = register(spark, RunSource, dsn=dsn)
 
     def publish(self, frame: DataFrame, job: Job, entity: str | None, *, run_id: UUID, attempt: int) -> None:
         """Write the rows of a run, each of the frame's partitions as a part.
@@ -81,51 +77,40 @@ class RunStore:
                 {**_JSON, "ignoreNullFields": "false"},
             ).alias(_ITEM),
         )
-        options = {"target": self._target, "run": str(run_id), "attempt": str(attempt)}
-        items.write.format(NAME).mode("append").options(**options).save()
+        options = {"run": str(run_id), "attempt": str(attempt)}
+        items.write.format(self._source).mode("append").options(**options).save()
 
     def rows(self, job: Job, *, run_id: UUID, parts: Sequence[int]) -> DataFrame:
         """Return the rows of a complete run, in any order."""
-        options = {"target": self._target, "run": str(run_id), "parts": json.dumps(list(parts))}
-        items = self._spark.read.format(NAME).options(**options).schema(f"{_ITEM} string").load()
+        options = {"run": str(run_id), "parts": json.dumps(list(parts))}
+        items = self._spark.read.format(self._source).options(**options).schema(f"{_ITEM} string").load()
         row = F.from_json(_ITEM, job.output, {**_JSON, "mode": "FAILFAST"})
         return items.select(row.alias("row")).select("row.*")
-
-
-@contextmanager
-def saved(dsn: SecretStr) -> Iterator[Path]:
-    """Keep a connection string in a file that nobody else may read, for the length of a block."""
-    with TemporaryDirectory(prefix="confplane-") as directory:
-        path = Path(directory) / "target"
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(dsn.get_secret_value())
-        yield path
 
 
 class RunSource(DataSource):
     """The rows of one run: written as ``entity_id`` and ``item``, read as ``item``.
 
-    Options: ``target``, a file on the driver with the connection string, which travels within the tasks and is in no
-    option, plan or event log; ``run``; ``attempt``, to write; ``parts``, a JSON array, to read.
+    Its class carries ``dsn``, a connection string (app/rollups/carrying.py). Options: ``run``; ``attempt``, to write;
+    ``parts``, a JSON array, to read.
     """
+
+    dsn: SecretStr
 
     @classmethod
     def name(cls) -> str:
-        """Return the name that the source is registered under."""
+        """Return the name of the source, before it carries anything."""
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> _Writer:  # noqa: FBT001 - Spark's signature
         """Return the writer of the parts."""
         del schema, overwrite
-        return _Writer(self._dsn(), UUID(self.options["run"]), int(self.options["attempt"]))
+        return _Writer(self.dsn.get_secret_value(), UUID(self.options["run"]), int(self.options["attempt"]))
 
     def reader(self, schema: StructType) -> _Reader:
         """Return the reader of the parts."""
         del schema
-        return _Reader(self._dsn(), UUID(self.options["run"]), json.loads(self.options["parts"]))
-
-    def _dsn(self) -> str:
-        return Path(self.options["target"]).read_text("utf-8")
+        return _Reader(self.dsn.get_secret_value(), UUID(self.options["run"]), json.loads(self.options["parts"]))
 
 
 @dataclass

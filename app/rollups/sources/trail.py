@@ -7,7 +7,6 @@ import json
 import random
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from app.rollups.origin import Origin
 from app.rollups.sources.arrow import converted
 from app.rollups.sources.postgres import connected
 from app.rollups.sources.tables import TABLES, Cut, KeyRange, Table
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from app.rollups.origin import Origin
     from app.rollups.sources.postgres import Connection
 
 NAME: Final = "confplane_trail"
@@ -134,24 +133,25 @@ def _one_of_each_run(count: int, runs: int) -> list[int]:
 class TrailSource(DataSource):
     """One frame of Postgres. The requested schema is a part of the frame's.
 
-    Options: ``origin``, a file on the driver (:meth:`Origin.save`); ``frame``; those of :class:`Moment`; ``bounds``, a
-    JSON array; ``low``, the key at which to begin. The connection string travels within the task, as that of Spark's
-    own JDBC source does, and is in no option, plan or event log.
+    Its class carries ``origin`` (app/rollups/carrying.py). Options: ``frame``; those of :class:`Moment`; ``bounds``, a
+    JSON array; ``low``, the key at which to begin.
 
     Filters are not pushed down. Spark 4.3 keeps the reader that took the filters at the table and not at the scan: in a
     query that uses one frame twice, with different filters, both scans may get the filters of one.
     """
 
+    origin: Origin
+
     @classmethod
     def name(cls) -> str:
-        """Return the name that the source is registered under."""
+        """Return the name of the source, before it carries anything."""
         return NAME
 
     def reader(self, schema: StructType) -> _Reader:
         """Return the reader of a schema's columns."""
         options = dict(self.options)
         return _Reader(
-            Origin.load(Path(options["origin"])),
+            self.origin,
             options["frame"],
             schema,
             Moment.of_options(options),
@@ -200,7 +200,7 @@ class _Reader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def trail_options(origin: Path, frame: str, moment: Moment, begins: Sequence[str], low: str | None) -> dict[str, Any]:
+def trail_options(frame: str, moment: Moment, begins: Sequence[str], low: str | None) -> dict[str, Any]:
     """Return the options of a frame; see :class:`TrailSource`."""
-    options = {"origin": str(origin), "frame": frame, "bounds": json.dumps(list(begins)), **moment.as_options()}
+    options = {"frame": frame, "bounds": json.dumps(list(begins)), **moment.as_options()}
     return options if low is None else {**options, "low": low}

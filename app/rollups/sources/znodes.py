@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,7 +16,6 @@ from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
 from app.domain.entities import Entity, EntityType
 from app.domain.facets import Tree
-from app.rollups.origin import Origin
 from app.rollups.sources.arrow import map_array
 from app.services.redaction import facets_by_tree, redactor, storable
 from app.store.scan import Scanner
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from app.domain.changes import Node
+    from app.rollups.origin import Origin
     from app.settings import ClusterSettings
     from app.store.scan import Found
 
@@ -49,7 +48,7 @@ _UNKNOWN: Final = -1
 class ZnodesSource(DataSource):
     """The frame ``znodes``, or some of its columns.
 
-    Options: ``origin``, a file on the driver (:meth:`Origin.save`); ``floor``, a zxid that all servers read from must
+    Its class carries ``origin`` (app/rollups/carrying.py). Options: ``floor``, a zxid that all servers read from must
     have reached; ``parallelism``, the number of tasks that run at a time.
 
     A task has a ZooKeeper session of its own, which creates nothing. Values of secrets are distinguished by
@@ -58,21 +57,22 @@ class ZnodesSource(DataSource):
     columns.
     """
 
+    origin: Origin
+
     @classmethod
     def name(cls) -> str:
-        """Return the name that the source is registered under."""
+        """Return the name of the source, before it carries anything."""
         return NAME
 
     def reader(self, schema: StructType) -> _Reader:
         """Return the reader of a schema's columns."""
-        options = dict(self.options)
-        origin = Origin.load(Path(options["origin"]))
+        options, origin = self.options, self.origin
         return _Reader(origin.name, origin.cluster, int(options["floor"]), int(options["parallelism"]), schema)
 
 
-def znodes_options(origin: Path, floor: int, parallelism: int) -> dict[str, Any]:
+def znodes_options(floor: int, parallelism: int) -> dict[str, Any]:
     """Return the options; see :class:`ZnodesSource`."""
-    return {"origin": str(origin), "floor": str(floor), "parallelism": str(parallelism)}
+    return {"floor": str(floor), "parallelism": str(parallelism)}
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import statistics
 import threading
 import time
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kazoo.client import KazooClient
 
+from tests.bench.caller import QUOTAS, Caller
 from tests.bench.rounds import Figure, alternate, column
 from tests.bench.stage import data_of
 
@@ -21,29 +20,9 @@ if TYPE_CHECKING:
     from tests.bench.stage import Stage
     from tests.support.service import Service
 
-_PATH = "/v1/clusters/default/client-quotas/user=bench"
+_PATH = f"{QUOTAS}/user=bench"
 _PAUSE_S = 0.005
 _POLL_S = 0.0002
-
-
-class _Caller:
-    """One connection to a service."""
-
-    def __init__(self, service: Service) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
-        self._headers = {"Authorization": f"Bearer {service.token}", "Content-Type": "application/json"}
-
-    def put(self, value: int) -> None:
-        body = json.dumps({"quotas": {"producer_byte_rate": value}})
-        self._connection.request("PUT", _PATH, body, self._headers)
-        reply = self._connection.getresponse()
-        if reply.status != http.client.OK:
-            raise AssertionError(f"PUT was answered {reply.status}: {reply.read()!r}")
-        reply.read()
-
-    def get(self) -> bytes:
-        self._connection.request("GET", _PATH, headers=self._headers)
-        return self._connection.getresponse().read()
 
 
 def measure(stage: Stage, *, rounds: int, changes: int) -> Iterator[Figure]:
@@ -80,8 +59,13 @@ def measure(stage: Stage, *, rounds: int, changes: int) -> Iterator[Figure]:
 
 
 def _services(first: Service, second: Service, values: range) -> Sample:
-    writer, reader = _Caller(first), _Caller(second)
-    writer.put(values[0])
+    writer, reader = Caller(first), Caller(second)
+
+    def put(value: int, caller: Caller = writer) -> None:
+        caller("PUT", _PATH, f'{{"quotas":{{"producer_byte_rate":{value}}}}}')
+
+    # By the reader, which then has the entity at once.
+    put(values[0], reader)
     seen: list[float] = []
     answered: list[float] = []
     for value in values[1:]:
@@ -90,7 +74,7 @@ def _services(first: Service, second: Service, values: range) -> Sample:
         at = [0.0]
 
         def watch(wanted: bytes = wanted, at: list[float] = at, found: threading.Event = found) -> None:
-            while wanted not in reader.get():
+            while wanted not in reader("GET", _PATH):
                 time.sleep(_POLL_S)
             at[0] = time.perf_counter()
             found.set()
@@ -99,7 +83,7 @@ def _services(first: Service, second: Service, values: range) -> Sample:
         watcher.start()
         time.sleep(_PAUSE_S)
         begun = time.perf_counter()
-        writer.put(value)
+        put(value)
         answered.append(time.perf_counter() - begun)
         found.wait()
         watcher.join()

@@ -55,7 +55,7 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
                 lambda _: loaded(unchanged, "304", service.pid),
                 lambda _: loaded(replace(get, port=port), "200", process),
             )
-        yield from _pair("GET of one entity", ours, reference, "0.70")
+        yield from _pair("GET of one entity", ours, reference, "0.75")
         yield from _pair("GET with If-None-Match, 304", revalidated, reference)
         with bare(described) as (port, process):
             ours, reference = alternate(
@@ -64,7 +64,7 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
                 lambda _: loaded(resolve, "200", service.pid),
                 lambda _: loaded(replace(resolve, port=port), "200", process),
             )
-        yield from _pair("Describe with resolveEntity", ours, reference)
+        yield from _pair("Describe with resolveEntity", ours, reference, "0.50")
 
 
 def _pair(name: str, ours: list[Sample], reference: list[Sample], goal: str = "information") -> Iterator[Figure]:

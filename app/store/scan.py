@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
 
-from app.domain.changes import Node
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.store import znodes
@@ -25,6 +24,7 @@ from app.store.session.reads import FORBIDDEN
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from app.domain.changes import Node
     from app.settings import ClusterSettings
 
     T = TypeVar("T")
@@ -176,8 +176,4 @@ def _found(tree: Tree, path: str, value: Any) -> Found:
     entity_id = znodes.entity_id(path)
     if value is FORBIDDEN:
         return Found(tree, path, entity_id, None)
-    data, stat = value
-    content = znodes.decode_entity(data)
-    # Stat: czxid, mzxid, ctime, mtime, version.
-    node = Node(entity_id or "", content.items, stat[4], stat[0], stat[1], stat[3], content.defect, content.extra)
-    return Found(tree, path, entity_id, node)
+    return Found(tree, path, entity_id, znodes.node_of(entity_id or "", *value))

@@ -6,11 +6,17 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency, ZookeeperError
+from kazoo.exceptions import (
+    BadVersionError,
+    NoAuthError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    ZookeeperError,
+)
 
-from app.domain.changes import Node
 from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError
+from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.domain.facets import Tree
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
@@ -24,6 +30,7 @@ from app.store.session.access import Access
 from app.store.session.bridge import Mailbox
 from app.store.session.keeper import Keeper, Session, answered, place_of, unavailable
 from app.store.session.leader import Leadership
+from app.store.session.reads import FORBIDDEN, Reads, Size
 from app.store.write import compaction, transactions
 from app.store.write.admission import Admission, mended
 from app.store.write.guard import Guard
@@ -36,11 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
+    from app.domain.changes import Node
     from app.services.ports.cluster_states import LayoutCheck, Place
     from app.services.ports.store import Marker
     from app.services.ports.transactions import CommitResult, Removal, Transaction, Write
     from app.store.mirror.nodes import FacetIndex, Mirror
-    from app.store.session.bridge import Delivery
 
 _FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
 _REPLACED: Final = "the session that the attempt was begun under was replaced"
@@ -91,6 +98,7 @@ class ZooKeeperStore:
             for tree in (index.tree, *(() if index.also is None else (index.also,))):
                 self._trees.setdefault(tree, {})[facet] = index
         self._chosen = layout
+        self._size = Size()
 
     # -- life
 
@@ -243,48 +251,58 @@ class ZooKeeperStore:
         """Read one node from ZooKeeper, behind all writes committed before the call; see the port.
 
         Raises:
+            UnavailableError: ZooKeeper did not answer by the deadline, or the node may not be read; nothing was
+                changed.
+        """
+        [node] = await self.read_many(tree, [entity], deadline)
+        if isinstance(node, UnavailableError):
+            raise node
+        return node
+
+    async def read_many(
+        self, tree: Tree, entities: Sequence[Entity], deadline: float
+    ) -> list[Node | UnavailableError | None]:
+        """Read nodes from ZooKeeper, behind all writes committed before the call; see the port.
+
+        Raises:
             UnavailableError: ZooKeeper did not answer by the deadline; nothing was changed.
         """
-        session = self._keeper.current
+        session, place = self._keeper.current, self.place()
+        # An entity that has left this tree is in the other one, and must be in the mirror first.
+        trees = (place.tree, tree) if place.source is not None and tree is place.source else (tree,)
+        of = {znodes.path_of(each, entity): (each, entity) for entity in entities for each in trees}
+        found: dict[str, Any] = {}
 
-        def taken(value: Any, error: Exception | None) -> None:
-            if error is None or isinstance(error, NoNodeError):
-                self._follower.take(session, tree, entity.path, value)
+        def taken(paths: Sequence[str], values: Sequence[Any]) -> None:
+            for path, value in zip(paths, values, strict=True):
+                each, entity = of[path]
+                if value is not FORBIDDEN:
+                    self._follower.take(session, each, entity.path, value)
+                if each is tree:
+                    found[entity.id] = value
 
-        place = self.place()
-        if place.source is not None and tree is place.source:
-            # An entity that has left this tree is in the other one, and must be in the mirror first.
-            self._read_aside(session, place.tree, entity)
-        found = await self._read(session, znodes.path_of(tree, entity), deadline, taken)
-        if found is None:
-            return None
-        data, stat = found
-        content = znodes.decode_entity(data)
-        return Node(
-            entity.id, content.items, stat.version, stat.czxid, stat.mzxid, stat.mtime, content.defect, content.extra
-        )
+        # A read is from one server, which may be behind, but within one session never behind that session's writes.
+        touched = session.touch()
+        reads = Reads(session)
+        reads.data(taken, self._size).ask(of)
+        reads.start()
+        await self._answer(touched, deadline, session)
+        await self._answer(reads.done(), deadline, None)
+        return [self._node(entity, found[entity.id]) for entity in entities]
 
-    def _read_aside(self, session: Session, tree: Tree, entity: Entity) -> None:
-        def taken(value: Any, error: Exception | None) -> None:
-            if error is None or isinstance(error, NoNodeError):
-                self._follower.take(session, tree, entity.path, value)
-
-        session.get(znodes.path_of(tree, entity)).then(taken)
+    def _node(self, entity: Entity, value: Any) -> Node | UnavailableError | None:
+        if value is FORBIDDEN:
+            return unavailable(f"Cluster {self.name}: ZooKeeper answered {NoAuthError.__name__}")
+        return None if value is None else znodes.node_of(entity.id, *value)
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:
         """Read any znode; see the port."""
         found = await self._read(self._keeper.current, path, deadline)
         return None if found is None else found[0] or b""
 
-    async def _read(
-        self, session: Session, path: str, deadline: float, taken: Delivery | None = None
-    ) -> tuple[bytes | None, Any] | None:
+    async def _read(self, session: Session, path: str, deadline: float) -> tuple[bytes | None, Any] | None:
         """Read a node's data and Stat behind all writes before the call; None when it is absent."""
-        # A read is from one server, which may be behind, but within one session never behind that session's writes.
-        touched = session.touch()
-        reply = session.get(path)
-        if taken is not None:
-            reply.then(taken)
+        touched, reply = session.touch(), session.get(path)
         await self._answer(touched, deadline, session)
         try:
             data, stat = await self._answer(reply, deadline, None)

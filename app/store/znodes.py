@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
+from app.domain.changes import Node
 from app.domain.entities import DEFAULT_NODE, Entity, EntityType
 from app.domain.errors import InvalidRequestError, InvalidTopicError
 from app.domain.facets import Tree
@@ -25,10 +26,8 @@ from app.domain.topics import check_topic_name
 from app.services.ports.cluster_states import Freeze, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
-
-    from app.domain.changes import Node
 
 CHANGES: Final = "/config/changes"
 CHANGE_PREFIX: Final = "/config/changes/config_change_"
@@ -232,6 +231,13 @@ def items_of(config: Mapping[str, str]) -> tuple[str, ...]:
             raise TypeError(key)
         items += share(key, key), share(value, value) if len(value) <= _SHARED_LENGTH else value
     return tuple(items)
+
+
+def node_of(entity_id: str, data: bytes | None, stat: Sequence[int]) -> Node:
+    """Return an entity's node as read: its data, and the fields of its Stat."""
+    content = decode_entity(data)
+    # Stat: czxid, mzxid, ctime, mtime, version.
+    return Node(entity_id, content.items, stat[4], stat[0], stat[1], stat[3], content.defect, content.extra)
 
 
 def readable(node: Node) -> bool:

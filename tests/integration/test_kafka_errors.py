@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kazoo.security import make_digest_acl
 
 from app.client import ProblemError
 from app.domain.entities import Entity
@@ -163,6 +164,22 @@ async def test_an_atomic_batch_is_all_or_nothing(client: ConfplaneClient, zk: Ka
     assert zk.get("/config/users/atom-1")[1].mzxid == zk.get("/config/users/atom-2/clients/x")[1].mzxid
     trail = [item async for item in client.items("audit", entity=two.id)]
     assert [entity["id"] for entity in trail[0]["entities"]] == [one.id, two.id]
+
+
+async def test_an_entry_of_an_atomic_batch_that_may_not_be_read_has_an_error_of_its_own(
+    client: ConfplaneClient, zk: KazooClient
+) -> None:
+    """The mirror knows nothing of the znode: its creation is a conflict, after which all entries are read again."""
+    users = [Entity.of(user=f"closed-{number}") for number in range(3)]
+    zk.create("/config/users/closed-1", b"", acl=[make_digest_acl("somebody", "else", all=True)])
+    with pytest.raises(ProblemError) as caught:
+        await client.alter("client-quotas", [(user, {"producer_byte_rate": 1}) for user in users], atomic=True)
+    assert caught.value.status == 503
+    first, closed, last = caught.value.body["entries"]
+    assert first["errorCode"] == last["errorCode"] == 55
+    assert "NoAuthError" in str(closed)
+    assert zk.exists("/config/users/closed-0") is None
+    zk.delete("/config/users/closed-1")
 
 
 @pytest.mark.parametrize("asked", [{"json": {"validateOnly": True}}, {"params": {"validateOnly": "true"}}], ids=list)

@@ -22,7 +22,9 @@ from kazoo.protocol.serialization import Create, Exists
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from app.devstack.zookeeper import ZooKeeper
+from app.domain.changes import Node
 from app.domain.entities import Entity
+from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.ports.store import SessionState
 from app.store import znodes
@@ -446,6 +448,34 @@ async def test_notifications_of_many_are_followed_in_few_requests(
         **{f"user=u{number:03d},client-id=c": str(number) for number in range(200)},
     }
     assert len(asked) < 60
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["MultiRead", "none"])
+async def test_many_nodes_are_read_behind_all_writes_each_with_its_own_error(
+    open_store: Opener,
+    raw_zk: KazooClient,
+    asked: list[Sequence[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    known: bool,
+) -> None:
+    if not known:
+        monkeypatch.setattr(MultiRead, "type", UNKNOWN)
+    store = await open_store()
+    nodes = populate(raw_zk)
+    entities = [Entity.from_id(entity_id) for entity_id in [*nodes, "user=gone", "user=closed0", "ip=10.0.0.1"]]
+    del asked[:]
+    *found, gone, closed, none = await store.read_many(Tree.CONFIG, entities, soon())
+    values = {node.id: node.config.get("producer_byte_rate") for node in found if isinstance(node, Node)}
+    assert list(values.items()) == list(nodes.items())
+    assert gone is none is None
+    assert isinstance(closed, UnavailableError)
+    assert "NoAuthError" in closed.detail
+    # Requests double in size, from eight reads on.
+    assert len(asked) in (range(1, 20) if known else [0])
+    # The mirror has the nodes as well, though nobody was notified.
+    assert held(store) == nodes
+    assert await store.read_many(Tree.CONFIG, [], soon()) == []
 
 
 async def test_the_markers_of_many_commits_are_read_in_few_requests(

@@ -6,7 +6,6 @@ An edit is encoded once, and decided by its facet's drafter against each node th
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -291,6 +290,8 @@ class _EntitiesChange:
             if pace.due:
                 await pace.rest()
             try:
+                if isinstance(node, UnavailableError):
+                    raise node
                 draft = await decide(collection, node, planned)
                 if draft.diff and node is None:
                     _check_new(collection, edit)
@@ -311,24 +312,25 @@ class _EntitiesChange:
             layout=collection.layout,
         )
 
-    async def _read(self, *, again: bool) -> tuple[Collection, Sequence[Node | None]]:
+    async def _read(self, *, again: bool) -> tuple[Collection, Sequence[Node | UnavailableError | None]]:
         if not again:
             return self._collection, [self._collection.get(edit.entity.id) for edit, _ in self._items]
         # Client configs may have moved to the other tree.
         collection = self._collection.placed()
-        reads = (collection.store.read(collection.tree, edit.entity, self._caller.deadline) for edit, _ in self._items)
-        return collection, await asyncio.gather(*reads)
+        entities = [edit.entity for edit, _ in self._items]
+        return collection, await collection.store.read_many(collection.tree, entities, self._caller.deadline)
 
     def _unchanged(
         self,
         collection: Collection,
         drafts: list[EntityDraft],
-        nodes: Sequence[Node | None],
+        nodes: Sequence[Node | UnavailableError | None],
         error: ConfplaneError | None,
     ) -> Unchanged[_Decided]:
         seen = tuple(
             (collection.tree, edit.entity, None if node is None else node.version)
             for (edit, _), node in zip(self._items, nodes, strict=False)
+            if not isinstance(node, UnavailableError)
         )
         return Unchanged(_Decided(collection.tree, drafts), error, seen, collection.layout)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from app.domain.changes import Node
     from app.domain.entities import Entity
+    from app.domain.errors import UnavailableError
     from app.domain.facets import Tree
     from app.services.notices import Notice
     from app.services.ports.cluster_states import FreezeState, LayoutCheck, LayoutState, Place
@@ -167,6 +168,15 @@ class ClusterStore(Protocol):
 
     async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
         """Read one node from ZooKeeper, behind all writes committed before the call."""
+
+    async def read_many(
+        self, tree: Tree, entities: Sequence[Entity], deadline: float
+    ) -> list[Node | UnavailableError | None]:
+        """Read nodes from ZooKeeper as :meth:`read` does, in few requests.
+
+        Returns:
+            The nodes in the order of the entities; None for an absent node, the error for a node that may not be read.
+        """
 
     async def confirm(
         self,

@@ -175,6 +175,10 @@ class Reads(Window):
         self._lanes.append(Lane(self, kind, take, size or Size()))
         return self._lanes[-1]
 
+    def start(self) -> None:
+        """Submit the requested reads as far as the window allows, without a wait."""
+        self._send()
+
     async def room(self) -> None:
         """Wait until next to no read waits for submission."""
         await self._until(lambda: sum(len(lane.waiting) for lane in self._lanes) < _REPLY_READS)

@@ -79,7 +79,8 @@ def test_a_service_ends_as_one_that_was_shipped(service: Service) -> None:
 
 def evaluated(tmp_path: Path, expression: str, **environment: str) -> str:
     """Evaluate an expression in a fork and return its text."""
-    code = f"import os, random, secrets, sys, uuid_utils; sys.stdout.write(str({expression}) + chr(10))"
+    names = "import os, random, secrets, sys, uuid_utils; from app.store.session.clock import Clock"
+    code = f"{names}; sys.stdout.write(str({expression}) + chr(10))"
     with (tmp_path / "out").open("w+b") as out:
         process = zygote.start("timeit", [*ONCE, code], environment=environment, stdout=out, stderr=out)
         assert process.wait(60) == 0
@@ -95,7 +96,15 @@ def test_a_fork_has_the_environment_that_it_was_given_and_no_files_of_others(tmp
         assert evaluated(tmp_path, "sorted(os.listdir('/proc/self/fd'))", **known) == str(["0", "1", "2", "3"])
 
 
-@pytest.mark.parametrize("source", ["uuid_utils.uuid7().bytes[9:]", "random.random()", "secrets.token_hex()"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "uuid_utils.uuid7().bytes[9:]",
+        "random.random()",
+        "secrets.token_hex()",
+        pytest.param("Clock('default').new_id().bytes[9:]", id="ids of changes"),
+    ],
+)
 def test_forks_share_no_chance(tmp_path: Path, source: str) -> None:
     known = {name: value for name, value in os.environ.items() if name.startswith(zygote._AT_START)}
     assert len({evaluated(tmp_path, source, **known) for _ in range(5)}) == 5

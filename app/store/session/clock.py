@@ -7,6 +7,7 @@ own writes. Between two such Stats this process's monotonic clock counts, which 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from collections import deque
@@ -30,6 +31,8 @@ _RANDOM_BITS: Final = 74
 _LOW_BITS: Final = 62
 _STEP_BITS: Final = 32
 _RANDOM: Final = random.Random()  # noqa: S311 - ids are no secrets, and a system call for each costs 10 µs
+# Python seeds its own generator anew in a fork, and no other: forks would make the same ids in the same millisecond.
+os.register_at_fork(after_in_child=_RANDOM.seed)
 
 
 class Clock:

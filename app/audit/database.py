@@ -43,8 +43,8 @@ READ_TIMEOUT_S: Final = 5.0
 _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
-_WRITERS: Final = 4
-"""Batches under way at a time: intents, those of Idempotency-Keys, outcomes, registrations."""
+_LANES: Final = 5
+"""Batches under way at a time: intents, those of Idempotency-Keys, outcomes, registrations, rows of bulks."""
 
 SERVER: Final = "concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())"
 """SQL of the text that distinguishes one run of a server from another: a server that was restarted, restored or
@@ -106,7 +106,7 @@ class Database:
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``, of the role that the service runs as.
-        pool_size: Most connections at a time. All except four are for reads, so that searches never delay the trail.
+        pool_size: Most connections at a time. All except five are for reads, so that searches never delay the trail.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -125,7 +125,7 @@ class Database:
             options=f"{limits} {given.get('options') or ''}".strip(),
         )
         self._pool_size = pool_size
-        self._readers = asyncio.Semaphore(max(1, pool_size - _WRITERS))
+        self._readers = asyncio.Semaphore(max(1, pool_size - _LANES))
         self._engine = self._make_engine()
         self.health = Health()
 
@@ -170,8 +170,8 @@ class Database:
 
     @property
     def spare(self) -> bool:
-        """True where each writer may keep a connection of the pool."""
-        return self._pool_size > _WRITERS
+        """True where each lane may keep a connection of the pool, and reads have at least one."""
+        return self._pool_size > _LANES
 
     @asynccontextmanager
     async def limited(self, timeout_s: float) -> AsyncIterator[Limit]:
@@ -248,7 +248,7 @@ class Database:
         )
 
     async def _connect(self) -> psycopg.AsyncConnection:
-        # Statements are not prepared, except those of a connection that a writer keeps: a plan made once for all
+        # Statements are not prepared, except those of a connection that a lane keeps: a plan made once for all
         # parameters is wrong for most searches, and poolers in transaction mode don't know prepared statements.
         raw = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         limit = _limit.get()

@@ -4,9 +4,10 @@ The first caller starts a flush; callers during a batch form the next. After a b
 begins some milliseconds later at the earliest, because a statement costs this process more than its rows. A lone caller
 and a full batch wait for nobody.
 
-Where the pool has a connection for each writer, a writer keeps its own from flush to flush; otherwise a flush keeps one
-from batch to batch, and releases its callers before it returns the connection. A row travels as JSON text and a batch
-as one JSON array, which Postgres unpacks: this costs the process the least.
+Batches travel over lanes, each with one connection. Where the pool has a connection for each lane, a lane keeps its own
+from flush to flush; otherwise a flush keeps one from batch to batch, and releases its callers before it returns the
+connection. A row travels as JSON text and a batch as one JSON array, which Postgres unpacks: this costs the process the
+least.
 
 Statements are ``INSERT ... ON CONFLICT DO NOTHING``, so a batch of unknown fate (the connection broke before the reply)
 is sent again.
@@ -42,9 +43,9 @@ a sixth more processor time at 64 callers; 12 ms bring nothing more."""
 _TRY_TIMEOUT_S: Final = 3.0
 """Seconds for one try of one statement, connecting included."""
 _KEPT_S: Final = 60.0
-"""Seconds for which a writer keeps a connection. Afterwards a quiet service has few."""
+"""Seconds for which a lane keeps a connection. Afterwards a quiet service has few."""
 _SHARED_S: Final = 0.25
-"""The same where the pool has fewer connections than writers, so that the others get their turn."""
+"""The same where the pool has fewer connections than lanes, so that the others get their turn."""
 _PATIENCE_S: Final = 2.0
 """Seconds of tries: a quicker restart of Postgres goes unnoticed."""
 _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
@@ -67,12 +68,14 @@ class _Call:
         self.error: Exception | None = None
 
 
-class _Kept:
+class Lane:
     """A connection that is borrowed when it is needed, kept for a while, and given up when it fails.
 
-    SQLAlchemy lends it, and the driver's own cursor runs the statement. A loan and the layers between take this process
-    as long as a small statement takes Postgres. A kept connection has its statement prepared, unless a pooler hands the
-    statements of one connection to several servers' processes.
+    One batch at a time travels over it; writers that share a lane take turns, batch by batch.
+
+    SQLAlchemy lends the connection, and the driver's own cursor runs the statement. A loan and the layers between take
+    this process as long as a small statement takes Postgres. A kept connection has its statements prepared, unless a
+    pooler hands the statements of one connection to several servers' processes.
     """
 
     def __init__(self, database: Database) -> None:
@@ -82,7 +85,8 @@ class _Kept:
         self._until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._returning: asyncio.Task[None] | None = None
-        self.idle = True
+        self.turn = asyncio.Lock()
+        """Held by the writer whose batch is under way."""
 
     async def execute(self, statement: bytes, parameters: dict[str, str]) -> tuple[int, list[int]]:
         """Run a statement and return the number of rows written, and the numbers that the statement returned."""
@@ -127,8 +131,8 @@ class _Kept:
         return self._cursor
 
     def _return(self) -> None:
-        """Give the connection back if no flush uses it; a flush does so at its end."""
-        if self.idle and (connection := self._detach()) is not None:
+        """Give the connection back if no batch uses it; a batch does so at its end."""
+        if not self.turn.locked() and (connection := self._detach()) is not None:
             self._returning = asyncio.create_task(connection.close(), name="return a connection")
 
     def _detach(self) -> AsyncConnection | None:
@@ -148,7 +152,7 @@ class GroupWriter:
         database: The database.
         statement: An insert of ``:rows``, a JSON array, that ignores existing rows. It may return the numbers, from 0,
             of rows that it refused.
-        in_flight: Most batches under way at a time.
+        lane: The lane of its batches, which travel one after another.
         on_repeats: Called with the rows of a statement of which some existed before.
     """
 
@@ -157,15 +161,15 @@ class GroupWriter:
         database: Database,
         statement: TextClause,
         *,
-        in_flight: int,
+        lane: Lane,
         on_repeats: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         self._database = database
         self._statement = str(statement.compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
-        self._kept = [_Kept(database) for _ in range(in_flight)]
+        self._lane = lane
         self._on_repeats = on_repeats
         self._waiting: deque[_Call] = deque()
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._flushing: asyncio.Task[None] | None = None
         self._down = False
         self._gather_until = 0.0
         self._rows = Histogram(ROWS)
@@ -190,43 +194,41 @@ class GroupWriter:
         """
         call = _Call(rows, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
-        kept = next((kept for kept in self._kept if kept.idle), None)
-        if kept is not None:
-            kept.idle = False
-            task = asyncio.create_task(self._flush(kept), name="group commit")
-            self._flushes.add(task)
-            task.add_done_callback(self._flushes.discard)
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush(), name="group commit")
         await call.done
 
     async def close(self) -> None:
-        """Wait for the batches under way."""
-        while self._flushes:
-            await asyncio.wait(self._flushes)
-        for kept in self._kept:
-            await kept.release()
+        """Wait for the batches under way, and give the connection back."""
+        while self._flushing is not None:
+            await asyncio.wait({self._flushing})
+        async with self._lane.turn:
+            await self._lane.release()
 
-    async def _flush(self, kept: _Kept) -> None:
+    async def _flush(self) -> None:
+        lane = self._lane
         try:
             while self._waiting:
                 await self._gather()
-                await self._write_batch(kept)
-                if kept.stale or not (self._waiting or self._database.spare):
-                    await kept.release()
+                async with lane.turn:
+                    await self._write_batch()
+                    if lane.stale or not (self._waiting or self._database.spare):
+                        await lane.release()
         finally:
-            kept.idle = True
+            self._flushing = None
 
     async def _gather(self) -> None:
         """Wait for more callers, soon after a batch of several."""
         pause = self._gather_until - time.monotonic()
-        if pause > 0 and len(self._waiting) < _MAX_ROWS:
+        if pause > 0 and sum(len(call.rows) for call in self._waiting) < _MAX_ROWS:
             await asyncio.sleep(pause)
 
-    async def _write_batch(self, kept: _Kept) -> None:
+    async def _write_batch(self) -> None:
         batch = self._next_batch()
         if len(batch) > 1:
             self._gather_until = time.monotonic() + _GATHER_S
         try:
-            await self._write(batch, kept)
+            await self._write(batch)
         except BaseException:
             for call in batch:
                 call.done.cancel()
@@ -246,12 +248,12 @@ class GroupWriter:
             batch.append(self._waiting.popleft())
         return batch
 
-    async def _write(self, batch: list[_Call], kept: _Kept) -> None:
+    async def _write(self, batch: list[_Call]) -> None:
         # Halved while a statement is refused for its data, until the refused row is alone.
         parts = [[(row, call) for call in batch for row in call.rows]]
         while parts:
             part = parts.pop()
-            error, refused = await self._send([row for row, _ in part], kept)
+            error, refused = await self._send([row for row, _ in part])
             if error is None:
                 for number in refused:
                     part[number][1].error = RowRefusedError()
@@ -273,7 +275,7 @@ class GroupWriter:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
 
-    async def _send(self, rows: list[bytes], kept: _Kept) -> tuple[Exception | None, list[int]]:
+    async def _send(self, rows: list[bytes]) -> tuple[Exception | None, list[int]]:
         """Run the statement, repeated where that may help; return the error of the last try, or the refused rows."""
         parameters = {"rows": (b"[" + b",".join(rows) + b"]").decode()}
         patient_until = time.monotonic() + _PATIENCE_S
@@ -281,7 +283,7 @@ class GroupWriter:
         while True:
             began = time.monotonic()
             try:
-                written, refused = await kept.execute(self._statement, parameters)
+                written, refused = await self._lane.execute(self._statement, parameters)
             except Exception as error:  # noqa: BLE001 - classified here, and raised to the callers concerned
                 fault = faults.classify(error)
                 self._database.health.note(fault)

@@ -20,7 +20,7 @@ import orjson
 
 from app.audit import registration_statements as sql
 from app.audit.database import storable
-from app.audit.group_commit import GroupWriter
+from app.audit.group_commit import GroupWriter, Lane
 from app.audit.registration_view import RegistrationView, Software
 from app.domain.errors import InvalidRequestError, UnavailableError
 from app.services.metrics import Sample
@@ -103,7 +103,7 @@ class PostgresRegistrationLog:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._writer = GroupWriter(database, sql.INSERT_SEEN, in_flight=1)
+        self._writer = GroupWriter(database, sql.INSERT_SEEN, lane=Lane(database))
         self._write_interval_s = write_interval_s
         self._read_interval_s = read_interval_s
         self._max_pending = max_pending

@@ -12,7 +12,7 @@ from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit import checks, trail_queries
-from app.audit.group_commit import GroupWriter, RowRefusedError
+from app.audit.group_commit import GroupWriter, Lane, RowRefusedError
 from app.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from app.audit.tables import outcomes as outcomes_table
 from app.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
@@ -20,9 +20,10 @@ from app.services.metrics import Sample
 from app.services.notices import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
+    from sqlalchemy import TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+_MANY: Final = 16
+"""Rows of a call above which it travels over the lane of bulks."""
 _MAX_KEPT: Final = 100_000
 """Outcomes held while Postgres is away, some 40 MB. Any beyond are found again by settling their intents."""
 _RESEND_ROWS: Final = 256
@@ -41,6 +44,37 @@ _STANDING: Final = select(*outcomes_table.c["change_id", "attempt", "committed",
 )
 
 
+class _Writers:
+    """Two writers of one kind of rows, so that a call of many rows never delays a call of a few."""
+
+    def __init__(
+        self,
+        database: Database,
+        statement: TextClause,
+        kind: str,
+        bulks: Lane,
+        *,
+        on_repeats: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> None:
+        self._kind = kind
+        self._few = GroupWriter(database, statement, lane=Lane(database), on_repeats=on_repeats)
+        self._many = GroupWriter(database, statement, lane=bulks, on_repeats=on_repeats)
+
+    async def write(self, rows: Sequence[bytes]) -> None:
+        """Return once the rows are written: see :meth:`GroupWriter.write`."""
+        await (self._many if len(rows) > _MANY else self._few).write(rows)
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield from self._few.metrics(self._kind)
+        yield from self._many.metrics(f"bulk_{self._kind}")
+
+    async def close(self) -> None:
+        """Wait for the batches under way."""
+        await self._few.close()
+        await self._many.close()
+
+
 class PostgresAuditLog:
     """Implements :class:`app.services.ports.trail.AuditLog`.
 
@@ -50,9 +84,11 @@ class PostgresAuditLog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._intents = GroupWriter(database, INSERT_INTENTS, in_flight=1)
-        self._claimed = GroupWriter(database, INSERT_CLAIMED_INTENTS, in_flight=1)
-        self._outcomes = GroupWriter(database, INSERT_OUTCOMES, in_flight=1, on_repeats=self._compare_later)
+        # One lane for the bulks of all kinds, so that they take one connection of the pool.
+        bulks = Lane(database)
+        self._intents = _Writers(database, INSERT_INTENTS, "intents", bulks)
+        self._claimed = _Writers(database, INSERT_CLAIMED_INTENTS, "claimed_intents", bulks)
+        self._outcomes = _Writers(database, INSERT_OUTCOMES, "outcomes", bulks, on_repeats=self._compare_later)
         self._kept: deque[bytes] = deque()
         self._resending: asyncio.Task[None] | None = None
         self._comparisons: set[asyncio.Task[None]] = set()
@@ -113,9 +149,9 @@ class PostgresAuditLog:
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
-        yield from self._intents.metrics("intents")
-        yield from self._claimed.metrics("claimed_intents")
-        yield from self._outcomes.metrics("outcomes")
+        yield from self._intents.metrics()
+        yield from self._claimed.metrics()
+        yield from self._outcomes.metrics()
         yield Sample("outcomes_kept", self.kept)
         yield Sample("outcomes_differing", self.differing)
 

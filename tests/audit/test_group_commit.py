@@ -3,15 +3,15 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING, Any, LiteralString
+from uuid import uuid4
 
 import orjson
 import psycopg
 import pytest
 
 from app.audit import Database, PostgresAuditLog, group_commit
-from app.audit.group_commit import GroupWriter
-from app.audit.statements import INSERT_INTENTS
-from app.services.ports.trail import AuditQuery
+from app.audit.group_commit import Lane
+from app.services.ports.trail import AuditQuery, Claim
 from tests.audit.proxy import Proxy
 from tests.audit.rows import committed, count, entity, fetch, intent, rejected
 from tests.support.waiting import until
@@ -19,6 +19,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from app.services.ports.trail import Intent
     from tests.support import servers
 
 
@@ -136,11 +137,72 @@ async def test_the_first_outcome_stands_and_a_different_second_one_raises_an_ala
     assert record.outcome == committed(one)
 
 
-async def test_several_batches_may_be_on_the_way(pool: Database, migrated: servers.Database) -> None:
-    writer = GroupWriter(pool, INSERT_INTENTS, in_flight=3)
-    await asyncio.gather(*(writer.write([orjson.dumps(intent())]) for _ in range(100)))
-    await writer.close()
-    assert count(migrated.owner_dsn, "intents") == 100
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_a_call_of_few_rows_does_not_wait_for_a_call_of_many(
+    log: PostgresAuditLog, migrated: servers.Database, monkeypatch: pytest.MonkeyPatch, *, claimed: bool
+) -> None:
+    """The batches of many rows are held until the call of few rows has ended."""
+    held = asyncio.Event()
+    execute = Lane.execute
+
+    async def hold(lane: Lane, statement: bytes, parameters: dict[str, str]) -> tuple[int, list[int]]:
+        if len(orjson.loads(parameters["rows"])) > 1:
+            await held.wait()
+        return await execute(lane, statement, parameters)
+
+    monkeypatch.setattr(Lane, "execute", hold)
+
+    def intend(count: int) -> asyncio.Task[None]:
+        intents = [intent() for _ in range(count)]
+        key = uuid4()
+        claims = [Claim(key.hex, key, key, fresh=True, body="b", seconds=60.0, results=[]) for _ in intents]
+        return asyncio.create_task(log.intend(intents, claims if claimed else ()))
+
+    many = [intend(100) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    single = intent()
+    await log.intend([single])
+    assert await log.conclude([committed(single)])
+    assert not any(each.done() for each in many)
+    held.set()
+    await asyncio.gather(*many)
+    assert count(migrated.owner_dsn, "intents") == 301
+
+
+async def test_bulks_of_all_kinds_take_one_connection(
+    pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch, migrated: servers.Database
+) -> None:
+    """They take turns on it, also while each of their writers has more to write."""
+    monkeypatch.setattr(pool, "_pool_size", 6)
+    log = PostgresAuditLog(pool)
+    intents = [[intent() for _ in range(200)] for _ in range(4)]
+    await asyncio.gather(*map(log.intend, intents))
+    more = [[intent() for _ in range(200)] for _ in range(4)]
+    outcomes = [log.conclude([committed(one) for one in some]) for some in intents]
+    concluded, _ = await asyncio.gather(asyncio.gather(*outcomes), asyncio.gather(*map(log.intend, more)))
+    assert all(concluded)
+    assert len(lent) == in_use(pool) == 1
+    assert (count(migrated.owner_dsn, "intents"), count(migrated.owner_dsn, "outcomes")) == (1_600, 800)
+    await log.close()
+    assert in_use(pool) == 0
+
+
+async def test_writers_of_a_small_pool_take_turns(migrated: servers.Database) -> None:
+    """A pool of two serves the five lanes and the reads, with rows of all kinds and sizes under way."""
+    pool = Database(migrated.service_dsn, 2)
+    log = PostgresAuditLog(pool)
+    intents = [[intent() for _ in range(size)] for size in (1, 100, 1, 200, 17, 16)]
+
+    async def whole(some: list[Intent]) -> None:
+        await log.intend(some)
+        assert await log.conclude([committed(one) for one in some])
+        assert await log.get(some[0].cluster, some[0].change_id) is not None
+
+    await asyncio.gather(*map(whole, intents))
+    assert count(migrated.owner_dsn, "outcomes") == sum(map(len, intents))
+    assert in_use(pool) == 0
+    await log.close()
+    await pool.close()
 
 
 @pytest.fixture
@@ -180,7 +242,7 @@ async def test_a_connection_is_kept_from_batch_to_batch_for_a_moment(
 async def test_where_each_writer_may_have_one_a_connection_is_kept_from_flush_to_flush(
     pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_pool_size", 5)
+    monkeypatch.setattr(pool, "_pool_size", 6)
     log = PostgresAuditLog(pool)
     for _ in range(3):
         await write(log, batches=2)
@@ -199,13 +261,13 @@ async def test_a_statement_is_prepared_where_one_process_of_postgres_runs_all_of
 ) -> None:
     async with Proxy(migrated.service_dsn).running() as proxy:
         proxy.pooler = pooled
-        pool = Database(proxy.dsn, 5)
+        pool = Database(proxy.dsn, 6)
         log = PostgresAuditLog(pool)
         for _ in range(3):
             await write(log, batches=1)
-        [kept] = log._intents._kept
-        assert kept._cursor is not None
-        connection = kept._cursor.connection
+        cursor = log._intents._few._lane._cursor
+        assert cursor is not None
+        connection = cursor.connection
         assert (await prepared(connection) == []) is pooled
         await log.close()
         # It goes back to the pool, whose searches are planned each time.
@@ -223,7 +285,7 @@ async def prepared(connection: psycopg.AsyncConnection) -> list[tuple[str]]:
 async def test_a_connection_that_is_kept_is_given_back_when_its_time_is_over(
     pool: Database, lent: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_pool_size", 5)
+    monkeypatch.setattr(pool, "_pool_size", 6)
     monkeypatch.setattr(group_commit, "_KEPT_S", 0.3)
     log = PostgresAuditLog(pool)
     await write(log, batches=1)

@@ -6,7 +6,6 @@ An edit is encoded once, and decided by its facet's drafter against each node th
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from app.domain.errors import (
     WriteOutcome,
 )
 from app.domain.facets import full_path
-from app.services.changes.bulk import Bulk, Planned
+from app.services.changes.bulk import Bulk, Planned, Rooms
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EditResult, EntityDraft
 from app.services.changes.order import chains
@@ -77,6 +76,7 @@ class AlterService:
     def __init__(self, runner: ChangeRunner, rules: Mapping[tuple[str, FacetName], Rules]) -> None:
         self._runner = runner
         self._rules = rules
+        self._rooms = Rooms()
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
     def drafter(self, collection: Collection) -> Drafter[Any]:
@@ -199,7 +199,7 @@ class AlterService:
             return [], []
         edits = [edit for edit, _ in items]
         try:
-            _check_in_time(caller)
+            caller.check_in_time()
             change = _EntitiesChange(collection.placed(), items, caller, policies, validate_only=validate_only)
             ended = await self._runner.run(
                 collection.store, change.decide, caller, paths=change.paths, validate_only=validate_only
@@ -233,14 +233,15 @@ class AlterService:
                 bulk.ended(position, (edit.entity.id, result.after) if result.error is None else None)
 
             try:
-                _check_in_time(caller)
-                placed = collection.placed()
-                changes = [
-                    _EntitiesChange(placed, [to_run[position]], caller, policies, planned, validate_only=validate_only)
-                    for position, planned in load
-                ]
-                jobs = [Job(change.decide, change.paths) for change in changes]
-                await self._runner.run_together(collection.store, jobs, caller, told, validate_only=validate_only)
+                async with self._rooms.room(collection.store.name, len(load), caller.deadline):
+                    caller.check_in_time()
+                    placed = collection.placed()
+                    changes = (
+                        _EntitiesChange(placed, [to_run[at]], caller, policies, planned, validate_only=validate_only)
+                        for at, planned in load
+                    )
+                    jobs = [Job(change.decide, change.paths) for change in changes]
+                    await self._runner.run_together(collection.store, jobs, caller, told, validate_only=validate_only)
             except ConfplaneError as error:
                 for number in range(len(load)):
                     told(number, error)
@@ -389,21 +390,6 @@ def _check_new(collection: Collection, edit: Edit) -> None:
     user = Entity(entity.components[:1])
     known = len(entity.components) > 1 and collection.store.get(collection.tree, user.id) is not None
     (Entity(entity.components[1:]) if known else entity).check_new(pointer=edit.pointer)
-
-
-def _check_in_time(caller: Caller) -> None:
-    """Refuse to begin after the deadline.
-
-    Raises:
-        UnavailableError: The deadline has passed.
-    """
-    if time.monotonic() >= caller.deadline:
-        raise UnavailableError(
-            "The request's deadline passed before this entry was begun; nothing of it was applied. Send it again, in a"
-            " request of fewer entries",
-            outcome=WriteOutcome.NOT_APPLIED,
-            retry_after_s=1,
-        )
 
 
 def _results(ended: Ended[_Decided], edits: Sequence[Edit]) -> list[EditResult]:

@@ -1,29 +1,33 @@
 """Bulks: the edits of one request, each a change of its own, sent in loads that share transactions.
 
-A load takes edits that may be sent now, from any chains (app/services/changes/order.py). A few loads are under way at
-once: while ZooKeeper works on one, Postgres works on another. An edit that continues by itself, apart from its load,
-delays its own chain alone.
+A load takes edits that may be sent now, from any chains (app/services/changes/order.py). Two loads are under way at
+once: while ZooKeeper works on one, Postgres works on another. So few and small loads cost a bulk little, and a single
+change beside it waits for little. An edit that continues by itself, apart from its load, delays its own chain alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import ChainMap, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from app.services.changes.order import Stage
 
 Planned = Mapping[str, Mapping[str, str]]
 """Entity id -> resulting map, of the entities that the same request changes before."""
 
-MOST: Final = 200
+MOST: Final = 100
 """The greatest number of edits in a load."""
-AT_ONCE: Final = 3
-"""The greatest number of loads of one request under way at once."""
+AT_ONCE: Final = 2
+"""The greatest number of loads under way at once: of one request, and of all requests to a cluster together."""
+FEW: Final = 16
+"""The greatest number of edits in a load that waits for no load of another request."""
 
 
 class Waiting(NamedTuple):
@@ -31,6 +35,37 @@ class Waiting(NamedTuple):
 
     position: int
     planned: Planned
+
+
+class Rooms:
+    """The loads under way in each cluster, of all requests."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[str, asyncio.Semaphore] = {}
+
+    @contextlib.asynccontextmanager
+    async def room(self, cluster: str, edits: int, deadline: float) -> AsyncIterator[None]:
+        """Return a context for a load. Large loads enter in the order of their arrival, a few at a time.
+
+        Args:
+            cluster: The cluster's name.
+            edits: The number of edits in the load.
+            deadline: The end of the wait, on the clock of ``time.monotonic()``. The context is entered in any case:
+                nothing may begin after the deadline.
+        """
+        if edits <= FEW:
+            yield
+            return
+        room = self._rooms.setdefault(cluster, asyncio.Semaphore(AT_ONCE))
+        entered = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline - time.monotonic()):
+                entered = await room.acquire()
+        try:
+            yield
+        finally:
+            if entered:
+                room.release()
 
 
 class _Chain:
@@ -58,12 +93,11 @@ class Bulk:
     """
 
     def __init__(self, chains: Sequence[Sequence[Stage]]) -> None:
+        self._left = iter(chains)
         self._ready: deque[Waiting] = deque()
         self._chains: dict[int, _Chain] = {}
         self._changed = asyncio.Event()
         self._error: Exception | None = None
-        for stages in chains:
-            self._go_on(_Chain(stages))
 
     async def run(self, send: Callable[[Sequence[Waiting]], Awaitable[None]]) -> None:
         """Send all edits, and return once each has ended.
@@ -104,7 +138,7 @@ class Bulk:
         if stage is None:
             return
         # Results of edits of other ranks. Under ``validateOnly`` the mirror does not have them.
-        planned = ChainMap(*(made for rank, made in chain.made.items() if rank != stage.rank))
+        planned = ChainMap(*(made for rank, made in chain.made.items() if rank != stage.rank)) if chain.made else {}
         chain.rank, chain.left = stage.rank, len(stage.positions)
         chain.made.setdefault(stage.rank, {})
         for position in stage.positions:
@@ -112,11 +146,16 @@ class Bulk:
             self._ready.append(Waiting(position, planned))
 
     async def _work(self, send: Callable[[Sequence[Waiting]], Awaitable[None]]) -> None:
-        while self._error is None and (self._ready or self._chains):
+        while self._error is None:
+            # Load by load: the chains of a large request would take the loop for long.
+            while len(self._ready) < MOST and (stages := next(self._left, None)) is not None:
+                self._go_on(_Chain(stages))
             if self._ready:
                 await send([self._ready.popleft() for _ in range(min(MOST, len(self._ready)))])
-            else:
+            elif self._chains:
                 self._changed.clear()
                 await self._changed.wait()
+            else:
+                break
         if self._error is not None:
             raise self._error

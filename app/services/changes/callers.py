@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from app.domain.errors import UnavailableError, WriteOutcome
 
 if TYPE_CHECKING:
     from app.services.changes.idempotency import Run
@@ -22,3 +25,17 @@ class Caller:
     ticket: str | None = None
     run: Run | None = None
     """The run of a request with an Idempotency-Key."""
+
+    def check_in_time(self) -> None:
+        """Refuse to begin after the deadline.
+
+        Raises:
+            UnavailableError: The deadline has passed.
+        """
+        if time.monotonic() >= self.deadline:
+            raise UnavailableError(
+                "The request's deadline passed before this entry was begun; nothing of it was applied. Send it again,"
+                " in a request of fewer entries",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=1,
+            )

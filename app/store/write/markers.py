@@ -132,7 +132,7 @@ class Markers:
     def __init__(self, name: str, keeper: Keeper) -> None:
         self._name = name
         self._keeper = keeper
-        self._released: deque[tuple[float, UUID]] = deque()
+        self._released: deque[tuple[float, bytes]] = deque()
         self._settlements: Counter[str] = Counter()
         self._dropped = 0
 
@@ -241,7 +241,8 @@ class Markers:
 
     def release(self, change_id: UUID) -> None:
         """Schedule the drop of a marker, a while from now."""
-        self._released.append((time.monotonic() + RELEASE_SECONDS, change_id))
+        # As bytes, which the garbage collector does not look at: there may be hundreds of thousands.
+        self._released.append((time.monotonic() + RELEASE_SECONDS, change_id.bytes))
 
     async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
         """Drop the released markers that are due and whose outcome lasts; the others wait another while.
@@ -258,7 +259,7 @@ class Markers:
             due = list(itertools.takewhile(lambda each: each[0] <= now, itertools.islice(self._released, _PIECE)))
             for _ in due:
                 self._released.popleft()
-            change_ids = [change_id for _, change_id in due]
+            change_ids = [UUID(bytes=change_id) for _, change_id in due]
             try:
                 going = await lasting(change_ids)
                 await self.drop([change_id for change_id in change_ids if change_id in going])
@@ -268,7 +269,7 @@ class Markers:
                 raise
             dropped += len(going)
             self._released.extend(
-                (now + RELEASE_SECONDS, change_id) for change_id in change_ids if change_id not in going
+                (now + RELEASE_SECONDS, change_id.bytes) for change_id in change_ids if change_id not in going
             )
         return dropped
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from app.services.changes import bulk
-from app.services.changes.bulk import Bulk
+from app.services.changes.bulk import Bulk, Rooms
 from app.services.changes.order import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from app.services.changes.bulk import Waiting
 
@@ -124,3 +125,71 @@ async def test_a_fault_ends_it() -> None:
     with pytest.raises(RuntimeError, match="a fault"):
         await running
     assert len(sending.loads) == bulk.AT_ONCE
+
+
+async def test_chains_are_begun_load_by_load() -> None:
+    """A large request must not take the loop for the time of all its chains."""
+    begun: list[int] = []
+
+    class Chain(list[Stage]):
+        def __iter__(self) -> Iterator[Stage]:
+            begun.append(1)
+            return super().__iter__()
+
+    sending = Sending(*(Chain(stages) for stages in alone(5 * bulk.MOST)))
+    assert begun == []
+    sending.going.clear()
+    running = asyncio.create_task(sending.run())
+    await asyncio.sleep(0.01)
+    assert len(begun) == bulk.AT_ONCE * bulk.MOST
+    sending.going.set()
+    await running
+    assert len(begun) == 5 * bulk.MOST
+
+
+async def test_large_loads_of_all_requests_to_a_cluster_are_a_few_at_a_time() -> None:
+    rooms = Rooms()
+    entered: list[int] = []
+    going = asyncio.Event()
+
+    async def load(number: int, edits: int, cluster: str = "one") -> None:
+        async with rooms.room(cluster, edits, time.monotonic() + 60):
+            entered.append(number)
+            await going.wait()
+
+    large = [asyncio.create_task(load(number, bulk.MOST)) for number in range(bulk.AT_ONCE + 3)]
+    await asyncio.sleep(0.01)
+    assert entered == list(range(bulk.AT_ONCE))
+    # A small load, and one to another cluster, wait for none of them.
+    others = [asyncio.create_task(load(100, bulk.FEW)), asyncio.create_task(load(101, bulk.MOST, "another"))]
+    await asyncio.sleep(0.01)
+    assert entered[bulk.AT_ONCE :] == [100, 101]
+    going.set()
+    await asyncio.gather(*large, *others)
+    assert entered == [*range(bulk.AT_ONCE), 100, 101, *range(bulk.AT_ONCE, bulk.AT_ONCE + 3)]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_load_waits_for_others_until_the_deadline_at_most(*, cancelled: bool) -> None:
+    rooms = Rooms()
+    going = asyncio.Event()
+
+    async def load(seconds: float) -> None:
+        async with rooms.room("one", bulk.MOST, time.monotonic() + seconds):
+            await going.wait()
+
+    running = [asyncio.create_task(load(60)) for _ in range(bulk.AT_ONCE)]
+    late = asyncio.create_task(load(60 if cancelled else 0.02))
+    await asyncio.sleep(0.05)
+    if cancelled:
+        late.cancel()
+    going.set()
+    await asyncio.gather(*running)
+    await asyncio.wait({late})
+    assert late.cancelled() is cancelled
+    # Neither took a place with it.
+    async with asyncio.timeout(60):
+        for _ in range(bulk.AT_ONCE + 1):
+            async with rooms.room("one", bulk.MOST, time.monotonic() + 60):
+                pass
+    assert rooms._rooms["one"]._value == bulk.AT_ONCE

@@ -1,0 +1,97 @@
+"""One alter at a time beside other work of the service."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kazoo.client import KazooClient
+
+from tests.bench.caller import QUOTAS, Caller
+from tests.bench.rounds import Figure, alternate, column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.bench.rounds import Sample
+    from tests.bench.stage import Stage
+    from tests.support.service import Service
+
+_PATH = f"{QUOTAS}/user=alone"
+_PER_ROUND = 1_000_000
+_PAUSE_S = 0.5
+
+
+def measure(stage: Stage, *, rounds: int, seconds: float, entities: int, bulk: int) -> Iterator[Figure]:
+    """Yield the latencies beside requests with ``bulk`` alters each, and beside loads of ``entities`` entities."""
+    with stage.service() as service:
+        caller, values = Caller(service), iter(range(1, 1_000_000))
+
+        def alter_many() -> None:
+            caller.alter_many(bulk, next(values))
+
+        alter_many()
+        yield from _beside(f"requests of {bulk:,} alters", service, alter_many, rounds, seconds)
+
+    connect = stage.filled(entities)
+    client = KazooClient(connect)
+    client.start()
+    client.ensure_path("/config/changes")
+
+    def load() -> None:
+        # A number of a notification that cannot be read: everything is loaded again.
+        client.create("/config/changes/used-up")
+        client.delete("/config/changes/used-up")
+        time.sleep(_PAUSE_S)
+
+    with stage.service(connect) as service:
+        yield from _beside(f"loads of {entities:,} entities", service, load, rounds, seconds)
+    client.stop()
+    client.close()
+
+
+def _beside(what: str, service: Service, work: Callable[[], None], rounds: int, seconds: float) -> Iterator[Figure]:
+    caller = Caller(service)
+
+    def alone(number: int) -> Sample:
+        took: list[float] = []
+        end = time.monotonic() + seconds
+        while (begun := time.monotonic()) < end:
+            caller("PUT", _PATH, f'{{"quotas":{{"producer_byte_rate":{number * _PER_ROUND + len(took)}}}}}')
+            took.append((time.monotonic() - begun) * 1000)
+        took.sort()
+        return statistics.median(took), took[len(took) * 99 // 100]
+
+    def beside(number: int) -> Sample:
+        with _repeated(work):
+            return alone(rounds + number)
+
+    alone(0)
+    ours, reference = alternate(
+        f"one alter at a time beside {what} | alone, median ms", rounds, beside, alone, decimals=1
+    )
+    for index, goal in (0, "information"), (1, "0.50"):
+        yield Figure(
+            f"Alter of one entity beside {what}: {('median', '99th percentile')[index]}",
+            "ms", column(ours, index), "alone", column(reference, index), goal, decimals=1, less_is_better=True,
+        )  # fmt: skip
+
+
+@contextmanager
+def _repeated(work: Callable[[], None]) -> Iterator[None]:
+    enough = threading.Event()
+
+    def repeat() -> None:
+        while not enough.is_set():
+            work()
+
+    worker = threading.Thread(target=repeat)
+    worker.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        worker.join()

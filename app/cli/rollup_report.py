@@ -14,6 +14,7 @@ from app.domain.errors import NotFoundError
 from app.domain.rollups import ROLLUPS
 from app.rollups.report import Result, page
 from app.services.ports.rollups import RowQuery
+from app.services.reads.rollups import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ async def _result(results: PostgresRollups, cluster: str, name: str) -> Result:
     question, found = ROLLUPS[name].question, await results.run(cluster, name)
     if found is None:
         return Result(name, question)
-    rows = _rows(results, found, asyncio.get_running_loop())
+    rows = (row_of(ROLLUPS[name], row) for row in _rows(results, found, asyncio.get_running_loop()))
     return Result(name, question, rows, found.as_of.astimezone(UTC), str(found.id), found.rows or 0)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +17,7 @@ from app.cli import callers
 from app.domain.errors import NotFoundError
 from app.domain.numbers import plain_number
 from app.services.ports.rollups import RowQuery
-from app.services.reads.rollups import item_of, never_run, selection
+from app.services.reads.rollups import item_of, never_run, row_of, selection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -60,7 +60,8 @@ async def _show(
     shown = items if limit is None else items[:limit]
     if as_json:
         for item in shown:
-            typer.echo(orjson.dumps(item_of(rollup, item)).decode())
+            # Not orjson: doubles beyond 64 bits come back from JSONB as whole numbers.
+            typer.echo(json.dumps(item_of(rollup, item), ensure_ascii=False, separators=(",", ":")))
     else:
         _print(rollup, shown)
     kinds = {item.get("kind") for item in shown}
@@ -100,7 +101,7 @@ def _print(rollup: Rollup, items: list[dict[str, Any]]) -> None:
     for column in rollup.columns:
         table.add_column(column.name, overflow="fold", justify="right" if column.is_number else "left")
     for item in items:
-        table.add_row(*[_cell(item[column.name]) for column in rollup.columns])
+        table.add_row(*map(_cell, row_of(rollup, item).values()))
     console.print(table)
 
 

@@ -33,7 +33,8 @@ class Result:
     Attributes:
         name: The rollup's name.
         question: The question that the rollup answers.
-        rows: The rows, each with the columns by name. They are read once, in any number.
+        rows: The rows, each with the columns by name, in the order in which they are listed. They are read once, in any
+            number.
         as_of: The moment that the rows describe; None where the rollup never ran.
         run_id: The id of the run.
         count: The number of rows.

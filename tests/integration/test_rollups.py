@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -81,6 +82,17 @@ COMPATIBILITY = [
     for name, configs in (("alice", ["acks", "linger.ms"]), ("bob", ["acks"]))
 ]
 
+OF_AN_EARLIER_VERSION = {
+    "facet": "client-quotas",
+    "default_id": "user",
+    "config_key": "producer_byte_rate",
+    "value": "1024",
+    "affected": 3,
+    "overridden": 1,
+    "once_a_column": "gone",
+    "examples": [],
+}
+
 
 @pytest.fixture(scope="module")
 def runs(module_database: servers.Database) -> dict[str, UUID]:
@@ -143,6 +155,7 @@ def test_rows_have_the_names_and_forms_of_json(http: httpx.Client, runs: dict[st
     assert found["run"]["id"] == str(runs["integrity"])
     assert found["nextPageToken"] is None
     assert len(found["items"]) == 5
+    assert list(found["items"][0]) == [column.member for column in ROLLUPS["integrity"].columns]
     assert found["items"][0] == {
         "tree": "/config",
         "entityId": "broker=0",
@@ -280,6 +293,32 @@ def test_the_api_needs_no_spark() -> None:
     )
     said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert said.stdout == "[]\n"
+
+
+def test_columns_are_in_the_order_of_the_job_and_those_of_earlier_versions_do_no_harm(
+    chroot: str, migrated: servers.Database, tmp_path: Path
+) -> None:
+    rows: dict[str, list[dict[str, Any]]] = {
+        "compatibility": COMPATIBILITY,
+        "impact": [OF_AN_EARLIER_VERSION],
+        "quotas": QUOTAS,
+        "integrity": MISMATCHES,
+    }
+    for name, items in rows.items():
+        publish(migrated.service_dsn, name, items)
+    commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn)
+    assert commands.run("rollups", "report", "--output", str(tmp_path / "page.html")).code == 0
+    tables = re.findall(r"<table>(.*?)</table>", (tmp_path / "page.html").read_text(), re.DOTALL)
+    for name, table in zip(rows, tables, strict=True):
+        columns = ROLLUPS[name].columns
+        said = commands.run("rollups", "show", name, "--json")
+        assert list(json.loads(said.out.splitlines()[0])) == [column.member for column in columns]
+        said = commands.run("rollups", "show", name)
+        assert said.out.splitlines()[0].split() == [column.name for column in columns]
+        assert re.findall(r"<th>(.*?)</th>", table) == [column.name for column in columns]
+    cells = ["client-quotas", "user", "producer_byte_rate", "1024", "3", "1", "-", ""]
+    assert re.findall(r"<td.*?>(.*?)</td>", tables[1]) == cells
+    assert commands.run("rollups", "show", "impact").out.splitlines()[1].split() == cells[:-1]
 
 
 def test_the_command_shows_the_same(

@@ -112,7 +112,7 @@ class RollupResults(Protocol):
         """Return a page of a run's rows, and the place of the next page, or None at the end.
 
         A page may be short, and even empty, without being the last: a search scans a limited number of rows at a time.
-        The whole result is None where the run no longer exists.
+        The whole result is None where the run no longer exists. The members of a row are in no order.
 
         Raises:
             UnavailableError: Postgres is away.

@@ -55,8 +55,18 @@ def selection(rollup: Rollup, given: Mapping[str, str]) -> Selection:
     return Selection(entity_id, members)
 
 
-def item_of(rollup: Rollup, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as JSON shows it: in camelCase, and revisions as decimal strings."""
+def row_of(rollup: Rollup, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored row with the columns of the job, in the job's order.
+
+    Postgres keeps the members of JSONB in an order of its own. A run of an earlier version may lack a column, which is
+    None here, and may have a column that the job no longer has, which is left out.
+    """
+    return {column.name: stored.get(column.name) for column in rollup.columns}
+
+
+def item_of(rollup: Rollup, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored row as JSON shows it: in camelCase, and revisions as decimal strings."""
+    row = row_of(rollup, stored)
     return {
         column.member: str(row[column.name])
         if column.is_revision and row[column.name] is not None

@@ -21,7 +21,7 @@ from app.audit import faults
 from app.audit.dsn import conninfo
 from app.audit.rollups import LOCK_OF, run_of
 from app.domain.errors import ConcurrentChangeError, UnavailableError
-from app.services.ports.rollups import KEEP_RUNS, KEEP_S
+from app.services.ports.rollups import KEEP_RUNS, KEEP_S, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,6 +122,12 @@ class RollupRuns:
             row = connection.execute(_CURRENT, [self._cluster, job]).fetchone()
             return None if row is None else run_of(row)
 
+    def state(self, run_id: UUID) -> RunState | None:
+        """Return the stored state of a run; None where the run is not known, or not kept any more."""
+        with self._connected() as connection:
+            row = connection.execute("SELECT state FROM rollup_runs WHERE id = %s", [run_id]).fetchone()
+            return None if row is None else RunState(row.state)
+
     def begin(
         self,
         run_id: UUID,
@@ -186,11 +192,17 @@ class RollupRuns:
                     raise ConcurrentChangeError(f"Run {run_id} was given up meanwhile; run it again")
             return run_of(row)
 
-    def fail(self, run_id: UUID, error: str) -> None:
-        """Give a run up: its rows are removed, and it stays as failed. Without effect on a complete run."""
+    def fail(self, run_id: UUID, error: str) -> bool:
+        """Give a run up: its rows are removed, and it stays as failed. Without effect on a complete run.
+
+        Returns:
+            False where the run was not being made.
+        """
         with self._connected() as connection:
-            if connection.execute(_FAIL, [error, run_id]).rowcount:
-                _drop(connection, [run_id])
+            if not connection.execute(_FAIL, [error, run_id]).rowcount:
+                return False
+            _drop(connection, [run_id])
+            return True
 
     def sweep(self, job: str) -> list[UUID]:
         """Give up the runs of a job whose processes are gone, and return their ids."""

@@ -71,7 +71,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Write Parquet too, below this path on any file system that Hadoop knows: PATH/CLUSTER/NAME/RUN.",
+            help="Write Parquet too, below this path on any file system that Hadoop knows: PATH/CLUSTER/NAME/RUN. A"
+            " directory is complete once it has the file _SUCCESS.",
             show_default=False,
         ),
     ] = None,

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from uuid_utils.compat import uuid7
 
 from app.audit.rollup_runs import RollupRuns
-from app.domain.errors import ConfplaneError
+from app.domain.errors import ConcurrentChangeError, ConfplaneError
 from app.domain.rollups import ROLLUPS
 from app.rollups.errors import spark_errors
 from app.rollups.sinks import parquet
 from app.rollups.sinks.postgres import RunStore, ordered
-from app.services.ports.rollups import RollupRun
+from app.services.ports.rollups import RollupRun, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,7 +101,10 @@ class Runner:
     def _run(self, job: Job, options: RunOptions, run_id: UUID | None) -> Finished:
         began = time.monotonic()
         run_id = run_id or uuid7()
+        output = None if options.output is None else self._output(job, options.output)
         self._runs.sweep(job.name)
+        if output is not None:
+            self._settle(output)
         before = None if options.full or not job.incremental else self._runs.current(job.name)
         frames, since = self._reading.frames(job, None if before is None else _from(before.position, options.since))
         if since is None:
@@ -120,13 +124,16 @@ class Runner:
                 given = {**frames, **self._job_options(job, options)}
                 if job.incremental:
                     given |= {"since": since, "previous": None if before is None else self._rows_of(job, before)}
-                path = self._write(job, job(**given), run_id, begun, options.output)
+                self._write(job, job(**given), run_id, begun, output)
                 done = self._runs.complete(run_id)
             except BaseException as error:
-                # A failed update here is made up for by the next run.
-                with contextlib.suppress(ConfplaneError):
-                    self._runs.fail(run_id, reason(error))
+                # A failed update or removal here is made up for by the next run.
+                with contextlib.suppress(ConfplaneError, Py4JError):
+                    # The answer to the completion may be lost: a complete run keeps its files.
+                    if self._runs.fail(run_id, reason(error)) and output is not None:
+                        output.drop(run_id)
                 raise
+            path = None if output is None else output.publish(run_id)
         self._runs.purge(job.name)
         return self._finished(done, began, path)
 
@@ -137,24 +144,34 @@ class Runner:
     def _rows_of(self, job: Job, run: RollupRun) -> DataFrame:
         return self._store.rows(job, run_id=run.id, parts=self._runs.parts(run.id))
 
-    def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: int, output: str | None) -> str | None:
-        """Write the rows to all their stores; Parquet first, so that a reader of a complete run finds both."""
+    def _output(self, job: Job, root: str) -> parquet.Output:
+        return parquet.Output(self._spark, root, self._reading.cluster, job.name)
+
+    def _settle(self, output: parquet.Output) -> None:
+        """Put the files of complete runs in place, and remove those of failed runs, where their processes are gone."""
+        for run_id in output.aside():
+            with contextlib.suppress(ConcurrentChangeError), self._runs.held(run_id):
+                state = self._runs.state(run_id)
+                if state is RunState.COMPLETE:
+                    output.publish(run_id)
+                elif state is RunState.FAILED:
+                    output.drop(run_id)
+
+    def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: int, output: parquet.Output | None) -> None:
+        """Write the rows to all their stores; Parquet first, so that all files are there once the run is complete."""
         # Spark's work for this run can be identified, followed and cancelled by its group.
         self._spark.sparkContext.setJobGroup(str(run_id), f"rollup {job.name}", interruptOnCancel=True)
         rows = ordered(frame, job)
-        path = None
         if output is not None:
-            path = parquet.path_of(output, self._reading.cluster, job.name, run_id)
             rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            if path is not None:
-                parquet.write(rows, path)
+            if output is not None:
+                output.write(rows, run_id)
             entity = ROLLUPS[job.name].entity
             self._store.publish(rows, job, entity, run_id=run_id, attempt=attempt)
         finally:
-            if path is not None:
+            if output is not None:
                 rows.unpersist()
-        return path
 
     def _finished(self, run: RollupRun, began: float, path: str | None) -> Finished:
         current = self._runs.current(run.job)

@@ -78,7 +78,9 @@ def read_snapshot(spark: SparkSession, path: str) -> Iterator[Reading]:
     try:
         lines = spark.read.text(f"{path}/{_ABOUT}").collect()
     except AnalysisException:
-        raise NoSnapshotError(f"{path} is no snapshot, or one that was not finished") from None
+        raise NoSnapshotError(
+            f"{path} is no snapshot, or one that was not finished: save it anew, to another path"
+        ) from None
     about = json.loads(lines[0]["value"]) if len(lines) == 1 else {}
     if about.get("format") != _FORMAT:
         raise NoSnapshotError(f"{path} has a format that is not known here")

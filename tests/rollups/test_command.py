@@ -82,6 +82,7 @@ def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     commands: Commands, migrated: servers.Database, tmp_path: Path
 ) -> None:
     run(migrated.service_dsn, SEEN)
+    lake = tmp_path / "lake"
     temporary, scratch, work = (tmp_path / name for name in ("temporary", "scratch", "work"))
     for directory in (temporary, scratch, work):
         directory.mkdir()
@@ -94,7 +95,7 @@ def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     with (
         # All of its rows are committed by then.
         stalled(migrated.owner_dsn, "UPDATE ON rollup_runs", "NEW.state = 'complete'") as completion,
-        program([*RUN, "compatibility"], environment=environment, cwd=work) as runner,
+        program([*RUN, "compatibility", "--output", lake], environment=environment, cwd=work) as runner,
     ):
         completion.wait_for(runner, 400)
         killed = [psutil.Process(runner.process.pid), *runner.children()]
@@ -107,12 +108,19 @@ def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     left = {directory: _files(directory) for directory in (temporary, scratch, work)}
     assert left[scratch]
     assert [path for paths in left.values() for path in paths if password in path.read_bytes()] == []
+    # All of its files are written by then, and none is where readers look.
+    assert [path for path in _files(lake) if path.suffix == ".parquet"]
+    assert [path.name for path in lake.iterdir()] == ["_incomplete"]
+    assert [path for path in _files(lake) if path.name == "_SUCCESS"] == []
     assert fetch(migrated.owner_dsn, "SELECT count(*) FROM rollup_rows") == [(7,)]
     said = commands.run("rollups", "show", "compatibility")
     assert said.code == 1
     assert said.err.startswith("The rollup compatibility was never run on default; run ")
-    with program([*RUN, "compatibility"], environment=commands.environment) as runner:
+    with program([*RUN, "compatibility", "--output", lake], environment=commands.environment) as runner:
         assert runner.wait(500) == 0, runner.output
+    [marker] = [path for path in _files(lake) if path.name == "_SUCCESS"]
+    assert {path.parent for path in _files(lake)} == {marker.parent}
+    assert f"compatibility: {marker.parent}" in runner.lines
     assert [line.split()[:2] for line in runner.lines if line.split()[:1] == ["compatibility"]] == [
         ["compatibility", "7"]
     ]

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.audit.database import SERVER
 from app.audit.trail_queries import TIME_SHIFT
-from app.services.recorder.recorded import FACET, SOURCE, OpenWrite, RefusedError, Watermark
+from app.services.recorder.recorded import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
 from app.services.recorder.versions import OwnWrite, Point
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ SELECT
 
 _KNOWN_IDS: Final = text("""
 SELECT given.change_id FROM unnest(:ids) AS given(change_id)
-WHERE EXISTS (SELECT FROM intents WHERE intents.change_id = given.change_id OFFSET 0)
+WHERE EXISTS (SELECT FROM intents WHERE intents.change_id = given.change_id AND kind <> :recovered OFFSET 0)
 """).bindparams(bindparam("ids", type_=ARRAY(Uuid)))
 
 # In pieces, so that each is short.
@@ -289,11 +289,12 @@ class PostgresEntityStates:
                 return found
             since = last
 
-    async def unknown(self, change_ids: Sequence[UUID]) -> list[UUID]:
-        """Return the ids without an intent: see the port."""
+    async def lost(self, change_ids: Sequence[UUID]) -> list[UUID]:
+        """Return the ids without an intent, or with a recovered one: see the port."""
 
         async def work(connection: AsyncConnection) -> list[UUID]:
-            known = set((await connection.scalars(_KNOWN_IDS, {"ids": list(change_ids)})).all())
+            parameters = {"ids": list(change_ids), "recovered": RECOVERED}
+            known = set((await connection.scalars(_KNOWN_IDS, parameters)).all())
             return [change_id for change_id in change_ids if change_id not in known]
 
         return await self._database.read(work)

@@ -188,7 +188,7 @@ class Explainer:
             if write.creates:
                 parents.add(_parent(named))
         own = await self.own(watermark.revision, self.pending.__contains__)
-        lost = await self.lost.found()
+        lost = await self.lost.found(max(seen.mzxid for seen in unexplained.values()))
         whole = await self._states.known(name, list(unexplained), whole=True)
         revisions = {write.revision for key in unexplained for write in own.get(key, ())}
         contents = await self._states.contents(name, sorted(revisions)) if revisions else {}

@@ -214,6 +214,7 @@ class Recorder:
         # The entities touched by the round before this one: the outcomes of our own changes are written by now.
         if await self._explainer.explain(watermark) and self._target and await self._advance(self._target, watermark):
             self._level_at = self._target_at
+            self._explainer.lost.all_explained()
         await self._prune()
 
     def _take(self) -> bool:

@@ -153,8 +153,8 @@ class EntityStates(Protocol):
             margin_s: Seconds before the writing of the watermark at which an unsettled change may have begun.
         """
 
-    async def unknown(self, change_ids: Sequence[UUID]) -> list[UUID]:
-        """Return the ids of which the trail has no intent."""
+    async def lost(self, change_ids: Sequence[UUID]) -> list[UUID]:
+        """Return the ids of which the trail has no intent but a recovered one, which may lack entities."""
 
     async def prune(self, cluster: str, age_s: float) -> int:
         """Forget some of the states of entities that have been gone for so many seconds; return the number."""
@@ -192,7 +192,7 @@ class Recording(Protocol):
         """
 
     async def markers(self) -> list[UUID]:
-        """Return the changes that have markers."""
+        """Return the changes that have markers, at the moment of the call or later."""
 
     async def commits(self, change_ids: Sequence[UUID]) -> list[Marker]:
         """Read the markers of changes; only those of commits are returned."""

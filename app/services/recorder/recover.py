@@ -25,16 +25,20 @@ if TYPE_CHECKING:
     from app.services.recorder.versions import Content, Point
 
 _PIECE: Final = 2_000
-"""Markers of one query of the trail."""
+"""Markers of one query of the trail, and of one read of ZooKeeper."""
 
 
 class LostChanges:
-    """The search for lost changes in one cluster, for a while after a reason to suspect a loss.
+    """The search for lost changes in one cluster, after a reason to suspect a loss.
+
+    The search lasts until all entities were compared and explained, however long this takes, and for a while longer.
+    Each marker is read once in a search.
 
     Args:
         store: The cluster.
         states: The trail.
-        seconds: Seconds of the search: a change may have been under way, and commit later.
+        seconds: Seconds of the search after everything was explained: a change may have been under way, and commit
+            later.
     """
 
     def __init__(self, store: RecordedStore, states: EntityStates, *, seconds: float) -> None:
@@ -42,35 +46,51 @@ class LostChanges:
         self._states = states
         self._seconds = seconds
         self._until = float("-inf")
-        self._known: set[UUID] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._listed_at = -1
+        self._read: set[UUID] = set()
+        self._by_path: dict[str, list[Marker]] = {}
 
     def suspect(self) -> None:
         """Search from now on."""
-        self._known.clear()
-        self._until = time.monotonic() + self._seconds
+        self._forget()
+        self._until = float("inf")
 
-    async def found(self) -> dict[str, list[Marker]]:
-        """Return the markers of changes unknown to the trail, by the paths that they wrote.
+    def all_explained(self) -> None:
+        """Take note that each entity was compared and explained since the suspicion."""
+        self._until = min(self._until, time.monotonic() + self._seconds)
+
+    async def found(self, revision: int) -> Mapping[str, Sequence[Marker]]:
+        """Return the markers of lost changes up to a revision, by the paths that they wrote.
+
+        A change whose row was written again is among them: other entities of the change may still lack their part.
+
+        Args:
+            revision: The revision, of a state that the mirror has seen.
 
         Raises:
-            UnavailableError: A store is away.
+            UnavailableError: A store is away. Markers read so far stay known.
         """
         if time.monotonic() > self._until:
-            self._known.clear()
-            return {}
-        # The markers are listed first: an intent is durable before its marker, so an intent missing by then is lost.
-        marked = [change_id for change_id in await self._store.recording.markers() if change_id not in self._known]
-        lost = []
-        for start in range(0, len(marked), _PIECE):
-            lost += await self._states.unknown(marked[start : start + _PIECE])
-        # Known changes are queried once.
-        self._known.update(marked)
-        self._known.difference_update(lost)
-        by_path: dict[str, list[Marker]] = {}
+            self._forget()
+        elif revision > self._listed_at:
+            freshness = self._store.freshness()
+            # The markers are listed first: an intent is durable before its marker, so an intent missing by then is
+            # lost.
+            marked = [change_id for change_id in await self._store.recording.markers() if change_id not in self._read]
+            for start in range(0, len(marked), _PIECE):
+                await self._take(marked[start : start + _PIECE])
+            self._listed_at = -1 if freshness is None else freshness[0]
+        return self._by_path
+
+    async def _take(self, marked: Sequence[UUID]) -> None:
+        lost = await self._states.lost(marked)
         for marker in await self._store.recording.commits(lost) if lost else ():
             for path in (*marker.versions, *marker.removed):
-                by_path.setdefault(path, []).append(marker)
-        return by_path
+                self._by_path.setdefault(path, []).append(marker)
+        self._read.update(marked)
 
 
 def as_writes(

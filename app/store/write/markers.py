@@ -186,12 +186,7 @@ class Markers:
 
     async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
         """Return the changes that have markers, and the names of other nodes beside them. There may be many."""
-        session = self._keeper.current
-        async with answered(self._name, deadline):
-            try:
-                names, _ = await session.children(znodes.COMMITS)
-            except NoNodeError:
-                return [], []
+        names = await self._listed(znodes.COMMITS, deadline)
         change_ids, strays = [], []
         for index, name in enumerate(names):
             change_id = change_id_of(name)
@@ -226,16 +221,26 @@ class Markers:
 
     async def writers(self, deadline: float) -> frozenset[str]:
         """List the existing writer nodes, behind all writes committed before the call."""
+        return frozenset(await self._listed(znodes.WRITERS, deadline))
+
+    async def _listed(self, path: str, deadline: float) -> list[str]:
+        """List a node's children, behind all writes committed before the call; none where the node is absent.
+
+        The server of a new session may be behind the server that the mirror was read from.
+        """
         session = self._keeper.current
         async with answered(self._name, deadline):
-            touched, listed = session.touch(), session.children(znodes.WRITERS)
+            touched, listed = session.touch(), session.children(path)
             try:
                 await touched
             except NoNodeError:
                 self._keeper.replace(session)
                 raise
-            names, _ = await listed
-            return frozenset(names)
+            try:
+                names, _ = await listed
+            except NoNodeError:
+                return []
+            return list(names)
 
     # -- dropping
 

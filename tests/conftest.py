@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests.support import servers, zygote
+from tests.support.proxy import Proxy, proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from kazoo.client import KazooClient
 
@@ -105,6 +106,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 def chroot(zookeeper: ZooKeeper) -> str:
     """A connect string with a fresh chroot, whose node exists."""
     return servers.make_chroot(zookeeper.hosts)
+
+
+@pytest.fixture
+async def line(zookeeper: ZooKeeper) -> AsyncIterator[Proxy]:
+    """A line to ZooKeeper that can be cut, held and slowed."""
+    async with proxy(zookeeper.hosts) as running:
+        yield running
 
 
 @pytest.fixture

@@ -24,9 +24,8 @@ from app.services.changes.edits import Edit, Mode
 from app.services.ports.trail import Intent, IntentEntity, Outcome
 from tests.audit.rows import fetch
 from tests.contract.api import FILE
-from tests.support import servers
-from tests.support.recording import Backup, Replica
-from tests.support.service import Service
+from tests.support.replicas import Backup, Replica
+from tests.support.stage import Stage
 from tests.support.stores import ALICE, BILLING, kafka_writes, soon
 
 if TYPE_CHECKING:
@@ -35,8 +34,9 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
     from app.settings import Settings
+    from tests.support.servers import Database
+    from tests.support.service import Service
 
 QUOTAS, CLIENTS, CONFIGS = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS, FacetName.CONFIGS
 TOPIC, BROKER = Entity.of(topic="orders"), Entity.of(broker="3")
@@ -80,7 +80,7 @@ class Rows:
         await self.replica.audit.intend([self._intent()])
 
     async def commands(self) -> None:
-        """What operators do."""
+        """Changes by the commands of operators."""
         self._legacy()
         await self._run(lambda it: import_kip5.run(it, "default", "/brokers/config", apply=True, overwrite=True))
         await self._run(lambda it: freeze.freeze(it, "default", "upgrade"))
@@ -94,7 +94,7 @@ class Rows:
         await self._run(lambda it: compact.run(it, "default", older_than_s=0, apply=True))
 
     async def others(self) -> None:
-        """What is written past this service, sound and not, and deletions."""
+        """Writes past this service, sound and not, and deletions."""
         odd = "users/%7E%00", "clients/kafka", "topics/-._", "brokers/7"
         for path in odd:
             kafka_writes(self.zk, path, b'{"version":1,"config":{"x.y":"1","SCRAM-SHA-256":"salt=a","x":"2"}}')
@@ -154,37 +154,28 @@ def encoder(tmp_path: Path) -> dict[str, Any]:
 
 
 async def test_every_kind_of_row_is_as_published(
-    chroot: str, postgres: Postgres, raw_zk: KazooClient, tmp_path: Path, encoder: dict[str, Any]
+    chroot: str, migrated: Database, raw_zk: KazooClient, tmp_path: Path, encoder: dict[str, Any]
 ) -> None:
-    database = servers.make_migrated(postgres)
     for kind in ("users", "clients", "ips", "topics", "brokers", "changes"):
         raw_zk.ensure_path(f"/config/{kind}")
     under_old = PasswordEncoder("old-encoder-secret", EncoderParameters(iterations=1024)).encode("hidden")
     raw_zk.create("/config/brokers/9", f'{{"version":1,"config":{{"{PASSWORD}":"{under_old}"}}}}'.encode())
-    cluster = {"password_encoder": encoder, "client_configs_layout": "shared"}
-    replica = await Replica(chroot, database, tmp_path, **cluster).start()
-    try:
+    cluster: dict[str, Any] = {"password_encoder": encoder, "client_configs_layout": "shared"}
+    async with Stage(tmp_path, chroot, migrated, raw_zk) as stage:
+        replica = await stage.replica(**cluster)
         rows = Rows(replica, raw_zk)
         await replica.record()
         await rows.alters()
         await rows.ends()
         await rows.commands()
         await rows.others()
-        await rows.lost(database.owner_dsn)
-        with Service(
-            tmp_path,
-            connect=chroot,
-            dsn=database.service_dsn,
-            cluster=cluster,
-            # So that nobody settles the open one meanwhile.
-            settings={"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "300000"},
-        ) as service:
+        await rows.lost(migrated.owner_dsn)
+        # By this deadline nobody settles the open one meanwhile.
+        async with stage.service(cluster=cluster, deadline_ms=300_000) as service:
             await rows.opens()
             found = await asyncio.to_thread(_published, service)
-    finally:
-        await replica.stop()
     _assert_all_met(found)
-    _assert_one_form(database.owner_dsn)
+    _assert_one_form(migrated.owner_dsn)
 
 
 def _published(service: Service) -> list[dict[str, Any]]:

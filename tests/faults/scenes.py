@@ -53,7 +53,7 @@ class Scene:
 
     def __init__(self, directory: Path, zookeeper: ZooKeeper, database: Database, connect: str, zk: Any) -> None:
         self.directory = directory
-        self._stage = Stage(directory, connect, database)
+        self._stage = Stage(directory, connect, database, zk)
         self.server = zookeeper
         self.zk = zk
         """A plain client, rooted where the services are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -11,6 +11,7 @@ from app.audit.migrate import upgrade
 from app.devstack.postgres import OWNER, SERVICE, Postgres
 from tests.support import servers
 from tests.support.service import Service
+from tests.support.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -67,5 +68,23 @@ def zk(module_chroot: str) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def workdir(tmp_path: Path) -> Path:
-    """Where a test's own processes keep their files."""
+    """The directory for the files of a test's own processes."""
     return tmp_path
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, chroot: str, migrated: servers.Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
+    """Services and replicas on stores of the test's own."""
+    async with Stage(tmp_path, chroot, migrated, raw_zk) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def pair(
+    module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Service, Service]]:
+    """Two services for the tests of a module."""
+    directory = tmp_path_factory.mktemp("pair")
+    options: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
+    with Service(directory, **options) as one, Service(directory, **options) as two:
+        yield one, two

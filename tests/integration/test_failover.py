@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
@@ -18,14 +17,15 @@ from app.devstack.postgres import OWNER, SERVICE
 from app.domain.errors import UnavailableError
 from app.services.upkeep import reconcile
 from app.services.upkeep.dropping import Dropper
-from tests.audit.rows import fetch, run
+from tests.audit.rows import fetch, past_the_trigger
 from tests.support import servers
 from tests.support.forgetful import Forgetful, marked_by_reading
-from tests.support.recording import Replica, shown
+from tests.support.replicas import answered, shown
+from tests.support.stage import Stage
 from tests.support.stores import ALICE, kafka_writes, notify, soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -33,43 +33,24 @@ if TYPE_CHECKING:
     from app.devstack.postgres import Postgres
     from app.services.changes.edits import EditResult
     from app.services.ports.trail import AuditRecord
+    from tests.support.replicas import Replica
 
 COMMITS = "/confplane/commits"
 
 
-class Stage:
-    """Replicas on one chroot, and a Postgres that loses what it showed."""
+class Losing(Stage):
+    """A stage with a Postgres that loses what it showed."""
 
-    def __init__(self, chroot: str, postgres: Postgres, directory: Path, standby: Postgres | None = None) -> None:
-        self._chroot = chroot
+    def __init__(
+        self, directory: Path, chroot: str, zk: KazooClient, postgres: Postgres, standby: Postgres | None = None
+    ) -> None:
+        owner, service = (_dsn(role, postgres, standby) for role in (OWNER, SERVICE))
+        super().__init__(directory, chroot, servers.Database("trail", owner, service), zk)
         self._postgres = postgres
-        self._directory = directory
-        self._replicas: list[Replica] = []
-        self.owner_dsn = _dsn(OWNER, postgres, standby)
-        self.database = servers.Database("trail", self.owner_dsn, _dsn(SERVICE, postgres, standby))
-
-    async def replica(self, *, leads: bool = False) -> Replica:
-        self._replicas.append(await Replica(self._chroot, self.database, self._directory).start(leads=leads))
-        return self._replicas[-1]
-
-    async def close(self) -> None:
-        while self._replicas:
-            await self._replicas.pop().stop()
-
-    def past_the_trigger(self, table: str, sql: str) -> None:
-        run(
-            self.owner_dsn,
-            f"ALTER TABLE {table} DISABLE TRIGGER append_only; {sql};"
-            f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only",
-        )
-
-    def age(self, table: str) -> None:
-        """Make what was recorded two minutes older."""
-        self.past_the_trigger(table, f"UPDATE {table} SET recorded_at = recorded_at - interval '120 s'")  # noqa: S608
 
     async def fail_over(self) -> None:
         """Have another run of Postgres answer, without the outcomes."""
-        self.past_the_trigger("outcomes", "DELETE FROM outcomes")
+        past_the_trigger(self.database.owner_dsn, "outcomes", "DELETE FROM outcomes")
         await asyncio.to_thread(self._postgres.stop)
         await asyncio.to_thread(self._postgres.start)
 
@@ -85,7 +66,7 @@ def _dsn(role: str, postgres: Postgres, standby: Postgres | None) -> str:
 class Loss(NamedTuple):
     """A way to lose what was committed without waiting."""
 
-    stage: Stage
+    stage: Losing
     begin: Callable[[], None]
     """From now on what does not wait is not kept."""
     strike: Callable[[], None]
@@ -123,9 +104,9 @@ def migrated_server(tmp_path_factory: pytest.TempPathFactory) -> Forgetful:
 
 @pytest_asyncio.fixture(params=LOSSES)
 async def loss(
-    chroot: str, migrated_server: Forgetful, tmp_path: Path, request: pytest.FixtureRequest
+    chroot: str, raw_zk: KazooClient, migrated_server: Forgetful, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[Loss]:
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         server = stack.enter_context(migrated_server.copy(tmp_path / "postgres"))
         if request.param == "promotion":
             standby = stack.enter_context(server.with_standby(tmp_path / "standby"))
@@ -134,38 +115,26 @@ async def loss(
                 server.crash()
                 standby.promote()
 
-            stage = Stage(chroot, server, tmp_path, standby)
+            stage = Losing(tmp_path, chroot, raw_zk, server, standby)
             loss = Loss(stage, standby.cut_off, fail_over, stuck=True)
         else:
             crash = server.crash_and_start if request.param == "server" else server.crash_backend
-            stage = Stage(chroot, server, tmp_path)
+            stage = Losing(tmp_path, chroot, raw_zk, server)
             loss = Loss(stage, server.hold_back, crash, stuck=False)
+        await stack.enter_async_context(stage)
         yield loss
-        await stage.close()
 
 
 @pytest_asyncio.fixture
-async def stage(chroot: str, own_postgres: Postgres, tmp_path: Path) -> AsyncIterator[Stage]:
-    stage = Stage(chroot, own_postgres, tmp_path)
-    yield stage
-    await stage.close()
-
-
-async def answered(call: Callable[[], Awaitable[object]]) -> object:
-    """Call until the stores answer."""
-    deadline = soon(60)
-    while True:
-        try:
-            return await call()
-        except UnavailableError:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+async def stage(chroot: str, raw_zk: KazooClient, own_postgres: Postgres, tmp_path: Path) -> AsyncIterator[Losing]:
+    async with Losing(tmp_path, chroot, raw_zk, own_postgres) as stage:
+        yield stage
 
 
 async def settled(leader: Replica, change_id: str) -> AuditRecord:
     """The change, after some of the leader's rounds."""
     for _ in range(3):
-        await answered(leader.reconciler.round)
+        await leader.reconcile()
     record = await leader.audit.get("default", UUID(change_id))
     assert record is not None
     return record
@@ -174,20 +143,20 @@ async def settled(leader: Replica, change_id: str) -> AuditRecord:
 @pytest.mark.parametrize("by", ["the leader", "the next leader"])
 @pytest.mark.parametrize("dropped", [False, True], ids=["", "markers dropped meanwhile"])
 async def test_an_applied_change_whose_outcome_was_lost_ends_as_committed(
-    stage: Stage, raw_zk: KazooClient, by: str, *, dropped: bool
+    stage: Losing, raw_zk: KazooClient, by: str, *, dropped: bool
 ) -> None:
-    leader, writer = await stage.replica(leads=True), await stage.replica()
+    leader, writer = await stage.replica(), await stage.replica(leads=False)
     result = await writer.alter(ALICE, producer_byte_rate=1)
     assert result.change_id is not None
     await leader.reconciler.round()
     # So old that it is none of the new changes that each round asks for.
-    stage.age("intents")
-    stage.age("outcomes")
+    stage.age("intents", 120)
+    stage.age("outcomes", 120)
     await stage.fail_over()
     dropper = Dropper(writer.store, writer.parts.changes)
     if dropped:
         await answered(lambda: dropper.drop(soon(70)))
-    record = await settled(leader if by == "the leader" else await stage.replica(leads=True), result.change_id)
+    record = await settled(leader if by == "the leader" else await stage.replica(), result.change_id)
     stat = raw_zk.exists("/config/users/alice")
     assert record.outcome is not None
     assert (record.outcome.committed, record.outcome.revision) == (True, result.revision)
@@ -196,13 +165,13 @@ async def test_an_applied_change_whose_outcome_was_lost_ends_as_committed(
     # The marker stays until the new outcome is a minute old too.
     await dropper.drop(soon(200))
     assert raw_zk.get_children(COMMITS) == [result.change_id]
-    stage.age("outcomes")
+    stage.age("outcomes", 120)
     assert await dropper.drop(soon(400)) == 1
     assert raw_zk.get_children(COMMITS) == []
 
 
-async def test_the_recorder_waits_for_what_is_settled_again(stage: Stage) -> None:
-    leader, writer = await stage.replica(leads=True), await stage.replica()
+async def test_the_recorder_waits_for_what_is_settled_again(stage: Losing) -> None:
+    leader, writer = await stage.replica(), await stage.replica(leads=False)
     await leader.record()
     await leader.reconciler.round()
     await writer.alter(ALICE, producer_byte_rate=1)
@@ -210,20 +179,20 @@ async def test_the_recorder_waits_for_what_is_settled_again(stage: Stage) -> Non
     await leader.round()
     await leader.round()
     assert await answered(leader.external) == []
-    await settled(leader, str(fetch(stage.owner_dsn, "SELECT change_id FROM intents")[0][0]))
+    await settled(leader, str(fetch(stage.database.owner_dsn, "SELECT change_id FROM intents")[0][0]))
     await leader.record()
     [record] = await leader.trail()
     assert (record.kind, record.outcome is not None and record.outcome.committed) == ("change", True)
 
 
-async def test_a_change_that_its_writer_is_about_to_conclude_is_left_to_it_for_a_round(stage: Stage) -> None:
+async def test_a_change_that_its_writer_is_about_to_conclude_is_left_to_it_for_a_round(stage: Losing) -> None:
     """The markers of changes under way have no outcome yet either."""
-    leader, writer = await stage.replica(leads=True), await stage.replica()
+    leader, writer = await stage.replica(), await stage.replica(leads=False)
     await leader.reconciler.round()
     result = await writer.alter(ALICE, producer_byte_rate=1)
     await stage.fail_over()
-    await answered(leader.reconciler.round)
-    assert fetch(stage.owner_dsn, "SELECT FROM outcomes") == []
+    await leader.reconcile()
+    assert fetch(stage.database.owner_dsn, "SELECT FROM outcomes") == []
     record = await settled(leader, str(result.change_id))
     assert record.outcome is not None
     assert record.outcome.revision == result.revision
@@ -235,15 +204,15 @@ async def test_a_change_that_its_writer_is_about_to_conclude_is_left_to_it_for_a
 @pytest.mark.parametrize("by", ["the leader", "the next leader"])
 async def test_an_outcome_that_was_answered_and_lost_is_settled_as_it_was(loss: Loss, by: str) -> None:
     stage = loss.stage
-    leader, writer = await stage.replica(leads=True), await stage.replica()
+    leader, writer = await stage.replica(), await stage.replica(leads=False)
     await leader.reconciler.round()
     result = await loss.alter(writer)
     before = await leader.audit.get("default", UUID(str(result.change_id)))
     assert before is not None
     assert before.outcome is not None
     await asyncio.to_thread(loss.strike)
-    assert fetch(stage.owner_dsn, "SELECT FROM outcomes") == []
-    record = await settled(leader if by == "the leader" else await stage.replica(leads=True), str(result.change_id))
+    assert fetch(stage.database.owner_dsn, "SELECT FROM outcomes") == []
+    record = await settled(leader if by == "the leader" else await stage.replica(), str(result.change_id))
     assert record.outcome == before.outcome
 
 
@@ -257,7 +226,7 @@ async def test_no_marker_goes_before_its_outcome_is_durable(
     monkeypatch.setattr(audit_database, "READ_TIMEOUT_S", 2.0)
     if planted:
         monkeypatch.setattr(open_changes, "_MARKED", marked_by_reading())
-    writer, leader = await loss.stage.replica(), await loss.stage.replica(leads=True)
+    writer, leader = await loss.stage.replica(leads=False), await loss.stage.replica()
     result = await loss.alter(writer)
     dropper = Dropper(writer.store, writer.parts.changes)
     dropping = leader.reconciler.round() if by == "the leader's sweep" else dropper.drop(soon(70))
@@ -269,7 +238,7 @@ async def test_no_marker_goes_before_its_outcome_is_durable(
         await dropping
         assert raw_zk.get_children(COMMITS) == []
     await asyncio.to_thread(loss.strike)
-    record = await settled(await loss.stage.replica(leads=True), str(result.change_id))
+    record = await settled(await loss.stage.replica(), str(result.change_id))
     if record.outcome is None:  # it is open until its writer is gone or it is old
         leader.reconciler._old_s = 0
         record = await settled(leader, str(result.change_id))
@@ -277,8 +246,8 @@ async def test_no_marker_goes_before_its_outcome_is_durable(
     assert record.outcome.committed is not planted
 
 
-async def test_a_sweep_that_failed_is_made_again_in_the_next_round(stage: Stage, raw_zk: KazooClient) -> None:
-    leader, writer = await stage.replica(leads=True), await stage.replica()
+async def test_a_sweep_that_failed_is_made_again_in_the_next_round(stage: Losing, raw_zk: KazooClient) -> None:
+    leader, writer = await stage.replica(), await stage.replica(leads=False)
     await leader.reconciler.round()
     result = await writer.alter(ALICE, producer_byte_rate=1)
     await stage.fail_over()
@@ -290,7 +259,7 @@ async def test_a_sweep_that_failed_is_made_again_in_the_next_round(stage: Stage,
         raise UnavailableError("Postgres is away")
 
     changes.marked = away
-    await answered(leader.reconciler.round)
+    await leader.reconcile()
     record = await settled(leader, str(result.change_id))
     assert record.outcome is not None
     assert raw_zk.get_children(COMMITS) == [result.change_id]
@@ -317,7 +286,7 @@ async def recorded_once_lost_is_settled(loss: Loss, leader: Replica, name: str, 
     await leader.round()
     lose_after(leader, name, loss)
     await leader.round()
-    assert fetch(loss.stage.owner_dsn, "SELECT FROM outcomes") == []
+    assert fetch(loss.stage.database.owner_dsn, "SELECT FROM outcomes") == []
     await settled(leader, str(change_id))
     await leader.record()
     return await leader.trail()
@@ -325,8 +294,8 @@ async def recorded_once_lost_is_settled(loss: Loss, leader: Replica, name: str, 
 
 @pytest.mark.parametrize("loss", ["one backend"], indirect=True)
 async def test_what_a_recorder_read_of_one_run_it_does_not_write_to_another(loss: Loss, raw_zk: KazooClient) -> None:
-    """It knows from the one that an own change came first, and not from the other what that left."""
-    leader = await loss.stage.replica(leads=True)
+    """From the first run the recorder knows of an own change; the second run lacks the values that it left."""
+    leader = await loss.stage.replica()
     await leader.reconciler.round()
     await leader.record()
     result = await loss.alter(leader)
@@ -338,8 +307,8 @@ async def test_what_a_recorder_read_of_one_run_it_does_not_write_to_another(loss
 
 @pytest.mark.parametrize("loss", ["one backend"], indirect=True)
 async def test_the_watermark_is_not_raised_past_what_a_run_lacks(loss: Loss, raw_zk: KazooClient) -> None:
-    """The one shows that an own change is not open, the other that there is none which created what is absent."""
-    leader = await loss.stage.replica(leads=True)
+    """The first run shows no open change of ours; the second shows none that created the absent entity."""
+    leader = await loss.stage.replica()
     await leader.reconciler.round()
     await leader.record()
     result = await loss.alter(leader)

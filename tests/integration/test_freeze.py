@@ -14,29 +14,18 @@ from app.client import ProblemError
 from app.devstack.process import free_port
 from app.domain.entities import Entity
 from tests.support import commands
-from tests.support.service import Service
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from kazoo.client import KazooClient
 
     from app.client import ConfplaneClient
-    from tests.support.servers import Database
+    from tests.support.service import Service
 
 REASON = "upgrade to 3.9, CHG-1"
 ALICE = Entity.of(user="alice")
-
-
-@pytest.fixture(scope="module")
-def pair(
-    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Service, Service]]:
-    directory = tmp_path_factory.mktemp("pair")
-    options: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
-    with Service(directory, **options) as one, Service(directory, **options) as two:
-        yield one, two
 
 
 @pytest_asyncio.fixture
@@ -130,7 +119,7 @@ async def test_writes_are_refused_with_the_reason_and_reads_go_on(
 
 
 def audited(*, before: str | None, after: str | None, version: int) -> dict[str, Any]:
-    """What the trail shows of a freeze or a thaw."""
+    """The row of a freeze or a thaw in the trail."""
     return {
         "id": "cluster",
         "facet": "cluster",

@@ -16,7 +16,6 @@ from app.devstack.postgres import SERVICE
 from tests.audit.rows import fetch, run
 from tests.integration.test_idempotency import WAYS, entry, new_key, opened, quota, same
 from tests.support.processes import stopped
-from tests.support.proxy import proxy
 from tests.support.stage import Stage
 from tests.support.stepping import REASON
 from tests.support.waiting import until
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.support.proxy import Proxy
     from tests.support.servers import Database
     from tests.support.service import Service
 
@@ -50,7 +50,7 @@ class Scene(Stage):
         run(self.database.owner_dsn, sql)
 
     def committed(self) -> dict[str, int]:
-        """How many changes of each entity are committed; all changes have ended."""
+        """The number of committed changes of each entity; all changes have ended."""
         await_open = fetch(
             self.database.owner_dsn, "SELECT change_id FROM intents EXCEPT SELECT change_id FROM outcomes"
         )
@@ -65,8 +65,8 @@ class Scene(Stage):
 
 
 @pytest.fixture
-def scene(tmp_path: Path, chroot: str, migrated: Database) -> Scene:
-    return Scene(tmp_path, chroot, migrated)
+def scene(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> Scene:
+    return Scene(tmp_path, chroot, migrated, raw_zk)
 
 
 @pytest.mark.parametrize("at", ["intent", "transaction"])
@@ -194,11 +194,10 @@ async def test_once_the_first_ones_deadline_has_passed_the_next_goes_on(
 
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_an_unknown_outcome_is_not_the_answer_of_the_next(
-    scene: Scene, chroot: str, raw_zk: KazooClient, *, arrived: bool
+    scene: Scene, line: Proxy, raw_zk: KazooClient, *, arrived: bool
 ) -> None:
     key = new_key()
     async with (
-        proxy(chroot.partition("/")[0]) as line,
         scene.served(through=line, deadline_ms=3_000) as (_, client),
         scene.served() as (_, other),
     ):

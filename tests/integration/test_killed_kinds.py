@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -14,7 +14,7 @@ from app.services.changes.callers import Caller
 from tests.audit.rows import fetch
 from tests.support import kinds, stepping, zygote
 from tests.support.kinds import KINDS, Made
-from tests.support.recording import Replica
+from tests.support.stage import Stage
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.support.replicas import Replica
     from tests.support.servers import Database
 
 APPLIED: Final = {"intent": False, "transaction": True, "outcome": True}
@@ -35,7 +36,7 @@ async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
 ) -> None:
     kind, encoder = KINDS[name], kinds.secrets_of(tmp_path)
     kinds.store_before(kind, raw_zk)
-    cluster = {"client_configs_layout": "shared", "password_encoder": encoder.model_dump(mode="json")}
+    cluster: dict[str, Any] = {"client_configs_layout": "shared", "password_encoder": encoder.model_dump(mode="json")}
     environment = {
         **os.environ,
         "CONFPLANE_CLUSTERS": json.dumps({"default": {"zookeeper": chroot, "session_timeout_ms": 4000, **cluster}}),
@@ -50,8 +51,8 @@ async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
         assert await asyncio.to_thread(command.wait, 120) == -signal.SIGKILL, said.read_text()
     assert kind.applied(raw_zk) is APPLIED[step]
 
-    replica = await Replica(chroot, migrated, tmp_path, **cluster).start()
-    try:
+    async with Stage(tmp_path, chroot, migrated, raw_zk) as stage:
+        replica = await stage.replica(**cluster)
         await _until_settled(replica, migrated)
         assert _last_outcomes(migrated, kind.changes) == kind.changes * [(APPLIED[step], 1)]
         if APPLIED[step]:
@@ -64,8 +65,6 @@ async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
         [again] = fetch(migrated.owner_dsn, "SELECT count(*) FROM intents WHERE request_id = 'again'")
         assert again == (0 if APPLIED[step] else kind.changes,)
         await _until_settled(replica, migrated)
-    finally:
-        await replica.stop()
 
 
 async def _until_settled(replica: Replica, database: Database) -> None:

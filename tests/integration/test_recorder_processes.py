@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,8 @@ import pytest
 
 from app.domain.entities import Entity
 from tests.support.metrics import Scraped, scrape
-from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE
-from tests.support.stores import kafka_writes
+from tests.support.stage import RECORDING, Stage
+from tests.support.stores import kafka_writes, rate
 
 pytestmark = pytest.mark.long
 
@@ -24,33 +22,12 @@ if TYPE_CHECKING:
 
     from app.client import ConfplaneClient
     from tests.support.servers import Database
-
-QUICK = {
-    "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
-    "app.services.recorder.record.INTERVAL_S": 0.2,
-    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
-    "app.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
-}
-LEADER = "/confplane/leader"
+    from tests.support.service import Service
 
 
 @pytest.fixture
-def services(tmp_path: Path, chroot: str, migrated: Database) -> tuple[Service, Service]:
-    def service() -> Service:
-        return Service(
-            tmp_path,
-            connect=chroot,
-            dsn=migrated.service_dsn,
-            cluster={"record_external_changes": True},
-            settings={CONSTANTS_VARIABLE: json.dumps(QUICK)},
-            module="tests.support.stepping",
-        )
-
-    return service(), service()
-
-
-def rate(value: int) -> bytes:
-    return f'{{"version":1,"config":{{"producer_byte_rate":"{value}"}}}}'.encode()
+def recording(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> Stage:
+    return Stage(tmp_path, chroot, migrated, raw_zk, RECORDING)
 
 
 async def external(client: ConfplaneClient, **filters: str) -> list[dict[str, Any]]:
@@ -85,7 +62,7 @@ async def settled(client: ConfplaneClient, zk: KazooClient) -> None:
 
 
 async def leading(*services: Service) -> Scraped:
-    """What the one tells that records."""
+    """Wait for the service that records, and return its metrics."""
     deadline = time.monotonic() + 120
     while True:
         for service in services:
@@ -97,45 +74,45 @@ async def leading(*services: Service) -> Scraped:
         await asyncio.sleep(0.1)
 
 
-async def test_changes_of_others_appear_in_the_trail_of_both(
-    services: tuple[Service, Service], raw_zk: KazooClient
-) -> None:
-    with services[0] as one, services[1] as two:
-        async with one.client() as first, two.client() as second:
-            await settled(first, raw_zk)
-            await first.put("client-quotas", Entity.of(user="alice"), {"producer_byte_rate": 1})
-            kafka_writes(raw_zk, "users/alice", rate(2))
-            await second.put("client-quotas", Entity.of(user="alice"), {"producer_byte_rate": 3})
-            await settled(second, raw_zk)
-            changes = [item async for item in second.items("audit", entity="user=alice")]
-            told = [(item["kind"], item["writes"], item["entities"][0]["versionRead"]) for item in changes]
-            # Newest first; two processes with one clock made ours.
-            assert told == [("change", None, 1), ("external", 1, 0), ("change", None, None)]
-            [change] = [item for item in changes if item["kind"] == "external"]
-            assert change["principal"] == "External:unknown"
-            assert change["outcome"] == "committed"
-            assert change["entities"][0]["facet"] == "node"
-            assert change["entities"][0]["before"] == {"producer_byte_rate": "1"}
-            assert change["entities"][0]["after"] == {"producer_byte_rate": "2"}
-            assert (await first.request("GET", f"audit/{change['changeId']}")).body == change
-            # Without a notification, it takes the look at all znodes.
-            raw_zk.set("/config/users/alice", rate(4))
-            found = await recorded(first, "user=alice", 2)
-            assert found[0]["entities"][0]["after"] == {"producer_byte_rate": "4"}
-            metrics = await asyncio.to_thread(lambda: [scrape(one), scrape(two)])
-            assert sum(each("external_changes_total", cluster="default") for each in metrics) >= 3
-            leader = await leading(one, two)
-            assert leader("recorder_watermark", cluster="default") > 0
-            assert leader("recorder_refused_entities", cluster="default") == 0
+async def test_changes_of_others_appear_in_the_trail_of_both(recording: Stage, raw_zk: KazooClient) -> None:
+    async with (
+        recording.service() as one,
+        recording.service() as two,
+        one.client() as first,
+        two.client() as second,
+    ):
+        await settled(first, raw_zk)
+        await first.put("client-quotas", Entity.of(user="alice"), {"producer_byte_rate": 1})
+        kafka_writes(raw_zk, "users/alice", rate(2))
+        await second.put("client-quotas", Entity.of(user="alice"), {"producer_byte_rate": 3})
+        await settled(second, raw_zk)
+        changes = [item async for item in second.items("audit", entity="user=alice")]
+        told = [(item["kind"], item["writes"], item["entities"][0]["versionRead"]) for item in changes]
+        # Newest first; two processes with one clock made ours.
+        assert told == [("change", None, 1), ("external", 1, 0), ("change", None, None)]
+        [change] = [item for item in changes if item["kind"] == "external"]
+        assert change["principal"] == "External:unknown"
+        assert change["outcome"] == "committed"
+        assert change["entities"][0]["facet"] == "node"
+        assert change["entities"][0]["before"] == {"producer_byte_rate": "1"}
+        assert change["entities"][0]["after"] == {"producer_byte_rate": "2"}
+        assert (await first.request("GET", f"audit/{change['changeId']}")).body == change
+        # Without a notification, it takes the look at all znodes.
+        raw_zk.set("/config/users/alice", rate(4))
+        found = await recorded(first, "user=alice", 2)
+        assert found[0]["entities"][0]["after"] == {"producer_byte_rate": "4"}
+        metrics = await asyncio.to_thread(lambda: [scrape(one), scrape(two)])
+        assert sum(each("external_changes_total", cluster="default") for each in metrics) >= 3
+        leader = await leading(one, two)
+        assert leader("recorder_watermark", cluster="default") > 0
+        assert leader("recorder_refused_entities", cluster="default") == 0
 
 
-async def test_a_leader_killed_amid_changes_of_others(services: tuple[Service, Service], raw_zk: KazooClient) -> None:
-    one, two = services
-    one.start()
-    try:
+async def test_a_leader_killed_amid_changes_of_others(recording: Stage, raw_zk: KazooClient) -> None:
+    async with recording.service() as one:
         async with one.client() as client:
             await settled(client, raw_zk)
-        with two:
+        async with recording.service() as two:
             for number in range(300):
                 kafka_writes(raw_zk, f"users/u{number % 60}", rate(number + 1))
                 if number == 200:
@@ -143,8 +120,6 @@ async def test_a_leader_killed_amid_changes_of_others(services: tuple[Service, S
             async with two.client() as client:
                 await settled(client, raw_zk)
                 found = await external(client)
-    finally:
-        one.__exit__()
     versions: dict[str, list[tuple[int, int]]] = {}
     for change in found:
         [entity] = change["entities"]

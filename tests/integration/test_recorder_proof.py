@@ -13,12 +13,11 @@ import itertools
 import json
 import random
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from app.devstack.zookeeper import ZooKeeper
@@ -27,23 +26,21 @@ from tests.faults.checks.timeline import Log
 from tests.faults.checks.versions import unexplained
 from tests.faults.collect import read_trail, unrecorded
 from tests.faults.txnlog import read_events
-from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE
+from tests.support import servers
+from tests.support.stage import RECORDING, Stage
+from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.stores import notify
 from tests.support.waiting import until, until_thread, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tests.support.servers import Database
+    from kazoo.client import KazooClient
 
-QUICK = {
-    "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
-    "app.services.recorder.record.INTERVAL_S": 0.2,
-    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
-    "app.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
-}
+    from tests.support.servers import Database
+    from tests.support.service import Service
+
 ENTITIES = ("users/a", "users/b", "users/b/clients/x", "users/b/clients/y", "clients/c", "users/<default>", "users/d")
 PATIENCE_S = 120.0
 
@@ -55,24 +52,27 @@ def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
         yield server
 
 
+@dataclass(frozen=True)
 class Process:
-    """A Confplane process, and where it is told at which step to die."""
+    """A Confplane process, and the file that names the step at which it is to die."""
 
-    def __init__(self, directory: Path, number: int, zookeeper: ZooKeeper, database: Database) -> None:
-        self.step = directory / f"step-{number}"
-        self.service = Service(
-            directory / f"confplane-{number}",
-            connect=zookeeper.hosts,
-            dsn=database.service_dsn,
-            cluster={"session_timeout_ms": 3000},
-            settings={CONSTANTS_VARIABLE: json.dumps(QUICK), STEP_FILE_VARIABLE: str(self.step)},
-            module="tests.support.stepping",
-        )
+    service: Service
+    step: Path
 
     def dies_at(self, step: str) -> None:
         """Wait until it was killed at a step of its recording; it comes there only while it leads."""
         self.step.write_text(f"{step}:SIGKILL")
         wait_for(lambda: not self.service.running, why=f"dying at {step!r}")
+
+
+@contextlib.asynccontextmanager
+async def process(stage: Stage, number: int) -> AsyncIterator[Process]:
+    """Run a process, which need not be ready yet."""
+    step = stage.directory / f"step-{number}"
+    async with stage.service(
+        cluster={"session_timeout_ms": 3000}, settings={STEP_FILE_VARIABLE: str(step)}, ready=False
+    ) as service:
+        yield Process(service, step)
 
 
 class Writers:
@@ -150,16 +150,14 @@ class Writers:
 async def test_every_version_is_explained_once_and_in_order(
     tmp_path: Path, zookeeper: ZooKeeper, migrated: Database, seed: int, turns: int
 ) -> None:
-    zk = KazooClient(zookeeper.hosts)
-    zk.start()
-    processes = [Process(tmp_path, number, zookeeper, migrated) for number in range(2)]
-    writers = Writers(seed, processes, zk)
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        zk = stack.enter_context(contextlib.contextmanager(servers.raw_client)(zookeeper.hosts))
         zk.ensure_path("/config/changes")
-        for process in processes:
-            process.service.start(wait_ready=False)
-        for process in processes:
-            await asyncio.to_thread(process.service.wait_ready)
+        stage = Stage(tmp_path, zookeeper.hosts, migrated, zk, RECORDING)
+        processes = [await stack.enter_async_context(process(stage, number)) for number in range(2)]
+        writers = Writers(seed, processes, zk)
+        for each in processes:
+            await asyncio.to_thread(each.service.wait_ready)
         await until_thread(lambda: since(migrated), why="first contact")
         tasks = [asyncio.create_task(writers.through()) for _ in range(4)]
         tasks.append(asyncio.create_task(asyncio.to_thread(writers.past)))
@@ -171,12 +169,6 @@ async def test_every_version_is_explained_once_and_in_order(
             await asyncio.gather(*tasks)
         await until_thread(lambda: not unrecorded(migrated.service_dsn, zk)[0], why="all is recorded")
         await told_over_http(processes, since(migrated))
-    finally:
-        for process in processes:
-            if process.service.running:
-                process.service.stop(kill=True)
-        zk.stop()
-        zk.close()
     events = read_events([zookeeper.data_dir / "data" / "version-2"])
     trail = read_trail(migrated.service_dsn)
     intents, outcomes = trail["intents"], trail["outcomes"]
@@ -206,7 +198,7 @@ async def told_over_http(processes: list[Process], began: int) -> None:
         async with process.service.client() as client:
 
             async def recorded() -> bool:
-                """It looks now and then: one that was just started, or that follows, has not heard of all yet."""
+                """Look at the watermark: a process that was just started, or that follows, has not heard of all yet."""
                 found = (await client.request("GET", "/v1/clusters/default")).body["recorded"]
                 assert found is None or int(found["since"]) == began
                 return found is not None and began < int(found["until"])

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import kazoo.exceptions
 import pytest
-import pytest_asyncio
 
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
@@ -26,57 +25,20 @@ from app.services.recorder import explain, record
 from app.services.upkeep.compact import CompactService
 from app.store.write import unnotified
 from tests.audit.rows import count, fetch
-from tests.support import servers
-from tests.support.recording import Backup, Leads, Replica, assert_chains, everything, shown, states
-from tests.support.stores import ALICE, BILLING, held_back, kafka_writes, notify, soon
+from tests.support.replicas import Backup, Leads, assert_chains, everything, shown, states
+from tests.support.stores import ALICE, BILLING, content, held_back, kafka_writes, notify, rate, soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
     from uuid import UUID
 
     from kazoo.client import KazooClient
 
-    from app.devstack.postgres import Postgres
     from app.services.ports.store import Marker
+    from tests.support.replicas import Replica
+    from tests.support.stage import Stage
 
 RATE = "producer_byte_rate"
-
-
-def data(**config: str) -> bytes:
-    pairs = ",".join(f'"{key}":"{value}"' for key, value in config.items())
-    return f'{{"version":1,"config":{{{pairs}}}}}'.encode()
-
-
-def rate(value: int) -> bytes:
-    return data(producer_byte_rate=str(value))
-
-
-class Stage:
-    """Replicas on one chroot and one database."""
-
-    def __init__(self, chroot: str, database: servers.Database, zk: KazooClient, directory: Path) -> None:
-        self.chroot = chroot
-        self.database = database
-        self.zk = zk
-        self._directory = directory
-        self.replicas: list[Replica] = []
-
-    async def replica(self, *, leads: bool = True, **cluster: Any) -> Replica:
-        self.replicas.append(await Replica(self.chroot, self.database, self._directory, **cluster).start(leads=leads))
-        return self.replicas[-1]
-
-    async def close(self) -> None:
-        while self.replicas:
-            await self.replicas.pop().stop()
-
-
-@pytest_asyncio.fixture
-async def stage(chroot: str, postgres: Postgres, raw_zk: KazooClient, tmp_path: Path) -> AsyncIterator[Stage]:
-    database = servers.make_migrated(postgres)
-    stage = Stage(chroot, database, raw_zk, tmp_path)
-    yield stage
-    await stage.close()
 
 
 async def test_what_was_there_at_first_contact_is_a_state_and_no_change(stage: Stage) -> None:
@@ -114,7 +76,7 @@ async def test_a_write_of_kafkas_tools_is_recorded_once_with_before_and_after(st
     one, two = await stage.replica(), await stage.replica()
     await one.record()
     await two.record()
-    kafka_writes(stage.zk, "users/alice", data(producer_byte_rate="2", acks="all"))
+    kafka_writes(stage.zk, "users/alice", content(producer_byte_rate="2", acks="all"))
     stat = stage.zk.exists("/config/users/alice")
     await asyncio.gather(one.record(), two.record())
     await asyncio.gather(two.record(), one.record())
@@ -149,12 +111,12 @@ async def test_runs_between_our_own_changes_are_told_apart(stage: Stage) -> None
     await one.record()
     await one.alter(ALICE, producer_byte_rate=1)
     for value in (2, 3, 4):
-        kafka_writes(stage.zk, "users/alice", data(producer_byte_rate=str(value), acks="1"))
+        kafka_writes(stage.zk, "users/alice", content(producer_byte_rate=str(value), acks="1"))
     await one.store.catch_up(soon(60))
     await one.alter(ALICE, consumer_byte_rate=9)
     await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
     for value in (5, 6):
-        stage.zk.set("/config/users/alice", data(producer_byte_rate=str(value)))
+        stage.zk.set("/config/users/alice", content(producer_byte_rate=str(value)))
     notify(stage.zk, "users/alice")
     await one.record()
     first, second = await one.external()
@@ -170,10 +132,10 @@ async def test_values_of_runs_around_a_change_of_another_facet_are_those_that_st
     await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
     await one.record()
     for value in (2, 3):
-        kafka_writes(stage.zk, "users/alice", data(acks=f"{value}, first"))
+        kafka_writes(stage.zk, "users/alice", content(acks=f"{value}, first"))
         await one.store.catch_up(soon(60))
         await one.alter(ALICE, producer_byte_rate=value)
-        kafka_writes(stage.zk, "users/alice", data(acks=f"{value}, second", producer_byte_rate=str(value)))
+        kafka_writes(stage.zk, "users/alice", content(acks=f"{value}, second", producer_byte_rate=str(value)))
         await one.store.catch_up(soon(60))
     await one.record()
     found = [(told[3]["acks"], told[4]["acks"]) for told in map(shown, await one.external())]
@@ -187,7 +149,7 @@ async def test_what_was_written_while_no_process_ran_is_recorded_once_in_order(s
     one = await stage.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()
-    await stage.close()
+    await stage.stop_replicas()
     kafka_writes(stage.zk, "users/zoe", rate(3))
     kafka_writes(stage.zk, "users/alice", rate(2))
     stage.zk.delete("/config/users/gone")
@@ -295,7 +257,7 @@ async def test_a_znode_made_again_under_a_change_of_ours_is_told_as_such(
     async def meanwhile(*given: Any) -> None:
         await intend(*given)
         stage.zk.delete("/config/users/alice")
-        stage.zk.create("/config/users/alice", data(consumer_byte_rate="5"))
+        stage.zk.create("/config/users/alice", content(consumer_byte_rate="5"))
 
     monkeypatch.setattr(one.audit, "intend", meanwhile)
     result = await one.alter(ALICE, producer_byte_rate=2)
@@ -331,13 +293,13 @@ async def test_equal_content_moves_the_state_and_makes_no_row(stage: Stage) -> N
 
 async def test_secrets_are_told_of_and_never_told(stage: Stage) -> None:
     scram = "salt=MHRhbnQ=,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=8192"
-    kafka_writes(stage.zk, "users/alice", data(**{"SCRAM-SHA-256": "salt=first-secret", RATE: "1"}))
-    kafka_writes(stage.zk, "brokers/0", data(**{"ssl.key.password": "first-password", "background.threads": "4"}))
+    kafka_writes(stage.zk, "users/alice", content(**{"SCRAM-SHA-256": "salt=first-secret", RATE: "1"}))
+    kafka_writes(stage.zk, "brokers/0", content(**{"ssl.key.password": "first-password", "background.threads": "4"}))
     one = await stage.replica()
     await one.record()
-    kafka_writes(stage.zk, "users/alice", data(**{"SCRAM-SHA-256": scram, RATE: "1"}))
-    kafka_writes(stage.zk, "brokers/0", data(**{"ssl.key.password": "other-password", "background.threads": "5"}))
-    kafka_writes(stage.zk, "users/bob", data(**{"SCRAM-SHA-512": "salt=bobs-secret", "my.own": "private-thing"}))
+    kafka_writes(stage.zk, "users/alice", content(**{"SCRAM-SHA-256": scram, RATE: "1"}))
+    kafka_writes(stage.zk, "brokers/0", content(**{"ssl.key.password": "other-password", "background.threads": "5"}))
+    kafka_writes(stage.zk, "users/bob", content(**{"SCRAM-SHA-512": "salt=bobs-secret", "my.own": "private-thing"}))
     await one.record()
     found = {record.intent.entities[0].entity_id: record for record in await one.external()}
     assert shown(found["user=alice"])[3:] == ({"SCRAM-SHA-256": None, RATE: "1"}, {"SCRAM-SHA-256": None, RATE: "1"})
@@ -349,8 +311,8 @@ async def test_secrets_are_told_of_and_never_told(stage: Stage) -> None:
     assert found["broker=0"].intent.entities[0].keys == ("background.threads", "ssl.key.password")
     assert shown(found["user=bob"])[3:] == ({}, {"SCRAM-SHA-512": None, "my.own": None})
     # A secret that may have been set anew while nobody looked is told of as well.
-    await stage.close()
-    kafka_writes(stage.zk, "users/bob", data(**{"SCRAM-SHA-512": "salt=later-secret", "my.own": "private-thing"}))
+    await stage.stop_replicas()
+    kafka_writes(stage.zk, "users/bob", content(**{"SCRAM-SHA-512": "salt=later-secret", "my.own": "private-thing"}))
     two = await stage.replica()
     await two.record()
     later = (await two.external())[-1].intent.entities[0]
@@ -452,7 +414,7 @@ async def test_a_content_that_postgres_can_not_take_as_it_is(stage: Stage) -> No
     one = await stage.replica()
     await one.record()
     kafka_writes(stage.zk, "users/nul", b'{"version":1,"config":{"a\\u0000b":"1","producer_byte_rate":"\\u0000"}}')
-    kafka_writes(stage.zk, "users/long", data(**{secrets.token_hex(2500): "1", RATE: "2"}))
+    kafka_writes(stage.zk, "users/long", content(**{secrets.token_hex(2500): "1", RATE: "2"}))
     kafka_writes(stage.zk, "users/broken", b"no json")
     kafka_writes(stage.zk, "users/fine", rate(1))
     await one.record()
@@ -592,7 +554,7 @@ async def test_our_own_changes_and_those_of_others_at_once_are_each_explained_on
             entity = dice.choice(entities)
             value = str(next(values))
             with contextlib.suppress(kazoo.exceptions.NodeExistsError):  # created by us this moment
-                kafka_writes(stage.zk, entity.path, data(producer_byte_rate=value, acks="1"))
+                kafka_writes(stage.zk, entity.path, content(producer_byte_rate=value, acks="1"))
             time.sleep(dice.random() / 50)
 
     async def record(replica: Replica) -> None:
@@ -682,7 +644,7 @@ async def test_the_separate_tree_of_client_configs_is_recorded_as_well(
     await one.alter(ALICE, FacetName.CLIENT_CONFIGS, acks="all")
     await one.alter(ALICE, producer_byte_rate=1)
     path = "/confplane/client-configs/users/alice"
-    stage.zk.set(path, data(acks="0", producer_byte_rate="7"))
+    stage.zk.set(path, content(acks="0", producer_byte_rate="7"))
     notify(stage.zk, "users/alice")
     await one.record()
     [record] = await one.external()
@@ -690,7 +652,7 @@ async def test_the_separate_tree_of_client_configs_is_recorded_as_well(
     # A quota has no business there: its value is that of an unknown key.
     assert shown(record) == (0, 1, 1, {"acks": "all"}, {"acks": "0", RATE: None})
     monkeypatch.setattr(unnotified, "UNNOTIFIED_AGE_S", 0.0)
-    stage.zk.set(path, data(acks="1"))
+    stage.zk.set(path, content(acks="1"))
     assert await one.store.recording.notify_unnotified(lambda: True) == 1
     await one.record()
     assert len(await one.external()) == 2
@@ -986,7 +948,7 @@ async def test_while_nobody_records_it_is_told_and_caught_up_with_later(
 
 
 async def test_what_comes_back_while_all_entities_are_compared_is_explained_from_where_it_was(stage: Stage) -> None:
-    """It is absent when the entities are gone through, and there again when those that are missing are looked for."""
+    """Absent while the entities are compared, alice is back when the recorder looks for the missing ones."""
     one = await stage.replica()
     await one.alter(ALICE, producer_byte_rate=1)
     await one.record()

@@ -1,4 +1,4 @@
-"""Which revision an answer is of, on every operation: said in all answers, and waited for by all reads of configs."""
+"""Revisions of answers: stated by every operation, and waited for by all reads of configs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from app.domain.rollups import ROLLUPS
-from tests.support.proxy import Proxy, proxy
 from tests.support.published import publish_all
-from tests.support.service import ROOT, Service
+from tests.support.service import ROOT
+from tests.support.stage import Stage
 from tests.support.stores import kafka_writes
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.support.proxy import Proxy
     from tests.support.servers import Database
 
 PREFIX: Final = "/v1/clusters/{cluster}"
 BASE: Final = "/v1/clusters/default"
 ALICE: Final = [{"entityType": "user", "entityName": "alice"}]
 RATE: Final = {"producer_byte_rate": 1}
-PATIENT: Final = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "300000"}
 
 
 @dataclass(frozen=True)
@@ -138,38 +138,24 @@ READS: Final = {
 
 
 @pytest.fixture
-async def line(module_chroot: str) -> AsyncIterator[Proxy]:
-    """A line to ZooKeeper whose replies can be kept back."""
-    async with proxy(module_chroot.partition("/")[0]) as running:
-        yield running
-
-
-@pytest.fixture
 async def served(
-    line: Proxy, module_chroot: str, module_database: Database, tmp_path: Path
+    line: Proxy, module_chroot: str, module_database: Database, zk: KazooClient, tmp_path: Path
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A service at the end of that line, which takes its time where it waits for a revision."""
-    service = Service(
-        tmp_path,
-        connect=f"127.0.0.1:{line.port}/{module_chroot.partition('/')[2]}",
-        dsn=module_database.service_dsn,
-        cluster={"session_timeout_ms": 60_000},
-        settings=PATIENT,
-    )
     await asyncio.to_thread(publish_all, module_database.service_dsn)
-    await asyncio.to_thread(service.__enter__)
-    try:
-        async with httpx.AsyncClient(
-            base_url=service.url,
-            headers={"Authorization": f"Bearer {service.token}"},
-            trust_env=False,
-            timeout=300,
-            limits=httpx.Limits(max_connections=200),
-        ) as client:
-            yield client
-    finally:
-        line.replies.set()
-        await asyncio.to_thread(service.__exit__)
+    stage, cluster = Stage(tmp_path, module_chroot, module_database, zk), {"session_timeout_ms": 60_000}
+    async with stage.service(through=line, cluster=cluster, deadline_ms=300_000) as service:
+        try:
+            async with httpx.AsyncClient(
+                base_url=service.url,
+                headers={"Authorization": f"Bearer {service.token}"},
+                trust_env=False,
+                timeout=300,
+                limits=httpx.Limits(max_connections=200),
+            ) as client:
+                yield client
+        finally:
+            line.replies.set()
 
 
 async def send(client: httpx.AsyncClient, call: Call) -> httpx.Response:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import uuid
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,8 +15,8 @@ from app.client import ProblemError
 from app.devstack.zookeeper import ZooKeeper
 from app.domain.entities import Entity
 from tests.support.metrics import scrape
-from tests.support.proxy import Proxy, proxy
 from tests.support.service import Service
+from tests.support.stage import Stage
 from tests.support.stores import kafka_writes
 from tests.support.waiting import until
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from app.client import ConfplaneClient
     from tests.support.metrics import Scraped
+    from tests.support.proxy import Proxy
     from tests.support.servers import Database
 
 ALICE: Final = Entity.of(user="alice")
@@ -34,15 +36,15 @@ RATE: Final = {"producer_byte_rate": 1}
 LONG_MS: Final = 60_000
 """A session's timeout that no test outlasts."""
 SHORT_MS: Final = 4_000
-PATIENT: Final = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "300000"}
-"""What is answered at once is told from what waits by this: no test takes as long."""
+PATIENT_MS: Final = 300_000
+"""A deadline that no test reaches: an answer comes at once, or not within the test."""
 ENTITIES: Final = 300
 NEVER: Final = 9_000_000_000_000_000_000
 
 
-async def metrics(line: Line) -> Scraped:
+async def metrics(service: Service) -> Scraped:
     """The metrics of the service."""
-    return await asyncio.to_thread(scrape, line.service)
+    return await asyncio.to_thread(scrape, service)
 
 
 async def state(client: ConfplaneClient) -> dict[str, Any]:
@@ -91,38 +93,24 @@ async def serves_the_old_copy(client: ConfplaneClient) -> None:
 
 
 @pytest.fixture
-async def line(module_chroot: str) -> AsyncIterator[Proxy]:
-    async with proxy(module_chroot.partition("/")[0]) as running:
-        yield running
+def stage(tmp_path: Path, module_chroot: str, module_database: Database, zk: KazooClient) -> Stage:
+    """Services on the stores of the module."""
+    return Stage(tmp_path, module_chroot, module_database, zk)
 
 
-class Line:
-    """A service at the end of a breakable line to ZooKeeper."""
-
-    def __init__(self, line: Proxy, chroot: str, dsn: str, directory: Path, timeout_ms: int) -> None:
-        self.service = Service(
-            directory,
-            connect=f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}",
-            dsn=dsn,
-            cluster={"session_timeout_ms": timeout_ms},
-            settings=PATIENT,
-        )
-
-    async def __aenter__(self) -> ConfplaneClient:
-        await asyncio.to_thread(self.service.__enter__)
-        self.client = self.service.client(timeout_s=300)
-        return self.client
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.client.close()
-        await asyncio.to_thread(self.service.__exit__)
+@asynccontextmanager
+async def at_the_end(stage: Stage, line: Proxy, timeout_ms: int) -> AsyncIterator[tuple[Service, ConfplaneClient]]:
+    """A service at the end of a line, with a client; a request may wait for five minutes."""
+    cluster = {"session_timeout_ms": timeout_ms}
+    async with (
+        stage.service(through=line, cluster=cluster, deadline_ms=PATIENT_MS) as service,
+        service.client(timeout_s=300) as client,
+    ):
+        yield service, client
 
 
-async def test_a_cut_suspends_the_session_and_it_goes_on(
-    line: Proxy, module_chroot: str, module_database: Database, tmp_path: Path
-) -> None:
-    end = Line(line, module_chroot, module_database.service_dsn, tmp_path, LONG_MS)
-    async with end as client:
+async def test_a_cut_suspends_the_session_and_it_goes_on(stage: Stage, line: Proxy) -> None:
+    async with at_the_end(stage, line, LONG_MS) as (service, client):
         await client.put("client-quotas", ALICE, RATE)
         found = await state_when(client, lambda found: found["mirror"] == "fresh")
         assert (found["status"], found["session"], found["staleMs"]) == ("ready", "connected", None)
@@ -136,7 +124,7 @@ async def test_a_cut_suspends_the_session_and_it_goes_on(
         await serves_the_old_copy(client)
         await refuses_writes_and_waits(client)
         await refused_at_once(waiting)
-        told = await metrics(end)
+        told = await metrics(service)
         assert (told.state("session_state"), told.state("mirror_state")) == ("suspended", "stale")
         assert told("mirror_stale_seconds", cluster="default") * 1000 >= later["staleMs"]
         assert told("session_state_seconds", cluster="default") * 1000 >= later["sessionMs"]
@@ -144,7 +132,7 @@ async def test_a_cut_suspends_the_session_and_it_goes_on(
         line.accepting = True
         found = await state_when(client, lambda found: found["mirror"] == "fresh")
         assert (found["status"], found["session"]) == ("ready", "connected")
-        told = await metrics(end)
+        told = await metrics(service)
         assert (told.state("session_state"), told.state("mirror_state")) == ("connected", "fresh")
         assert told("session_transitions_total", cluster="default", state="connected") == 2
         assert told("session_transitions_total", cluster="default", state="suspended") == 1
@@ -154,7 +142,7 @@ async def test_a_cut_suspends_the_session_and_it_goes_on(
 
 
 async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
-    line: Proxy, module_chroot: str, module_database: Database, zk: KazooClient, tmp_path: Path
+    stage: Stage, line: Proxy, zk: KazooClient
 ) -> None:
     """The old copy is answered from, whole, until the new one is there: notifications are lost, so all is loaded."""
     content = b'{"version":1,"config":{"consumer_byte_rate":"1"}}'
@@ -162,8 +150,7 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
     for number in range(ENTITIES):
         kafka_writes(zk, f"users/kept{number}", content)
     kafka_writes(zk, "users/removed", content)
-    end = Line(line, module_chroot, module_database.service_dsn, tmp_path, SHORT_MS)
-    async with end as client:
+    async with at_the_end(stage, line, SHORT_MS) as (service, client):
         await client.put("client-quotas", ALICE, RATE)
         await state_when(client, lambda found: found["mirror"] == "fresh")
         writers = set(zk.get_children("/confplane/writers"))
@@ -186,7 +173,7 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         assert (found["status"], found["mirror"], found["loaded"]) == ("degraded", "stale", True)
         await serves_the_old_copy(client)
         await refuses_writes_and_waits(client)
-        told = await metrics(end)
+        told = await metrics(service)
         assert (told.state("session_state"), told.state("mirror_state")) == ("lost", "stale")
         before = told("mirror_loads_total", cluster="default")
         await until(lambda: not writers & set(zk.get_children("/confplane/writers")))
@@ -199,7 +186,7 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         assert (await client.get("client-quotas", ALICE, strong=True)).stale_ms is None
         page = await client.request("GET", "client-quotas", params={"pageSize": "1000"})
         assert {item["id"] for item in page.body["items"]} == {*kept, ALICE.id, "user=added"}
-        told = await metrics(end)
+        told = await metrics(service)
         assert (told.state("session_state"), told.state("mirror_state")) == ("connected", "fresh")
         assert told("mirror_loads_total", cluster="default") > before
         assert told("mirror_gaps_total", cluster="default") >= 1
@@ -216,7 +203,7 @@ async def test_a_zookeeper_that_hangs_is_noticed_and_recovered_from(module_datab
             connect=zookeeper.hosts,
             dsn=module_database.service_dsn,
             cluster={"session_timeout_ms": SHORT_MS},
-            settings=PATIENT,
+            settings={"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(PATIENT_MS)},
         )
         with service:
             async with service.client(timeout_s=300) as client:

@@ -17,18 +17,17 @@ from app.client import ClientError, ProblemError
 from app.domain.entities import Entity
 from tests.support.metrics import scrape
 from tests.support.processes import stopped
-from tests.support.proxy import Proxy, proxy
 from tests.support.stage import Stage
 from tests.support.stepping import REASON
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from kazoo.client import KazooClient
 
     from app.client import Answer, ConfplaneClient
+    from tests.support.proxy import Proxy
     from tests.support.servers import Database
 
 ALICE = Entity.of(user="alice")
@@ -46,15 +45,8 @@ SWEEPING = {
 
 
 @pytest.fixture
-async def line(chroot: str) -> AsyncIterator[Proxy]:
-    """A breakable line to ZooKeeper."""
-    async with proxy(chroot.partition("/")[0]) as running:
-        yield running
-
-
-@pytest.fixture
-def scene(tmp_path: Path, chroot: str, migrated: Database) -> Stage:
-    return Stage(tmp_path, chroot, migrated, QUICK)
+def scene(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> Stage:
+    return Stage(tmp_path, chroot, migrated, raw_zk, QUICK)
 
 
 async def concluded(client: ConfplaneClient) -> list[dict[str, Any]]:

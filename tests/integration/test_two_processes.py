@@ -11,28 +11,14 @@ import pytest
 
 from app.client import ProblemError
 from app.domain.entities import Entity
-from tests.support.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from app.client import ConfplaneClient
-    from tests.support.servers import Database
+    from tests.support.service import Service
 
 WRITERS = 7
 ALTERS = 1000
 CONTESTED = Entity.of(user="contested", client_id="both")
-
-
-@pytest.fixture(scope="module")
-def pair(
-    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Service, Service]]:
-    directory = tmp_path_factory.mktemp("pair")
-    options: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
-    # Seven keys that one entity may have: four quotas and three client configs.
-    with Service(directory, **options) as one, Service(directory, **options) as two:
-        yield one, two
 
 
 async def test_a_write_through_one_is_described_by_the_other(pair: tuple[Service, Service]) -> None:

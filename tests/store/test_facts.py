@@ -1,4 +1,4 @@
-"""What the write protocol takes for granted of ZooKeeper and kazoo, shown on the real ones.
+"""Facts about ZooKeeper and kazoo that the write protocol rests on, shown on the real ones.
 
 docs/guarantees.md names for each fact what rests on it, and the test that breaks it on purpose. A new version of either
 that behaves otherwise fails here first.
@@ -34,7 +34,6 @@ from app.domain.errors import UnavailableError
 from app.settings import ClusterSettings
 from app.store.znodes import is_path
 from tests.faults.ensemble import Ensemble
-from tests.support.proxy import proxy
 from tests.support.stores import opened, soon, until
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Far:
     """A plain client of kazoo's at the end of a line that can be cut, and what it says of its state."""
 
     def __init__(self, line: Proxy, chroot: str, timeout_s: float) -> None:
-        self.client = KazooClient(f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}", timeout=timeout_s)
+        self.client = KazooClient(line.connect(chroot), timeout=timeout_s)
         self.states: list[str] = []
         self.client.add_listener(self.states.append)
         self._line = line
@@ -74,12 +73,6 @@ class Far:
 
     def let_in(self) -> None:
         self._line.accepting = True
-
-
-@pytest.fixture
-async def line(chroot: str) -> AsyncIterator[Proxy]:
-    async with proxy(chroot.partition("/")[0]) as running:
-        yield running
 
 
 @pytest.fixture

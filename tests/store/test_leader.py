@@ -12,7 +12,6 @@ import pytest
 
 from app.domain.errors import UnavailableError
 from app.store.session.leader import UNREADABLE
-from tests.support.proxy import proxy
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.store import ZooKeeperStore
+    from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -66,37 +66,35 @@ async def test_another_leads_when_the_leader_stops(open_store: Opener) -> None:
     await leads(second)
 
 
-async def test_leading_ends_when_the_connection_goes_down(chroot: str, open_store: Opener) -> None:
-    host, _, path = chroot.partition("/")
-    async with proxy(host) as line:
-        first = await open_store(f"127.0.0.1:{line.port}/{path}", session_timeout_ms=2_000)
-        second = await open_store()
-        await leads(first)
-        line.accepting = False
-        line.cut()
-        await until(lambda: not held(first))
-        with pytest.raises(UnavailableError):
-            await first.leadership.seek(soon())
-        await leads(second)
-        line.accepting = True
-        await until(lambda: first.status().connected)
-        assert not await first.leadership.seek(soon())
+async def test_leading_ends_when_the_connection_goes_down(line: Proxy, chroot: str, open_store: Opener) -> None:
+    first = await open_store(line.connect(chroot), session_timeout_ms=2_000)
+    second = await open_store()
+    await leads(first)
+    line.accepting = False
+    line.cut()
+    await until(lambda: not held(first))
+    with pytest.raises(UnavailableError):
+        await first.leadership.seek(soon())
+    await leads(second)
+    line.accepting = True
+    await until(lambda: first.status().connected)
+    assert not await first.leadership.seek(soon())
 
 
-async def test_leading_ends_by_our_own_clock_when_the_server_is_silent(chroot: str, open_store: Opener) -> None:
-    host, _, path = chroot.partition("/")
-    async with proxy(host) as line:
-        store = await open_store(f"127.0.0.1:{line.port}/{path}", session_timeout_ms=LONG_MS)
-        await leads(store)
-        store.leadership._until = time.monotonic() - 0.001
-        assert store.status().connected
-        assert not held(store)
-        line.replies.clear()
-        with pytest.raises(UnavailableError):
-            await store.leadership.seek(soon(0.2))
-        assert not held(store)
-        line.replies.set()
-        await until(lambda: store.status().connected)
+async def test_leading_ends_by_our_own_clock_when_the_server_is_silent(
+    line: Proxy, chroot: str, open_store: Opener
+) -> None:
+    store = await open_store(line.connect(chroot), session_timeout_ms=LONG_MS)
+    await leads(store)
+    store.leadership._until = time.monotonic() - 0.001
+    assert store.status().connected
+    assert not held(store)
+    line.replies.clear()
+    with pytest.raises(UnavailableError):
+        await store.leadership.seek(soon(0.2))
+    assert not held(store)
+    line.replies.set()
+    await until(lambda: store.status().connected)
 
 
 async def test_a_session_that_ended_leads_no_more(open_store: Opener, raw_zk: KazooClient) -> None:

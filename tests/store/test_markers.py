@@ -15,7 +15,6 @@ from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.services.ports.store import Marker
 from app.services.ports.transactions import Committed, SessionEnded, Unknown
 from app.store.write import markers
-from tests.support.proxy import proxy
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from app.store import ZooKeeperStore
+    from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -100,35 +100,33 @@ async def test_settlers_and_transaction_at_once_agree(store: ZooKeeperStore, ope
             assert decision == (False, None)
 
 
-async def test_a_lost_reply_is_settled_by_the_same_store(chroot: str, open_store: Opener, raw_zk: KazooClient) -> None:
-    host, _, path = chroot.partition("/")
-    async with proxy(host) as line:
-        store = await open_store(f"127.0.0.1:{line.port}/{path}", session_timeout_ms=2_000)
-        change_id = uuid.uuid4()
-        line.replies.clear()
-        task = asyncio.create_task(commit(store, write(ALICE, {"acks": "1"}), change_id=change_id))
-        await until(lambda: raw_zk.exists("/config/users/alice"))
-        line.cut()
-        assert await task == Unknown()
-        line.replies.set()
-        marker = await settled(store, change_id)
-        assert marker is not None
-        assert marker.committed
-        assert marker.revision == raw_zk.exists("/config/users/alice").mzxid
+async def test_a_lost_reply_is_settled_by_the_same_store(
+    line: Proxy, chroot: str, open_store: Opener, raw_zk: KazooClient
+) -> None:
+    store = await open_store(line.connect(chroot), session_timeout_ms=2_000)
+    change_id = uuid.uuid4()
+    line.replies.clear()
+    task = asyncio.create_task(commit(store, write(ALICE, {"acks": "1"}), change_id=change_id))
+    await until(lambda: raw_zk.exists("/config/users/alice"))
+    line.cut()
+    assert await task == Unknown()
+    line.replies.set()
+    marker = await settled(store, change_id)
+    assert marker is not None
+    assert marker.committed
+    assert marker.revision == raw_zk.exists("/config/users/alice").mzxid
 
 
-async def test_without_a_connection_nothing_is_settled(chroot: str, open_store: Opener) -> None:
-    host, _, path = chroot.partition("/")
-    async with proxy(host) as line:
-        store = await open_store(f"127.0.0.1:{line.port}/{path}")
-        line.replies.clear()
-        with pytest.raises(UnavailableError):
-            await store.settle(uuid.uuid4(), soon(0.2))
-        line.accepting = False
-        line.cut()
-        await until(lambda: not store.status().connected)
-        with pytest.raises(UnavailableError):
-            await store.settle(uuid.uuid4(), soon())
+async def test_without_a_connection_nothing_is_settled(line: Proxy, chroot: str, open_store: Opener) -> None:
+    store = await open_store(line.connect(chroot))
+    line.replies.clear()
+    with pytest.raises(UnavailableError):
+        await store.settle(uuid.uuid4(), soon(0.2))
+    line.accepting = False
+    line.cut()
+    await until(lambda: not store.status().connected)
+    with pytest.raises(UnavailableError):
+        await store.settle(uuid.uuid4(), soon())
 
 
 async def test_a_settler_whose_writer_node_is_gone_settles_nothing(store: ZooKeeperStore, raw_zk: KazooClient) -> None:

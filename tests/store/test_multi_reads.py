@@ -31,14 +31,14 @@ from app.store import znodes
 from app.store.session import reads
 from app.store.session.bridge import Mailbox, Replies
 from app.store.session.multiread import CHILDREN, DATA, MultiRead
-from tests.support.proxy import Proxy, proxy
 from tests.support.stores import ALICE, committed, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
     from app.store import ZooKeeperStore
+    from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -47,13 +47,6 @@ STAT = struct.pack("!qqqqiiiqiiq", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 END = struct.pack("!iBi", -1, 1, -1)
 UNKNOWN = 9999
 """An opcode that no ZooKeeper knows."""
-
-
-@pytest.fixture
-async def line(chroot: str) -> AsyncIterator[Proxy]:
-    """A line to ZooKeeper that can be cut, held and slowed."""
-    async with proxy(chroot.partition("/")[0]) as running:
-        yield running
 
 
 @pytest.fixture
@@ -68,10 +61,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
     monkeypatch.setattr(MultiRead, "serialize", noted)
     return found
-
-
-def far(line: Proxy, chroot: str) -> str:
-    return f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}"
 
 
 def entity(value: str) -> bytes:
@@ -188,7 +177,7 @@ async def test_a_server_is_asked_before_all_else_on_each_connection(
     open_store: Opener, line: Proxy, chroot: str, asked: list[Sequence[str]], raw_zk: KazooClient
 ) -> None:
     raw_zk.create("/config/users/alice", entity("1"), makepath=True)
-    store = await open_store(far(line, chroot))
+    store = await open_store(line.connect(chroot))
     assert store._keeper.current.multi_reads
     assert asked[0] == ()
     assert [f"{root_of(chroot)}/config/users/alice"] in asked
@@ -212,7 +201,7 @@ async def test_a_server_that_does_not_know_it_is_asked_once_and_read_one_by_one(
 ) -> None:
     monkeypatch.setattr(MultiRead, "type", UNKNOWN)
     nodes = populate(raw_zk)
-    store = await open_store(far(line, chroot))
+    store = await open_store(line.connect(chroot))
     assert not store._keeper.current.multi_reads
     assert held(store) == nodes
     # Nobody saw the connection that broke.
@@ -384,7 +373,7 @@ async def test_replies_are_taken_in_their_place(
     monkeypatch: pytest.MonkeyPatch,
     defect: Callable[[pytest.MonkeyPatch], None] | None,
 ) -> None:
-    store = await open_store(far(line, chroot))
+    store = await open_store(line.connect(chroot))
     if defect is None:
         await an_absence_does_not_remove_what_came_behind_it(store, line, raw_zk)
         return
@@ -412,7 +401,7 @@ async def test_a_topic_that_came_behind_the_list_of_topics_is_not_removed(
 
 
 async def test_reads_that_nobody_waits_for_any_more_do_not_go_out(open_store: Opener, line: Proxy, chroot: str) -> None:
-    store = await open_store(far(line, chroot))
+    store = await open_store(line.connect(chroot))
     many = reads.Reads(store._keeper.current)
     taken: list[str] = []
     many.data(lambda paths, _: taken.extend(paths)).ask([f"/config/users/u{number}" for number in range(1_000)])
@@ -545,7 +534,7 @@ async def test_a_slow_line_bears_a_load_of_large_nodes(
 ) -> None:
     """Ten megabits a second: a reply of a tenth of these nodes would take as long as the session lasts unheard."""
     await asyncio.to_thread(large, raw_zk, 100, 150_000)
-    store = await open_store(far(line, chroot), session_timeout_ms=4_000)
+    store = await open_store(line.connect(chroot), session_timeout_ms=4_000)
     writer = store.writer()
     line.bytes_per_s = 10e6 / 8
     loads = store._follower.loads
@@ -567,7 +556,7 @@ async def test_a_slow_line_bears_a_load_of_many_small_nodes(
             multi.create(f"/config/users/u{number:05d}", entity(str(number)))
         multi.commit()
     line.bytes_per_s = 10e6 / 8
-    store = await open_store(far(line, chroot), session_timeout_ms=4_000)
+    store = await open_store(line.connect(chroot), session_timeout_ms=4_000)
     assert held(store) == {f"user=u{number:05d}": str(number) for number in range(10_000)}
     assert dict(store._keeper.entered) == {SessionState.CONNECTED: 1}
     assert max(map(len, asked)) == 500

@@ -17,14 +17,14 @@ from app.domain.facets import Tree
 from app.services.ports.store import MirrorState, SessionState
 from app.services.ports.transactions import Unknown
 from app.store.mirror import loader
-from tests.support.proxy import Proxy, proxy
 from tests.support.stores import ALICE, commit, committed, kafka_writes, notify, soon, transaction, until, write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from app.store import ZooKeeperStore
+    from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -44,16 +44,9 @@ class Patient(ZooKeeper):
 
 
 @pytest.fixture
-async def line(chroot: str) -> AsyncIterator[Proxy]:
-    """A breakable line to ZooKeeper."""
-    async with proxy(chroot.partition("/")[0]) as running:
-        yield running
-
-
-@pytest.fixture
 async def distant(line: Proxy, chroot: str, open_store: Opener) -> ZooKeeperStore:
     """A store at the end of the breakable line."""
-    return await open_store(f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}", session_timeout_ms=TIMEOUT_MS)
+    return await open_store(line.connect(chroot), session_timeout_ms=TIMEOUT_MS)
 
 
 def healthy(store: ZooKeeperStore) -> bool:
@@ -319,7 +312,7 @@ async def test_silent_server_makes_the_mirror_stale(distant: ZooKeeperStore, lin
 
 async def test_zookeeper_that_comes_late(chroot: str, line: Proxy, open_store: Opener) -> None:
     line.accepting = False
-    store = await open_store(f"127.0.0.1:{line.port}/{chroot.partition('/')[2]}", ready=False)
+    store = await open_store(line.connect(chroot), ready=False)
     await asyncio.sleep(0.3)
     assert store.status().session is SessionState.CONNECTING
     assert store.status().mirror is MirrorState.LOADING

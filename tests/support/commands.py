@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Said(NamedTuple):
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

@@ -23,7 +23,7 @@ _PAUSE_S = 0.005
 
 @dataclass
 class Seen:
-    """What honest clients met with; times in seconds."""
+    """The experience of honest clients; times in seconds."""
 
     reads: list[float] = field(default_factory=list)
     writes: list[float] = field(default_factory=list)

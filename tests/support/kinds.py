@@ -52,7 +52,7 @@ FAST: Final = EncoderParameters(iterations=1024)
 OLD, NEW = (PasswordEncoder(f"{name}-encoder-secret", FAST) for name in ("old", "new"))
 NODE_FREEZE, NODE_LAYOUT = "/confplane/freeze", "/confplane/layout"
 ARM_VARIABLE = "CONFPLANE_TEST_ARM"
-"""What is put into the step file right before the change that is meant."""
+"""The variable with the text for the step file, which is written right before the change that is meant."""
 
 
 def secrets_of(directory: Path) -> PasswordEncoderSettings:
@@ -161,7 +161,7 @@ class Made:
 
 
 def stored(zk: KazooClient, path: str) -> Any:
-    """What a znode holds; None where there is no such znode, or it is empty."""
+    """The content of a znode; None where there is no such znode, or it is empty."""
     try:
         data, _ = zk.get(path)
     except NoNodeError:
@@ -190,9 +190,9 @@ class Kind:
     make: Callable[[Made], Awaitable[None]]
     applied: Callable[[KazooClient], bool]
     before: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What others have stored: path -> content; a config's own members are put around it."""
+    """The znodes that others have stored: path -> content, around which a config's own members are put."""
     armed_late: bool = False
-    """Whether :meth:`Made.arm` says which change is meant."""
+    """True where :meth:`Made.arm` marks the change that is meant."""
     changes: int = 1
     """The number of its changes, all in one transaction."""
 

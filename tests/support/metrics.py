@@ -1,4 +1,4 @@
-"""What a service tells of itself at ``/metrics``, as Prometheus would read it."""
+"""The metrics of a service at ``/metrics``, as Prometheus would read them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Planted:
 
 @dataclass
 class Evidence:
-    """What came out, by where it came from, and what was asked."""
+    """The texts that came out, by their source, and the requests."""
 
     planted: Planted
     said: dict[str, str] = field(default_factory=dict)

@@ -106,6 +106,6 @@ def wait_gone(processes: Sequence[psutil.Process], seconds: float = 30) -> None:
 
 
 def stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal."""
+    """True while a process is stopped by a signal."""
     with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - no file of ours
         return stat.read().rpartition(")")[2].split()[0] == "T"

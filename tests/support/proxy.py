@@ -36,6 +36,11 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def connect(self, chroot: str) -> str:
+        """The connect string of a chroot by way of this line."""
+        _, slash, path = chroot.partition("/")
+        return f"127.0.0.1:{self.port}{slash}{path}"
+
     def cut(self) -> None:
         """Break all connections; what was kept back is lost."""
         for writer in list(self._writers):

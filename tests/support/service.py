@@ -80,7 +80,7 @@ class Service:
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
+        """True while its process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, wait_ready: bool = True) -> None:

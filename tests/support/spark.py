@@ -63,7 +63,7 @@ class _Daemon(Server):
         return bool(self.state())
 
     def state(self) -> dict[str, Any]:
-        """What the server says of itself; empty while it says nothing."""
+        """The server's own account of its state; empty while it gives none."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", "/json/")

@@ -1,12 +1,14 @@
-"""Services with seams (:mod:`tests.support.stepping`) on the chroot and the database of one test."""
+"""Services and replicas on one chroot and one database."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from tests.audit import rows
+from tests.support.replicas import Replica
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE, STEP_VARIABLE
 
@@ -14,27 +16,70 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from kazoo.client import KazooClient
+
     from tests.support.proxy import Proxy
     from tests.support.servers import Database
 
 
+RECORDING: Final = {
+    "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
+    "app.services.recorder.record.INTERVAL_S": 0.2,
+    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 0.5,
+    "app.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
+}
+"""Constants of services that record and settle within a second."""
+
+
 class Stage:
-    """Starts services that share their stores.
+    """Starts services in processes of their own and replicas in this process, all on the same stores.
+
+    Replicas run until the block of the stage ends.
 
     Args:
-        directory: Where their logs and tokens are.
+        directory: The directory of their logs and tokens.
         chroot: ZooKeeper's connect string.
         database: The trail's.
-        constants: What is set otherwise in each service that is not given its own, ``module.NAME`` -> value.
+        zk: A plain client, rooted at the chroot.
+        constants: Other values of constants in each service that is given none, ``module.NAME`` -> value.
     """
 
     def __init__(
-        self, directory: Path, chroot: str, database: Database, constants: Mapping[str, float] | None = None
+        self,
+        directory: Path,
+        chroot: str,
+        database: Database,
+        zk: KazooClient,
+        constants: Mapping[str, float] | None = None,
     ) -> None:
         self.directory = directory
         self.chroot = chroot
         self.database = database
+        self.zk = zk
         self._constants = constants or {}
+        self._replicas: list[Replica] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop_replicas()
+
+    async def replica(self, *, leads: bool = True, **cluster: Any) -> Replica:
+        """Start a replica; one that leads believes so, whatever others believe."""
+        replica = Replica(self.chroot, self.database, self.directory, **cluster)
+        self._replicas.append(replica)
+        return await replica.start(leads=leads)
+
+    async def stop_replicas(self, *which: Replica) -> None:
+        """Stop the given replicas, or all."""
+        for each in which or tuple(reversed(self._replicas)):
+            self._replicas.remove(each)
+            await each.stop()
+
+    def age(self, table: str, seconds: int) -> None:
+        """Make the rows of a table of the trail look older."""
+        rows.age(self.database.owner_dsn, table, seconds)
 
     @asynccontextmanager
     async def service(
@@ -49,22 +94,21 @@ class Stage:
         module: str = "tests.support.stepping",
         ready: bool = True,
     ) -> AsyncIterator[Service]:
-        """Run one.
+        """Run a service with the seams of :mod:`tests.support.stepping`.
 
         Args:
-            step: Where it sends itself which signal: ``intent:SIGKILL``.
+            step: The step at which it sends itself a signal: ``intent:SIGKILL``.
             constants: Instead of the stage's.
-            deadline_ms: How long a request may take.
+            deadline_ms: The deadline of a request.
             cluster: Settings of the cluster, such as ``session_timeout_ms``.
             settings: More variables of its environment.
             through: The line to ZooKeeper that can be cut.
             module: The program.
             ready: Wait until it is ready.
         """
-        host, _, chroot = self.chroot.partition("/")
         service = Service(
             self.directory,
-            connect=f"{host if through is None else f'127.0.0.1:{through.port}'}/{chroot}",
+            connect=self.chroot if through is None else through.connect(self.chroot),
             dsn=self.database.service_dsn,
             cluster=dict(cluster or {}),
             settings={

@@ -28,12 +28,12 @@ class Stall:
 
     @property
     def reached(self) -> bool:
-        """Whether it was sent, and waits."""
+        """True while it was sent and waits."""
         return self._waiting("advisory")
 
     @property
     def in_the_way(self) -> bool:
-        """Whether another statement waits for the end of a transaction, such as the one that is stalled."""
+        """True while another statement waits for the end of a transaction, such as the stalled one."""
         return self._waiting("transactionid")
 
     def _waiting(self, kind: str) -> bool:

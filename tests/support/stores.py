@@ -79,6 +79,17 @@ async def committed(store: ZooKeeperStore, *writes: Write, **more: Any) -> Commi
     return result
 
 
+def content(**config: str) -> bytes:
+    """The content of an entity's znode."""
+    pairs = ",".join(f'"{key}":"{value}"' for key, value in config.items())
+    return f'{{"version":1,"config":{{{pairs}}}}}'.encode()
+
+
+def rate(value: int) -> bytes:
+    """The content of a znode with this producer rate."""
+    return content(producer_byte_rate=str(value))
+
+
 def kafka_writes(zk: KazooClient, path: str, data: bytes) -> str:
     """Write an entity as a broker does: the node, then the notification. Returns the notification's path."""
     if zk.exists(f"/config/{path}"):

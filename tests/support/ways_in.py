@@ -26,7 +26,7 @@ def jaas(password: str, *, flag: str = "required", end: str = ";") -> str:
 
 
 def seed(zk: KazooClient, planted: Planted) -> None:
-    """What is stored before: by Kafka's tools, by others, and by nobody in their right mind."""
+    """Store znodes as Kafka's tools do, as others do, and as nobody in their right mind does."""
     fast = EncoderParameters(iterations=1024)
     foreign = PasswordEncoder(planted("a secret that nobody has"), fast).encode(planted("under another secret"))
     planted.stored(foreign)
@@ -181,7 +181,7 @@ def write_rpc(ask: Asker, planted: Planted) -> None:
 
 
 def write_openly(ask: Asker) -> None:
-    """What may be seen, so that it shows where the search looks, and changes beside secrets."""
+    """Write values that are no secrets, which prove where the search looks, and changes beside secrets."""
     ask(
         "seen",
         "PUT",

@@ -47,7 +47,7 @@ _MESSAGE_BYTES: Final = 1 << 20
 
 
 class Process(Protocol):
-    """What a started program offers: a part of :class:`subprocess.Popen`."""
+    """The interface of a started program: a part of :class:`subprocess.Popen`."""
 
     @property
     def pid(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Processes that record what others write, a round at a time, and what stands in the trail afterwards."""
+"""Replicas in the process of the test, which record and reconcile a round at a time; the trail afterwards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psycopg
 
@@ -25,7 +25,7 @@ from tests.audit.rows import fetch
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from app.domain.entities import Entity
@@ -33,9 +33,24 @@ if TYPE_CHECKING:
     from app.services.ports.trail import AuditRecord
     from tests.support import servers
 
+_T = TypeVar("_T")
+
 DEADLINE_MS = 10_000
+HOUR_MS = 3_600_000
+"""The reconciler's deadline of a request: no pause of a test makes a change of a living writer old."""
 HISTORY = ("intents", "intent_entities", "change_keys", "outcomes")
 TRAIL = (*HISTORY, "entity_states", "watermarks")
+
+
+async def answered(call: Callable[[], Awaitable[_T]]) -> _T:
+    """Call until the stores answer."""
+    deadline = soon(60)
+    while True:
+        try:
+            return await call()
+        except UnavailableError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
 
 
 class Leads:
@@ -48,7 +63,7 @@ class Leads:
 
 
 class Replica:
-    """What one process has that matters here: stores, the trail, a reconciler, a recorder."""
+    """The parts of one process, with a reconciler and a recorder that run no round by themselves."""
 
     def __init__(self, chroot: str, database: servers.Database, directory: Path, **cluster: Any) -> None:
         settings = Settings.model_validate(
@@ -67,7 +82,7 @@ class Replica:
             self.store, self.states, wiring.redaction(settings.clusters["default"]), deadline_ms=DEADLINE_MS
         )
         self.reconciler = Reconciler(
-            self.store, self.audit, PostgresOpenChanges(self.parts.database), deadline_ms=DEADLINE_MS
+            self.store, self.audit, PostgresOpenChanges(self.parts.database), deadline_ms=HOUR_MS
         )
         self._stack = AsyncExitStack()
 
@@ -81,19 +96,16 @@ class Replica:
 
     async def stop(self) -> None:
         await self.recorder.stop()
+        await self.reconciler.stop()
         await self._stack.aclose()
 
-    async def round(self) -> None:
-        """One round, once the stores answer."""
-        deadline = soon(60)
-        while True:
-            try:
-                await self.recorder.round()
-            except UnavailableError:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.05)
-            else:
-                return
+    async def round(self) -> bool:
+        """Run one round of the recorder, once the stores answer."""
+        return await answered(self.recorder.round)
+
+    async def reconcile(self) -> bool:
+        """Run one round of the reconciler, once the stores answer."""
+        return await answered(self.reconciler.round)
 
     async def record(self) -> int:
         """Rounds until all that ZooKeeper had at the call is explained; return the watermark then."""
@@ -184,7 +196,7 @@ def everything(dsn: str) -> str:
 
 
 def shown(record: AuditRecord) -> tuple[Any, ...]:
-    """What a test looks at: versions, writes, before, after."""
+    """The parts that a test compares: versions, writes, before, after."""
     [entity] = record.intent.entities
     assert record.outcome is not None
     return (

@@ -80,7 +80,7 @@ async def test_the_outcome_of_a_commit_is_shown_at_once_and_lost_with_a_crash(
 async def test_an_outcome_that_no_marker_tells_in_full_is_durable_at_once(
     forgetful: Forgetful, log: PostgresAuditLog, migrated: servers.Database, crash: Callable[[], None]
 ) -> None:
-    """It takes those with it that share its statement, and those before it."""
+    """Outcomes of the same statement and earlier outcomes become durable with it."""
     forgetful.hold_back()
     before, refused, beside, remade = await intended(log, 4)
     assert await log.conclude([committed(before)])
@@ -118,7 +118,7 @@ async def test_to_have_read_an_outcome_proves_nothing(
     crash: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Why the look writes something: the same one without."""
+    """A look that writes nothing of its own shows an outcome which is lost later."""
     monkeypatch.setattr(open_changes, "_MARKED", marked_by_reading())
     forgetful.hold_back()
     [done] = await intended(log)

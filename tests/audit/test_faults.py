@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support import servers
 
 EVENTUALLY_S = 60
-"""When a test gives up; what is waited for takes a second or two."""
+"""Seconds after which a test gives up; the events awaited take a second or two."""
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What was sent to Postgres."""
+    """The statements sent to Postgres."""
     sent: list[object] = []
     execute = psycopg.AsyncCursor.execute
 
@@ -207,7 +207,7 @@ async def test_writers_of_a_small_pool_take_turns(migrated: servers.Database) ->
 
 @pytest.fixture
 def lent(pool: Database, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When connections were borrowed by writers."""
+    """The times at which writers borrowed connections."""
     times: list[float] = []
     borrow = pool.borrow
 

@@ -1,4 +1,4 @@
-"""What the reconciler finds in the trail: every open change, whichever clock made its id, and nothing else."""
+"""The reconciler's search of the trail: every open change, whichever clock made its id, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: intents under a key are written for its holder alone."""
+"""Holders of idempotency keys: intents under a key are written for its holder alone."""
 
 from __future__ import annotations
 

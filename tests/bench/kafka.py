@@ -36,7 +36,7 @@ _POLL_S = 0.0002
 _WARM_UP = 5
 """Large alters before they are measured: by then the broker's JVM has compiled what they run."""
 REFERENCE = f"Kafka {tools.KAFKA_VERSION}"
-"""What these figures stand beside."""
+"""The name of the reference in the table."""
 
 
 # ---------------------------------------------------------------- one entity, and many in one request

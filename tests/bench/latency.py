@@ -1,4 +1,4 @@
-"""How soon a change made through one service is seen by another."""
+"""The delay until a change made through one service is seen by another."""
 
 from __future__ import annotations
 

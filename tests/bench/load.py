@@ -23,7 +23,7 @@ _RECEIVE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send.
+    """The requests of a load.
 
     ``{entity}`` in path and body becomes a number below ``entities``, each connection going round those that are its
     own; ``{value}`` in the body becomes a number of ten digits, never the same twice.
@@ -43,7 +43,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What came back while it was measured; latencies in milliseconds."""
+    """The answers within the measured time; latencies in milliseconds."""
 
     replies: int
     seconds: float

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 progress = Console(stderr=True, highlight=False)
-"""Where it is told how far things are; the table alone goes to standard output."""
+"""The console for progress; standard output gets the table alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Figure:
 
 
 Sample = tuple[float, ...]
-"""What one measurement finds, the figure that is shown while it goes on first."""
+"""The figures of one measurement; the first is shown as progress."""
 
 
 def alternate(name: str, rounds: int, *sides: Callable[[int], Sample], decimals: int = 0) -> list[list[Sample]]:

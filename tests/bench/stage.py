@@ -1,4 +1,4 @@
-"""What the figures are measured on: real servers with fsync, services, helper processes, and entities in ZooKeeper."""
+"""The stage of the measurements: real servers with fsync, services, helper processes, entities in ZooKeeper."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ PRINCIPAL = "User:admin"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to do."""
+    """The work of one helper process."""
 
     connect: str
     mode: str

@@ -22,7 +22,7 @@ _LONG = load(800)
 
 @pytest_asyncio.fixture(scope="module")
 async def sender(service: Service) -> Sender:
-    """What sends the cases and counts them."""
+    """The sender of the cases, which counts them."""
     async with service.client() as client:
         answer = await client.put("client-quotas", "user=alice", {"producer_byte_rate": 1})
         await client.put("configs", "broker=0", {"log.retention.ms": "1000"})

@@ -1,4 +1,4 @@
-"""What must agree without rendering: the chart's version, its README, its schema, and the service's own settings."""
+"""Agreement of the chart's version, README and schema with each other and with the service's own settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.settings import ClusterSettings, Settings
 from tests.deploy import chart
 
 COMPARED = ("minimum", "maximum", "minLength", "pattern", "enum")
-"""What a schema says about a value besides its type; titles, defaults and descriptions may differ."""
+"""The members of a schema that are compared besides the type; titles, defaults and descriptions may differ."""
 
 
 def default_values() -> chart.Manifest:

@@ -1,4 +1,4 @@
-"""Where a tool is missing its tests are skipped with the reason, unless the run was told that nothing may be."""
+"""Tests of a missing tool: skipped with the reason, or failed in a run that may skip nothing."""
 
 from __future__ import annotations
 

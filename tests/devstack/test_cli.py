@@ -1,4 +1,4 @@
-"""What the command line says: help, versions, and settings that are wrong."""
+"""Output of the command line: help, versions, and wrong settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Postgres can do where root started it and the path is closed to everybody else."""
+"""Postgres started by root below a path that is closed to everybody else."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def other_version(world: World) -> None:
 
 
 def unseen(world: World) -> None:
-    """It was planned on the version before, and there was a write in between."""
+    """A change planned on the version before another write."""
     world.write(part(value=20))
     [entity] = world.intents[-1].entities
     assert entity.version_read is not None
@@ -213,7 +213,7 @@ def nothing_to_do(world: World) -> None:
 
 
 def nothing_to_do_any_more(world: World) -> None:
-    """It had been so, until a write that was answered before it began."""
+    """A write answered as without effect, though an earlier answered write had changed the value."""
     world.write(part(value=20))
     world.write(part(value=20)).parts = (part(value=6),)
 
@@ -315,7 +315,7 @@ def read_of_an_absence(world: World) -> None:
 
 
 def read_of_the_future(world: World) -> None:
-    """It tells a value of a write that began after it had ended."""
+    """A read with the value of a write that began after the read had ended."""
     call = world.read()
     world.write(part(value=20))
     call.content, call.etag = {KEY: 20}, None
@@ -496,7 +496,7 @@ def revision_not_told(world: World) -> None:
 
 
 def behind_and_not_marked(world: World) -> None:
-    """It shows what was overwritten a while ago; a copy that was confirmed since would show that."""
+    """A read of a value overwritten a while ago; a copy confirmed since then would show the new one."""
     call = world.read()
     world.write(part(value=20))
     world.wait(20)

@@ -182,7 +182,7 @@ def client(replica: Replica) -> httpx.AsyncClient:
 
 
 class NotQuietError(Exception):
-    """It did not become quiet in time; the message says what was left."""
+    """The services did not become quiet in time; the message says what was left."""
 
 
 async def until_quiet(topology: Topology, seconds: float) -> float:

@@ -89,7 +89,7 @@ class Member(zookeeper.ZooKeeper):
 
     @property
     def log_dir(self) -> Path:
-        """Where its transaction logs are."""
+        """The directory of its transaction logs."""
         return self.data_dir / "data" / "version-2"
 
 

@@ -34,7 +34,7 @@ LONGEST_S: Final = SESSION_TIMEOUT_MS / 1000 + 3
 """Well past a session's timeout."""
 _KAZOO_S: Final = 5.0
 _STRIKE_S: Final = 8.0
-"""How long to wait until a process comes to a step."""
+"""Seconds to wait until a process comes to a step."""
 _SWEPT_S: Final = 80.0
 """From the begin of a run until there are markers that a leader sweeps: those of a minute ago."""
 _NOTICED_S: Final = 5.0
@@ -45,7 +45,7 @@ class Fault(Protocol):
     """One fault."""
 
     kind: str
-    """What a report counts it as."""
+    """The name under which a report counts it."""
     targets: frozenset[str]
     seconds: float
     """Between begin and end."""
@@ -273,7 +273,7 @@ class SlowLine:
 
 
 class LostOnLine:
-    """What is sent over a line in one direction is lost, and then the line breaks."""
+    """Loss of all bytes sent over a line in one direction, until the line breaks."""
 
     def __init__(self, to: str, name: str, line: Sequence[Proxy], seconds: float, *, replies: bool) -> None:
         self.kind = kinds.lost_on_line(to, replies=replies)
@@ -336,7 +336,7 @@ class ExpireSession:
             client.close()
 
     async def end(self) -> None:
-        """It is over at once."""
+        """Nothing: the fault is over at once."""
 
 
 def session_password(session: int) -> bytes:
@@ -425,7 +425,7 @@ class DeleteMirrorGap:
         return bool(names)
 
     async def end(self) -> None:
-        """It is over at once."""
+        """Nothing: the fault is over at once."""
 
 
 # ---------------------------------------------------------------- the choice
@@ -451,7 +451,7 @@ class _Owed:
     what: str
     make: Callable[[], Fault | None]
     after_s: float = 0.0
-    """When it can strike at the earliest, from the begin of the run."""
+    """Seconds from the begin of the run before which it can't strike."""
     tries: int = 0
 
 

@@ -1,4 +1,4 @@
-"""What the fault suite's clients did and saw, a JSON line for each moment, and all that a checker is given of one run.
+"""The calls of the fault suite's clients, a JSON line for each begin and end, and all data of one run for the checker.
 
 A history is a file of lines. ``{"event": "invoke", ...}`` has what a :class:`Call` knew before it was sent,
 ``{"event": "complete", "id": ...}`` what came back. A call without its second line was never answered: its process, or
@@ -22,7 +22,7 @@ UNNOTIFIED: Final = "ended before its notification"
 
 
 class Kind(StrEnum):
-    """What a call is for."""
+    """The purpose of a call."""
 
     WRITE = "write"
     """A request to Confplane that means to change something."""
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 class Mode(StrEnum):
-    """What a part means for the facet's keys of its entity."""
+    """The effect of a part on the facet's keys of its entity."""
 
     REPLACE = "replace"
     """PUT: afterwards the facet has exactly ``set``."""
@@ -50,7 +50,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a call asks of one entity."""
+    """The part of a call that concerns one entity."""
 
     facet: str
     """``client-quotas``, ``client-configs`` or ``configs``; of outside writes ``node``."""
@@ -71,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """What was answered about one part, in the order of the parts."""
+    """The answer to one part; answers keep the order of the parts."""
 
     error_code: int = 0
     """Kafka's; 0 where it succeeded."""
@@ -82,7 +82,7 @@ class PartResult:
     outcome: str | None = None
     """``not_applied`` or ``unknown`` of a write that failed; None where the answer did not say."""
     changed: bool | None = None
-    """Whether the answer's diff was not empty; None where the answer has none (PUT, POST, DELETE)."""
+    """True for an answer with a diff that is not empty; None for an answer without one (PUT, POST, DELETE)."""
 
 
 @dataclass(slots=True)
@@ -110,18 +110,18 @@ class Call:
     strong: bool = False
     """``consistency=strong``."""
     principal: str | None = None
-    """Who sent it, as the trail has to name them; None of outside writes, and in runs kept before this was noted."""
+    """The sender, by the name that the trail must have; None of outside writes, and in runs kept before this was noted."""
     reason: str | None = None
     ticket: str | None = None
     validate_only: bool = False
-    """It is to change nothing."""
+    """True for a request that must change nothing."""
 
     end: float | None = None
     """None: never answered."""
     status: int | None = None
     """HTTP's; None where the connection broke or nothing came in the client's time (``failure`` says what)."""
     failure: str | None = None
-    """What went wrong without an answer, or a problem's ``detail``."""
+    """The error that left the call without an answer, or a problem's ``detail``."""
     error_code: int | None = None
     """``kafkaErrorCode`` of a problem."""
     outcome: str | None = None
@@ -144,17 +144,17 @@ class Call:
 
     @property
     def request_id(self) -> str:
-        """What the call sends as ``X-Request-Id``: the intents of its changes have it."""
+        """The call's ``X-Request-Id``, which the intents of its changes have too."""
         return f"call-{self.id}"
 
     @property
     def acknowledged(self) -> bool:
-        """Whether something of it was answered as done."""
+        """True for a call of which some part was answered as done."""
         return self.status is not None and self.status < 300
 
     @property
     def unknown(self) -> bool:
-        """Whether its client can't know if it was applied: no answer, 504, or a problem with ``unknown``."""
+        """True for a call whose client can't know if it was applied: no answer, 504, or a problem with ``unknown``."""
         return self.kind is not Kind.READ and (
             (self.status is None and self.outcome is None)
             or self.outcome == "unknown"
@@ -303,7 +303,7 @@ class NodeEvent:
     path: str
     """Below the chroot."""
     version: int | None
-    """What it is afterwards: 0 of a creation, None of a deletion."""
+    """The version afterwards: 0 of a creation, None of a deletion."""
     data: str | None
     """UTF-8; None of a deletion. What is no UTF-8 has U+FFFD."""
 
@@ -320,7 +320,7 @@ class Znode:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """What one process answers after the run."""
+    """The answers of one process after the run."""
 
     process: int
     revision: int
@@ -375,7 +375,7 @@ class Violation:
     rule: str
     """The promise that was broken, in a few words, the same for all of a kind."""
     detail: str
-    """What was found, with the ids to look it up by."""
+    """The finding, with ids by which it can be looked up."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.detail}"

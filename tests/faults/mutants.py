@@ -218,7 +218,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 def stalled(until: Path) -> Path:
-    """Where it is told that the loop stands still."""
+    """The file that appears once the loop stands still."""
     return until.with_suffix(".reached")
 
 

@@ -1,4 +1,4 @@
-"""What a client may ask for: requests made up at random, each with what it means, and what an answer to it tells."""
+"""Random requests of clients, each with its meaning, and the reading of their answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ OUTSIDE_ENTITIES: Final = (
     *(("configs", Entity.of(topic=topic)) for topic in TOPICS[:2]),
     ("configs", Entity.of(broker="0")),
 )
-"""What others write as well."""
+"""Entities that others write as well."""
 
 
 @dataclass(frozen=True, slots=True)

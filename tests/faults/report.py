@@ -28,7 +28,7 @@ _HABITS: Final[dict[str, Callable[[Call], bool]]] = {
 
 @dataclass
 class Report:
-    """What a run did and found; ``python -m tests.faults`` writes it as ``report.json``."""
+    """Actions and findings of a run; ``python -m tests.faults`` writes them as ``report.json``."""
 
     seeds: list[int]
     rounds: int = 0
@@ -40,7 +40,7 @@ class Report:
     steps: dict[str, int] = field(default_factory=dict)
     """Of the replicas, how many came to each step of the protocol."""
     habits: dict[str, int] = field(default_factory=dict)
-    """How often clients and others did what is hard on the service."""
+    """Counts of the habits of clients and others that are hard on the service."""
     calls: int = 0
     """Requests and outside writes."""
     writes: int = 0
@@ -65,7 +65,7 @@ class Report:
 
     @property
     def never(self) -> list[str]:
-        """What the run never met: faults, steps of the protocol, habits of clients and others."""
+        """Faults, steps of the protocol, and habits of clients and others that the run never met."""
         return [
             *(kind for kind, count in self.faults.items() if not count),
             *(f"the step {step}" for step, count in self.steps.items() if not count),

@@ -40,7 +40,7 @@ def _entities(run: Run, change: Callable[[TrailEntity], dict[str, Any]]) -> Run:
 
 
 def failed_writes_are_bugs(run: Run) -> Run:
-    """Whatever is not applied is answered 500."""
+    """Answer 500 to each write that is not applied."""
 
     def change(call: Call) -> dict[str, Any]:
         failed = call.kind is Kind.WRITE and call.status is not None and not call.acknowledged

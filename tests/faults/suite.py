@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.faults.history import Run
 
 QUIET_S: Final = 300.0
-"""How long it may take until all is quiet, on a machine that does much else besides."""
+"""Seconds until all is quiet at the latest, on a machine that does much else besides."""
 _AT_ONCE: Final = 3
 """Faults that may overlap."""
 _WARM_UP_S: Final = 1.0
@@ -35,7 +35,7 @@ _WARM_UP_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is told.
+    """The parameters of a run.
 
     Attributes:
         seed: Of all that is chosen.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 REPLICAS: Final = 3
 SESSION_TIMEOUT_MS: Final = 6_000
 DEADLINE_MS: Final = 5_000
-"""How long a request may take."""
+"""The deadline of a request, in milliseconds."""
 CLUSTER: Final = "default"
 DATABASE: Final = "confplane"
 TOPICS: Final = ("t0", "t1", "t2", "t3", "t4", "t5", "odd.name_with-all.3")
@@ -94,7 +94,7 @@ class Replica:
 
     @property
     def armed(self) -> bool:
-        """Whether it is still to happen."""
+        """True until it happens."""
         return self._step.exists()
 
 

@@ -31,7 +31,7 @@ PRINCIPALS: Final = 7
 _PATIENCE_S: Final = 20.0
 """After which a client takes a request for lost."""
 _SENDS: Final = 5
-"""How often a request with a key is sent at most."""
+"""The greatest number of times that a request with a key is sent."""
 _KAZOO_S: Final = 15.0
 _RETRIABLE: Final = {11, 95}
 """Kafka's codes of a 409 that a client sends again: no controller at the moment, changed by others."""

@@ -51,7 +51,7 @@ def part(entity: str = ALICE, value: float | None = None, *, facet: str = "clien
 
 
 class World:
-    """What happened so far. Time goes on by a second with everything that begins or ends."""
+    """The events so far. Each begin and each end takes a second of the world's time."""
 
     def __init__(self, *, recording: bool = True) -> None:
         self.calls: list[Call] = []
@@ -89,7 +89,7 @@ class World:
         self._event(f"/config/changes/config_change_{len(self.events):010}", 0, data, session)
 
     def config(self, path: str) -> dict[str, str]:
-        """What a znode holds."""
+        """The config of a znode."""
         node = self.nodes.get(path)
         found: dict[str, str] = {} if node is None or not node.data else json.loads(node.data)["config"]
         return found
@@ -298,7 +298,7 @@ def _row(asked: Part, node: Znode | None, before: dict[str, str], after: dict[st
 
 
 def ops_of(asked: Part) -> tuple[dict[str, Any], ...]:
-    """What the trail keeps as asked for."""
+    """The ops as the trail keeps them."""
     if asked.mode is Mode.DELETE:
         return ({"removeAll": True},)
     set_ = [Op(key, OpType.SET, value) for key, value in asked.set.items()]

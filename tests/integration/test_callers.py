@@ -1,4 +1,4 @@
-"""Who calls, and from where: nothing that a client may write itself is taken for either."""
+"""Principal and address of callers: nothing that a client may write itself is taken for either."""
 
 from __future__ import annotations
 

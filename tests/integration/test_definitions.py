@@ -1,4 +1,4 @@
-"""What may be set where: as JSON with filters, and as a page."""
+"""Definitions of configs: as JSON with filters, and as a page."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_negotiation(accept: str | None, html: bool) -> None:  # noqa: FBT001 - 
 
 
 class Page(HTMLParser):
-    """What a page holds, as a browser would find it."""
+    """The contents of a page, as a browser finds them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ FILTERS: list[tuple[list[dict[str, Any]], bool]] = [
 
 
 async def seen(client: ConfplaneClient) -> list[dict[str, dict[str, float]]]:
-    """What each filter finds, by the entities' ids."""
+    """The results of each filter, by the entities' ids."""
     found = []
     for components, strict in FILTERS:
         body = (await client.describe("client-quotas", components, strict=strict)).body

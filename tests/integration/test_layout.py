@@ -38,7 +38,7 @@ APART: Final = "/confplane/client-configs"
 SCRAM: Final = "salt=a,stored_key=b,server_key=c,iterations=4096"
 USERS: Final = 60
 STALLED: Final = {"intent": 40, "outcome": 5}
-"""Whose statement is held up, by the step: others were moved before, and others not yet."""
+"""The entity whose statement is held up, by step: some entities were moved before, and some not yet."""
 
 
 class Stage:

@@ -243,7 +243,7 @@ def test_nothing_that_was_planted_came_out(evidence: Evidence) -> None:
 
 
 def test_the_search_looks_where_it_should(evidence: Evidence) -> None:
-    """What may be seen was seen: in an answer, in the trail, in the log, in the tables, in a command's output."""
+    """Values that are no secret are found: in an answer, the trail, the log, the tables and a command's output."""
     assert "visible-reason" in evidence.said["table intents"]
     assert KEY in evidence.said["table intent_entities"]
     assert KEY in evidence.said["table request_changes"]

@@ -1,4 +1,4 @@
-"""What must be refused, over HTTP: the status, Kafka's error code and the JSON pointer of each, and that nothing changed.
+"""Refusals over HTTP: the status, Kafka's error code and the JSON pointer of each; and nothing has changed.
 
 The table is ``malformed.txt``. Each dynamic broker config has a row of its own in the unit tests' table; here it goes the
 whole way.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TABLE: Final = Path(__file__).with_name("malformed.txt")
 PLANTED: Final = "planted"
-"""What secrets of the table are made of, so that none can be overlooked in an answer."""
+"""The text in each secret of the table, so that none can be overlooked in an answer."""
 BASE: Final = "/v1/clusters/default/"
 ENTITY: Final = b'{"version":1,"config":%s}'
 STORED: Final = {
@@ -94,7 +94,7 @@ ROWS: Final = rows()
 
 @pytest.fixture(scope="module")
 def stored(zk: KazooClient) -> None:
-    """What there is before the first request."""
+    """Store the znodes that exist before the first request."""
     zk.ensure_path("/config/changes")
     for path, data in STORED.items():
         zk.ensure_path(path)

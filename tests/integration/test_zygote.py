@@ -1,4 +1,5 @@
-"""What the tests start by a fork is what a user starts: the same words, exit codes and signals, and no shared chance."""
+"""Programs forked by the tests against programs started by a user: the same words, exit codes and signals, and no
+shared random numbers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TOPIC: Final = "codes-{}"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What Kafka and Confplane answer, and the row that says why."""
+    """The answers of Kafka and Confplane, and the row that explains their difference."""
 
     theirs: int
     ours: int

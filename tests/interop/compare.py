@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.interop.admin import Admin
 
 BOUND_S = 60.0
-"""How long a change may take to be seen by the other side."""
+"""Seconds within which the other side must see a change."""
 
 Quotas = dict[tuple[tuple[str, str | None], ...], dict[str, float]]
 

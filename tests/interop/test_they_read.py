@@ -1,4 +1,4 @@
-"""What is set through Confplane, as Kafka describes it and as the running broker takes it."""
+"""Configs set through Confplane, as Kafka describes them and as the running broker takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``kafka-configs.sh`` tells of quotas, topics and brokers, and what it sets, is what Confplane tells."""
+"""Quotas, topics and brokers as ``kafka-configs.sh`` shows and sets them, compared with Confplane's answers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def told_configs(admin: Admin, kind: str, name: str) -> dict[str, list[str]]:
 
 
 def as_told(configs: dict[str, Any]) -> dict[str, list[str]]:
-    """What Confplane describes, in the tool's form."""
+    """Confplane's description in the form of the tool."""
 
     def text(value: str | None) -> str:
         return "null" if value is None else value

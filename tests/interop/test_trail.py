@@ -1,4 +1,4 @@
-"""What Kafka's own tools alter is in Confplane's trail, as changes made by others."""
+"""Alterations by Kafka's own tools in Confplane's trail, as changes made by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is set by Kafka's own tools, as Confplane describes it, and what of it Confplane's own writes leave alone."""
+"""Configs set by Kafka's own tools, as Confplane describes them and as its own writes preserve them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Made:
     changes: Sequence[Mapping[str, Any]] = ()
     znodes: Sequence[tuple[Any, ...]] = ()
     lows: dict[str, Any] = field(default_factory=dict)
-    """What was asked for last, by frame."""
+    """The lower bound that was asked for last, by frame."""
 
     def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
         self.lows[name] = low

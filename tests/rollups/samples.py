@@ -32,7 +32,7 @@ STORED: Final = {
 """Frames that are written down. ``registrations`` follows from the events."""
 
 _VIEWS: Final = ("standing", "candidates", "quota_values")
-"""What several references start from, in this order."""
+"""The views that several references start from, in this order."""
 
 
 def save(directory: Path, **rows: Sequence[tuple[Any, ...]]) -> Path:

@@ -73,7 +73,7 @@ async def rows_of(rollups: PostgresRollups, run_id: UUID, page_size: int = 500) 
 
 
 def returned(frame: DataFrame, job: Job) -> list[dict[str, Any]]:
-    """What a job returns, in the order of its key, as JSON has it."""
+    """The rows of a job as JSON, in the order of its key."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, datetime):

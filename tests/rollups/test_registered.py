@@ -1,4 +1,4 @@
-"""Which registrations stand after seen and cleared events, at once and in pieces."""
+"""Registrations that stand after seen and cleared events, computed at once and in pieces."""
 
 from __future__ import annotations
 

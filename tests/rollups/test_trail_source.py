@@ -1,4 +1,4 @@
-"""What Spark reads of Postgres is what the tables hold, at one moment, once, however it is parted."""
+"""Spark's reading of Postgres: the rows of the tables at one moment, each once, however they are partitioned."""
 
 from __future__ import annotations
 

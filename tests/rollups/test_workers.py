@@ -1,4 +1,4 @@
-"""What Spark's Python processes import PySpark from."""
+"""The place from which Spark's Python processes import PySpark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARCHIVES = [str(path) for path in (*(HOME / "python/lib").glob("*.zip"), *(HOME 
 
 
 def started_with(*path: str) -> list[str]:
-    """What a Python process with this path says: where PySpark is imported from, and then its path."""
+    """The output of a Python process with this path: the place of PySpark, and then the path."""
     done = subprocess.run(
         [sys.executable, "-c", "import pyspark, sys; print(pyspark.__file__, *sys.path, sep='\\n')"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},

@@ -1,4 +1,4 @@
-"""What Spark reads of ZooKeeper is what kazoo shows of it, but for secrets, once, however it is parted."""
+"""Spark's reading of ZooKeeper: the znodes that kazoo shows, without secrets, each once, however they are partitioned."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def fill(dsn: str) -> None:
 
 
 def tables(dsn: str, cluster: str, as_of: datetime | None = None) -> dict[str, list[dict[str, Any]]]:
-    """What the tables hold of a cluster, up to a moment."""
+    """The rows of a cluster in the tables, up to a moment."""
     with psycopg.connect(dsn, row_factory=dict_row) as connection:
         found = {
             table: connection.execute(f"SELECT * FROM {table} WHERE cluster = %s", (cluster,)).fetchall()  # noqa: S608 - literals
@@ -161,7 +161,7 @@ def collected(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
-    """Whether these are the same rows, in whatever order; says what differs."""
+    """Assert that the rows are the same in whatever order."""
     have, want = Counter(map(_text, found)), Counter(map(_text, wanted))
     assert have == want, (sorted((have - want).elements())[:2], sorted((want - have).elements())[:2])
     return True

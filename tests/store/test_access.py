@@ -32,7 +32,7 @@ OWN, BROKERS = "confplane:own-secret", "kafka:brokers-secret"
 
 
 def digest(credentials: str) -> str:
-    """Who a session with these credentials is."""
+    """The digest id of a session with these credentials."""
     hashed = base64.b64encode(hashlib.sha1(credentials.encode()).digest()).decode()  # noqa: S324 - ZooKeeper's
     return f"{credentials.partition(':')[0]}:{hashed}"
 

@@ -42,12 +42,12 @@ def judged(zk: KazooClient, root: str = "/config") -> dict[str, tuple[bytes | No
 
 
 def held(store: ZooKeeperStore, tree: Tree = Tree.CONFIG) -> dict[str, int]:
-    """What the mirror holds: id -> mzxid."""
+    """The contents of the mirror: id -> mzxid."""
     return {entity_id: node.mzxid for entity_id, node in store._loaded().trees[tree].nodes.items()}
 
 
 def same(store: ZooKeeperStore, zk: KazooClient) -> bool:
-    """Whether the mirror holds exactly what a plain client sees."""
+    """Compare the mirror with the znodes that a plain client sees."""
     return held(store) == {entity_id: mzxid for entity_id, (_, mzxid) in judged(zk).items()}
 
 

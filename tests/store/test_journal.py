@@ -214,7 +214,7 @@ def test_a_reader_misses_nothing_and_meets_nothing_twice(steps: list[tuple[str, 
 
 
 async def read_on(store: ZooKeeperStore, cursor: Cursor) -> Page:
-    """What is in the journal behind a cursor, once the mirror has all that ZooKeeper has by now."""
+    """Read the journal behind a cursor, once the mirror has all that ZooKeeper has by now."""
     await store.catch_up(soon(60))
     return page_of(store, cursor)
 

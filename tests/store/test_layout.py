@@ -1,4 +1,4 @@
-"""Where client configs are, on a real ZooKeeper: every transaction of theirs rests on it, and every reader follows it."""
+"""The layout of client configs on a real ZooKeeper: their transactions rest on it, and every reader follows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers can list: the sums of names' bytes, and what they keep from being created."""
+"""Listings of brokers: the sums of names' bytes, and the creations that they forbid."""
 
 from __future__ import annotations
 

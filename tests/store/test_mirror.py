@@ -47,7 +47,7 @@ def made(entity_id: str, items: tuple[str, ...] | None, mzxid: int) -> Node:
 
 
 def expected(nodes: dict[str, Node], facet: str) -> list[Node]:
-    """What has a key of the facet, or can't be read where the facet could have something."""
+    """The nodes with a key of the facet, and the unreadable ones at which the facet could have a key."""
     index = facets()[facet]
     return [
         nodes[each]

@@ -1,4 +1,4 @@
-"""What others may leave in ZooKeeper that can't be read, and what may never be sent there: nothing stops for it."""
+"""Unreadable data that others leave in ZooKeeper, and data that may never be sent there: nothing stops for either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is cleaned up, and what must not be."""
+"""The purge of notifications, and the notifications that it must leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents name is there."""
+"""Names in the documents: each stands for something that is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service and its command load when they start."""
+"""The modules that the service and its command load when they start."""
 
 from __future__ import annotations
 

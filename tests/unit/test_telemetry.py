@@ -34,7 +34,7 @@ class Part:
 
 
 class Route:
-    """What Starlette's routes have of interest."""
+    """The attributes of Starlette's routes that telemetry reads."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-APP = Path(__file__).parents[2] / "app"
+ROOT = Path(__file__).parents[2]
 REFUSED = {"what", "whatever", "whether", "how", "who", "whom", "whose", "when", "where", "why", "which", "that", "it"}
 
 
@@ -29,8 +29,8 @@ def refused(source: str) -> list[int]:
 
 def test_docstrings_name_their_subject_first() -> None:
     found = [
-        f"{path.relative_to(APP.parent)}:{line}"
-        for path in sorted(APP.rglob("*.py"))
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(path for folder in ("app", "tests") for path in (ROOT / folder).rglob("*.py"))
         for line in refused(path.read_text("utf-8"))
     ]
     assert not found, "begin with a noun phrase or an imperative:\n" + "\n".join(found)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.bench.sample.trail import Plan, Row
 
 CLUSTER: Final = "sample"
-"""What a made-up cluster is called."""
+"""The name of the made-up cluster."""
 _ROWS_OF_BATCH: Final = 20_000
 _ROWS_OF_FILE: Final = 500_000
 """So that a reader has something to do at once on several cores."""

@@ -1,4 +1,4 @@
-"""Who is in a made-up cluster: users, their client-ids, topics, brokers, ips, defaults, and names that are odd."""
+"""Entities of a made-up cluster: users, their client-ids, topics, brokers, ips, defaults, and odd names."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 """A row of a frame, in the order of its schema; times are microseconds since 1970."""
 
 DAYS: Final = 120
-"""How much time a trail spans, roughly."""
+"""The days that a trail spans, roughly."""
 _MS_OF_DAY: Final = 86_400_000
 _WEIGHT_OF_HOUR: Final = (1, 1, 1, 1, 1, 2, 3, 5, 9, 12, 13, 11, 8, 11, 13, 12, 10, 8, 5, 3, 2, 2, 1, 1)
 _ACTORS: Final = (
@@ -42,7 +42,7 @@ _REFUSALS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is made, out of which seed.
+    """The size and the seed of a made-up trail.
 
     Attributes:
         entities: How many there are.
@@ -60,7 +60,7 @@ class Plan:
 
     @property
     def begin(self) -> datetime:
-        """When the first event happens."""
+        """The time of the first event."""
         return self.end - timedelta(days=DAYS)
 
 

@@ -1,4 +1,4 @@
-"""What clients were answered about their writes, held against the trail and against what really happened."""
+"""Answers to writes, compared with the trail and with ZooKeeper's log."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def allowed(part: Part, before: Shown, tags: Tags) -> bool:
 
 
 class Tags:
-    """What ETags stand for, by the answers that had them."""
+    """The contents behind ETags, by the answers that had them."""
 
     def __init__(self, facts: Facts) -> None:
         self._contents: dict[tuple[str, str], Shown] = {}

@@ -33,12 +33,12 @@ class Change:
 
     @property
     def external(self) -> bool:
-        """Whether others made it."""
+        """True for a change made by others."""
         return any(intent.kind == EXTERNAL for intent in self.intents)
 
     @property
     def committed(self) -> bool:
-        """Whether the trail has it as applied."""
+        """True for a change that is committed by the trail."""
         return self.outcome is not None and self.outcome.committed
 
     @property
@@ -50,7 +50,7 @@ class Change:
 
     @property
     def entities(self) -> tuple[TrailEntity, ...]:
-        """What the attempt that its outcome names meant to write; of an open one the last attempt."""
+        """The entities of the attempt that the outcome names; of an open change those of the last attempt."""
         if not self.intents:
             return ()
         if self.outcome is not None:
@@ -87,7 +87,7 @@ class Change:
 
 
 class Facts:
-    """What the checks look things up in, and where they put what they find."""
+    """The facts of a run, indexed for the checks, and the list of their findings."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -111,7 +111,7 @@ class Facts:
 
     @property
     def recording(self) -> bool:
-        """Whether changes of others were recorded in this run."""
+        """True in a run in which changes of others were recorded."""
         return self.run.watermark is not None
 
     # -- calls and their changes

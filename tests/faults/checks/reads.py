@@ -32,9 +32,9 @@ _KINDS: Final = {
 _OVERDUE_S: Final = 3.0
 """A copy says that it may be behind once it was not confirmed for so long (docs/architecture.md, "Reads")."""
 _ON_ITS_WAY_S: Final = 0.5
-"""What had been sent when a line was struck has come by then."""
+"""Seconds within which bytes sent before a line was struck have arrived."""
 _LONGEST_S: Final = 15.0
-"""How far behind a copy can be that does not say so: overdue, confirmed by a server that was itself behind, which ends
+"""Seconds that a copy can be behind without saying so: overdue, confirmed by a server that was itself behind, which ends
 within its limit of four seconds, or on a session that had ended."""
 
 

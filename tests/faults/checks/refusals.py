@@ -97,7 +97,7 @@ def _outcomes(call: Call, code: int | None) -> set[str | None]:
 
 
 class _Causes:
-    """What may have led to a refusal."""
+    """The possible causes of a refusal."""
 
     def __init__(self, facts: Facts, tags: Tags) -> None:
         self._facts = facts

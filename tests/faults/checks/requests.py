@@ -1,4 +1,4 @@
-"""What the trail says was asked for, by whom and why: held against the requests themselves."""
+"""Operations, principals and reasons in the trail, compared with the requests themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER_REQUEST: Final = "the trail tells another request"
 OTHER_KEYS: Final = "the trail names other keys than were altered"
 
 _ALL: Final = {"removeAll": None}
-"""What stands for the ops of a DELETE; no key is named so."""
+"""The stand-in for the ops of a DELETE; no key has this name."""
 
 
 def check(facts: Facts) -> None:

@@ -99,7 +99,7 @@ def plain(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What an entity's znode was from one transaction on."""
+    """The state of an entity's znode from one transaction on."""
 
     zxid: int
     """Of the transaction that brought it about; 0 of the absence at the very beginning."""
@@ -113,7 +113,7 @@ class State:
 
     @property
     def present(self) -> bool:
-        """Whether the znode is there."""
+        """True while the znode exists."""
         return self.version is not None
 
     def __str__(self) -> str:

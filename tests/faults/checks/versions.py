@@ -65,7 +65,7 @@ def unexplained(
 
 
 class _WrongError(Exception):
-    """What is wrong with a change."""
+    """A fault of a change, named by the message."""
 
 
 class _Walk:

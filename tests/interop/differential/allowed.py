@@ -259,7 +259,7 @@ def flush_below_zero(tree: Tree) -> bool:
 
 
 BROKERS: Final = ("brokers/0", "brokers/<default>")
-"""Where the broker's dynamic configs are, the level that counts first."""
+"""The znodes of the broker's dynamic configs, the level that counts first."""
 _FLUSH: Final = "log.flush.interval.ms"
 
 
@@ -332,7 +332,7 @@ CODES: Final = (
     Difference("foreign or bad entries stored on a topic", _foreign_config, _codes((40, 0))),
     Difference(NEVER_FLUSHED, _never_flushed, _codes((40, 0))),
 )  # fmt: skip
-"""Where the error codes differ. The state is then that of the side that refused."""
+"""Differences in error codes. The state is then that of the side that refused."""
 
 
 def _dropped(altered: Altered) -> bool:
@@ -374,7 +374,7 @@ STORED: Final = (
     Difference("LONG quotas above 2^53", _above_2_53),
     Difference("NaN, infinite or negative quotas", _minus_zero),
 )  # fmt: skip
-"""Where both took it and stored something else."""
+"""Differences in the state after both sides took the request."""
 
 EMPTIED: Final = "emptied quota entity"
 WITHOUT_EFFECT: Final = "alter without effect"

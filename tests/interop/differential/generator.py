@@ -30,7 +30,7 @@ _KINDS: Final = (
     "brokers",
     "planted configs",
 )
-"""What sequences are about, in turn. In a planted one the start holds what no request of Kafka's would have written."""
+"""Subjects of the sequences, in turn. A planted one starts with content that no request of Kafka's would have written."""
 
 
 def sequence(seed: int, number: int) -> Sequence:

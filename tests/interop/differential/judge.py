@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Verdict:
-    """What differs."""
+    """The differences that a comparison met."""
 
     met: Counter[str] = field(default_factory=Counter)
     """Rows of the page that explain differences."""

@@ -38,7 +38,7 @@ KEPT: Final[Tree] = {
 
 @dataclass(slots=True)
 class Played:
-    """What became of a step."""
+    """The result of a step."""
 
     theirs: Body
     ours: Body
@@ -72,7 +72,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Result:
-    """What a run has found."""
+    """The findings of a run."""
 
     cases: int = 0
     met: Counter[str] = field(default_factory=Counter)

@@ -89,7 +89,7 @@ class Confplane:
 
 
 class Znodes:
-    """What is below ``/config`` of a chroot.
+    """The znodes below ``/config`` of a chroot.
 
     Args:
         zk: A client on it.

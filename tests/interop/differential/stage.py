@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.devstack.postgres import Postgres
 
 _COPIED: Final = ("/config", "/brokers", "/controller", "/controller_epoch")
-"""What a service looks at. The broker's own nodes would go with its session; the copies stay."""
+"""The znodes that a service reads. The broker's own nodes would go with its session; the copies stay."""
 
 
 @contextmanager

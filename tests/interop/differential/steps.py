@@ -1,4 +1,4 @@
-"""What is sent to both sides: requests in Kafka's own JSON rendering, in sequences that begin from a known state."""
+"""Requests to both sides in Kafka's own JSON rendering, in sequences that begin from a known state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Method(Enum):
 
     @property
     def alters(self) -> bool:
-        """Whether it changes anything."""
+        """True for a request that may change something."""
         return self in {Method.ALTER_QUOTAS, Method.ALTER_CONFIGS}
 
 

@@ -1,4 +1,4 @@
-"""What requests are made of: names, keys and values, sound and not."""
+"""The vocabulary of requests: names, keys and values, sound and not."""
 
 from __future__ import annotations
 

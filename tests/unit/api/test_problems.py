@@ -37,7 +37,7 @@ STATUSES: dict[KafkaCode, set[int]] = {
     KafkaCode.NETWORK_EXCEPTION: {503},
     KafkaCode.REQUEST_TIMED_OUT: {408, 504},
 }
-"""Which statuses an error of a Kafka code may be answered with."""
+"""The statuses with which an error of a Kafka code may be answered."""
 
 
 def _tree(root: type[ConfplaneError]) -> Iterator[type[ConfplaneError]]:

@@ -1,4 +1,4 @@
-"""What a signal handler does to the very thread that waits."""
+"""Cancellation by a signal handler that runs in the very thread that waits."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def test_percent_encoding_everything_names_the_right_id(entity: Entity) -> None:
 
 @given(odd_names)
 def test_plain_names_in_urls_are_refused_with_the_right_id_or_are_ids(name: str) -> None:
-    """What people try first: the name, percent-encoded as their URL library does."""
+    """The form that people try first: the name, percent-encoded by their URL library."""
     raw = f"user={quote(name, safe='')}"
     expected = Entity.of(user=name).id
     try:

@@ -26,7 +26,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 
 @pytest.mark.parametrize("kind", [kind for _, kind in sorted(subclasses(ConfplaneError).items())])
 def test_every_error_says_what_and_when(kind: type[ConfplaneError]) -> None:
-    """What the API renders of any error, whatever else its class takes."""
+    """The parts that the API renders of any error, whatever else its class takes."""
     extra: dict[str, dict[str, object]] = {
         "CorruptZnodeError": {"reason": "is broken"},
         "PreconditionFailedError": {"etag": None},

@@ -118,7 +118,7 @@ def test_a_value_that_is_no_string(kind: OpType, value: JsonValue) -> None:
 
 @given(st.lists(st.sampled_from("abc"), min_size=1), st.lists(st.sampled_from("abcd"), min_size=1))
 def test_append_then_subtract(old: list[str], added: list[str]) -> None:
-    """What an append added can be taken away again, and appending twice adds nothing more."""
+    """A subtraction takes away the items of an append, and the same append twice adds nothing more."""
     joined = ",".join(added)
     once = alter({POLICY: ",".join(old)}, Op(POLICY, OpType.APPEND, joined))
     assert alter(once, Op(POLICY, OpType.APPEND, joined)) == once

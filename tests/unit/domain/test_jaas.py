@@ -65,7 +65,7 @@ def test_refused(value: str, rule: str) -> None:
 
 @given(st.lists(st.sampled_from(["Q1", "Q2", '"Q3 x"', "'Q4'", "=", ";", " ", "\n", "/", "-", "7", "required", "a.B"])))
 def test_nothing_of_it_is_repeated(parts: list[str]) -> None:
-    """Whatever is there, wherever it went wrong, the text says only the rule and the place."""
+    """For any text with a fault at any place, the message says only the rule and the place."""
     try:
         check_jaas("".join(parts))
     except JaasError as error:

@@ -12,7 +12,7 @@ from app.services.etags import Precondition, etag_of
 
 
 def contents(letters: str) -> st.SearchStrategy[dict[str, object]]:
-    """What an entity may hold, its keys made of these letters."""
+    """The possible contents of an entity with keys of these letters."""
     values = st.text(max_size=6) | st.integers() | st.floats(0, 1e9)
     return st.dictionaries(st.text(letters, min_size=1, max_size=4), values, max_size=4).map(
         lambda content: dict(sorted(content.items()))

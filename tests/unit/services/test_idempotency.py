@@ -1,4 +1,4 @@
-"""What becomes of a key when its run ends: the answer is stored, or the key is handed on, or forgotten."""
+"""The end of a key's run: the answer is stored, or the key is handed on, or forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which edits of one request run at once, and which one after another."""
+"""The order of the edits of one request: at once, or one after another."""
 
 from __future__ import annotations
 

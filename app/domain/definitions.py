@@ -58,7 +58,7 @@ class Scope(StrEnum):
     """The reach of a config's changes while the cluster runs (KIP-226's update modes)."""
 
     READ_ONLY = "read-only"
-    """Only in a file that is read at start. So are client configs, except those that a cluster makes dynamic."""
+    """Only in a file that is read at start. Client configs have this scope, unless a cluster makes them dynamic."""
     PER_BROKER = "per-broker"
     """For one broker, never for all at once."""
     CLUSTER_WIDE = "cluster-wide"

@@ -19,7 +19,7 @@ _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _QUOTES: Final = "\"'"
 _DIGITS: Final = "0123456789"
 _PUNCTUATION: Final = frozenset(chr(code) for code in range(0x21, 0xA0) if not chr(code).isalnum()) - set("-_$.")
-"""Characters that end a word: those of Latin-1 that StreamTokenizer has as neither letter, digit nor made one."""
+"""Characters that end a word: those below U+00A0, except letters, digits and the four that words may have besides."""
 
 
 class JaasError(ValueError):

@@ -1,8 +1,8 @@
 """The specification at ``/openapi.json``, and the page at ``/docs``: Swagger UI with nothing fetched from elsewhere.
 
 Both are open to anybody, so all answers are finished bytes. Swagger UI's files are those of the package
-fastapi-offline, which follows its releases; every browser takes them compressed, and nobody gets the megabytes that
-they are otherwise.
+fastapi-offline, which follows its releases. They are sent compressed to everybody, in a quarter of their bytes or less:
+every browser takes them so.
 """
 
 import asyncio

@@ -34,9 +34,9 @@ _NODE_BYTES: Final = 150
 class Journal:
     """Implements :class:`app.services.ports.journal.Journal`.
 
-    most: The greatest number of entries.
-    most_bytes: The greatest number of bytes.
-        most_bytes: Bytes kept.
+    Args:
+        most: The greatest number of entries.
+        most_bytes: The greatest number of bytes of the nodes in them, approximately.
     """
 
     def __init__(self, *, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:

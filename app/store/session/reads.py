@@ -38,7 +38,7 @@ _REPLY_BYTES: Final = 256 * 2**10
 _REQUEST_BYTES: Final = 128 * 2**10
 """The greatest number of bytes in a request. ZooKeeper takes a megabyte."""
 _FIRST: Final = 8
-"""Reads under way of nodes of an unknown size. Later as many as nodes were met: the number doubles with each reply."""
+"""Reads under way before any node was met. Afterwards as many as nodes met: the number doubles with each reply."""
 _RESULT_BYTES: Final = 100
 """Bytes of a read in a reply besides data or names, about."""
 _REMEMBERED: Final = 64

@@ -19,13 +19,12 @@ from app.domain.entities import Entity
 from tests.support.commands import Commands, Said
 from tests.support.processes import program
 from tests.support.service import Service
-from tests.support.stalls import Stall, stalled
+from tests.support.stalls import stalled_at
 from tests.support.stores import kafka_writes
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -227,14 +226,6 @@ async def test_there_and_back(stage: Stage, clients: list[ConfplaneClient]) -> N
     assert stage.node("/config/users/u000")["SCRAM-SHA-256"] == SCRAM
 
 
-def stalled_at(owner_dsn: str, step: str) -> AbstractContextManager[Stall]:
-    """Let the statement of one entity's intent, or of its outcome, wait until the block ends."""
-    moved = entity(STALLED[step])
-    if step == "intent":
-        return stalled(owner_dsn, "INSERT ON intent_entities", f"NEW.entity_id = '{moved.id}'")
-    return stalled(owner_dsn, "INSERT ON outcomes", f"NEW.versions ? '/config/{moved.path}'")
-
-
 @pytest.mark.parametrize(
     ("step", "to", "then"),
     [("intent", "separate", "separate"), ("outcome", "shared", "separate"), ("outcome", "shared", "shared")],
@@ -244,8 +235,9 @@ async def test_killed_in_the_middle_it_goes_on_or_back(
 ) -> None:
     all_of_them = await fill(clients[0])
     arguments = ["-m", "app", "layout", "move", "--cluster", "default", "--to", to, "--apply"]
+    held_up = entity(STALLED[step])
     with (
-        stalled_at(stage.owner_dsn, step) as statement,
+        stalled_at(stage.owner_dsn, step, held_up.id, f"/config/{held_up.path}") as statement,
         program(arguments, environment=stage.commands.environment) as command,
     ):
         await asyncio.to_thread(statement.wait_for, command, 120)

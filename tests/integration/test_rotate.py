@@ -9,8 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -20,9 +18,10 @@ from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from tests.support import commands
 from tests.support.processes import ROOT, program
 from tests.support.service import Service
+from tests.support.stalls import stalled_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -37,7 +36,6 @@ KEY: Final = "listener.name.external.ssl.key.password"
 JAAS: Final = "listener.name.external.plain.sasl.jaas.config"
 BROKERS: Final = 33
 STALLED: Final = 17
-LOCK: Final = 72_339_069
 
 
 class Brokers:
@@ -94,34 +92,6 @@ def brokers(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database
     return Brokers(tmp_path, chroot, raw_zk, migrated.service_dsn)
 
 
-@contextmanager
-def stalled(owner_dsn: str, step: str) -> Iterator[psycopg.Connection]:
-    """Let the statement of one broker's intent, or of its outcome, wait until the block ends."""
-    table, condition = {
-        "intent": ("intent_entities", f"NEW.entity_id = 'broker={STALLED}'"),
-        "outcome": ("outcomes", f"NEW.versions ? '/config/brokers/{STALLED}'"),
-    }[step]
-    with psycopg.connect(owner_dsn, autocommit=True) as connection:
-        connection.execute(
-            "CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$ BEGIN PERFORM pg_advisory_xact_lock({LOCK}); RETURN NEW; END $$"
-        )
-        connection.execute(
-            f"CREATE TRIGGER stall BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION stall()"
-        )
-        connection.execute(f"SELECT pg_advisory_lock({LOCK})")
-        yield connection
-        connection.execute(f"SELECT pg_advisory_unlock({LOCK})")
-
-
-def wait_stalled(connection: psycopg.Connection) -> None:
-    end = time.monotonic() + 120
-    query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
-    while not (connection.execute(query, [LOCK]).fetchone() or [0])[0]:
-        assert time.monotonic() < end, "the statement never came"
-        time.sleep(0.02)
-
-
 def changes_of(owner_dsn: str, zk: KazooClient) -> dict[str, list[str]]:
     """Return, by entity, the changes that were applied: those with an outcome that says so, or with a marker."""
     markers = {
@@ -146,11 +116,11 @@ def test_killed_in_the_middle_and_run_again_it_ends_complete(brokers: Brokers, o
     for broker, passwords in plain.items():
         config = {"log.cleaner.threads": "2"} | {key: OLD.encode(value) for key, value in passwords.items()}
         brokers.put(broker, config)
-    with stalled(owner, step) as connection:
+    with stalled_at(owner, step, f"broker={STALLED}", f"/config/brokers/{STALLED}") as statement:
         arguments = ["-m", "app", "secrets", "rotate", "--cluster", "default", "--all"]
         with program(arguments, environment=brokers.environment()) as command:
             command.read_until(f"broker {STALLED - 1}: 2 keys encoded anew (change ")
-            wait_stalled(connection)
+            statement.wait_for(command, 120)
             command.process.send_signal(signal.SIGKILL)
             assert command.wait() == -signal.SIGKILL
         before = {broker: brokers.version(broker) for broker in range(BROKERS)}

@@ -10,6 +10,7 @@ import psycopg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from tests.support.processes import Program
 
@@ -71,3 +72,17 @@ def stalled(owner_dsn: str, when: str, condition: str) -> Iterator[Stall]:
         yield Stall(connection)
         connection.execute(f"SELECT pg_advisory_unlock({_LOCK})")
         connection.execute(f"DROP TRIGGER stall ON {table}")
+
+
+def stalled_at(owner_dsn: str, step: str, entity_id: str, path: str) -> AbstractContextManager[Stall]:
+    """Let a change of one entity wait at its ``intent`` or at its ``outcome`` until the block ends.
+
+    Args:
+        owner_dsn: Of the tables' owner.
+        step: ``intent`` or ``outcome``.
+        entity_id: The entity.
+        path: The full path of its znode after the change.
+    """
+    if step == "intent":
+        return stalled(owner_dsn, "INSERT ON intent_entities", f"NEW.entity_id = '{entity_id}'")
+    return stalled(owner_dsn, "INSERT ON outcomes", f"NEW.versions ? '{path}'")

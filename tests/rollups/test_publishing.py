@@ -233,7 +233,7 @@ async def test_rows_of_many_parts_are_in_the_order_of_the_key_and_in_parquet_too
 
 
 def files(directory: Path) -> list[Path]:
-    return [path for path in directory.rglob("*") if path.is_file() and not path.name.endswith(".crc")]
+    return sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.endswith(".crc"))
 
 
 def test_a_failed_run_leaves_the_files_of_the_run_before_and_none_of_its_own(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import sys
@@ -197,8 +196,6 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             for work in background:
                 work.start()
                 stack.push_async_callback(work.stop)
-            settling = asyncio.create_task(_settle_memory(parts.stores.values()))
-            stack.callback(settling.cancel)
             yield
 
     describe = DescribeService(registrations)
@@ -311,14 +308,6 @@ def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:
     return ServerProperties({int(broker): values for broker, values in files.items()}, others)
 
 
-async def _settle_memory(stores: Iterable[ZooKeeperStore]) -> None:
-    """Exempt the loaded mirrors from garbage collection, once: a collection would stop the loop to walk them."""
-    while any(store.freshness() is None for store in stores):  # noqa: ASYNC110 - once at start, nothing to await
-        await asyncio.sleep(1)
-    gc.collect()
-    gc.freeze()
-
-
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
     # Requests leave next to no cycles behind, and at Python's default the collector takes a twelfth of each write. The
@@ -329,6 +318,9 @@ def serve(settings: Settings) -> None:
     )
     connections = listener.make_connections(settings.http)
     app, refuse, readiness = create_app(settings, connections)
+    # Later collections need not walk the modules; mirrors exempt themselves (app/store/mirror/memory.py).
+    gc.collect()
+    gc.freeze()
     listener.serve(app, settings.http, connections=connections, refuse=refuse, readiness=readiness)
 
 

@@ -41,7 +41,7 @@ from app.services.background import Background
 from app.services.pace import in_slices
 from app.services.ports.store import MirrorState
 from app.store import znodes
-from app.store.mirror import loader
+from app.store.mirror import loader, memory
 from app.store.mirror.journal import Journal
 from app.store.mirror.metadata import TopicMetadata
 from app.store.mirror.nodes import Mirror
@@ -138,6 +138,7 @@ class Follower:
         self._order = itertools.count()
         self._background = Background(self._run, name=f"zookeeper-mirror-{name}")
         self._step: asyncio.Task[None] | None = None
+        self._freeing: asyncio.Task[None] | None = None
 
     # -- life
 
@@ -148,6 +149,8 @@ class Follower:
     async def stop(self) -> None:
         """Stop following; the copy stays."""
         await self._background.stop()
+        if self._freeing is not None:
+            self._freeing.cancel()
         self._fail_strong()
 
     def begin(self, session: Session) -> None:
@@ -408,8 +411,9 @@ class Follower:
             await self.metadata.follow(session)
             names, stat = await session.children(znodes.CHANGES)
             order = self._trees_in_order(loading=True)
-            await loader.load(session, mirror, order, self._topics_watch, self._sizes)
-            self.mirror = mirror
+            with memory.uncollected(mirror):
+                await loader.load(session, mirror, order, self._topics_watch, self._sizes)
+            self._show(mirror)
         except BaseException:
             self._topics_rung = True
             raise
@@ -435,6 +439,11 @@ class Follower:
             self.load_s,
             revision,
         )
+
+    def _show(self, mirror: Mirror) -> None:
+        before, self.mirror = self.mirror, mirror
+        if before is not None:
+            self._freeing = asyncio.create_task(memory.free(before), name=f"zookeeper-mirror-freeing-{self._name}")
 
     def seen(self, names: list[str], stat: Any) -> None:
         """Take note of a list of ``/config/changes`` and its Stat."""

@@ -85,6 +85,10 @@ class Listings:
         for kind, size in self._kinds.items():
             yield _PLURALS[kind], size
 
+    def users(self) -> list[object]:
+        """List the ids of the users with clients."""
+        return list(self._users)
+
     def longest_of_users(self) -> tuple[str, int] | None:
         """Return the path of the parent with the longest list of a user's clients, and its bytes; None without any.
 

@@ -128,6 +128,14 @@ class Walk:
             ZookeeperError: A call failed; the walk is incomplete.
             UnavailableError: The connection went down meanwhile.
         """
+        try:
+            await self._run()
+        finally:
+            # Lanes refer to this walk, which refers to the mirror: a cycle of references would keep the mirror.
+            self._reads.close()
+            self._below.clear()
+
+    async def _run(self) -> None:
         while True:
             while self._below:
                 lane, paths = self._below[-1]

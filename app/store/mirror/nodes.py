@@ -120,6 +120,10 @@ class TreeMirror:
                         break
         return found
 
+    def parts(self) -> list[list[object]]:
+        """List the objects that the copy alone may hold: its nodes, the clients' names and lists, the users' ids."""
+        return [list(self.nodes.values()), list(self._by_client), list(self._by_client.values()), self.listings.users()]
+
     # -- changing
 
     def put(self, entity_id: str, content: Content, stat: Sequence[int]) -> bool:

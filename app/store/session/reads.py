@@ -73,7 +73,7 @@ class Window:
         self._replies = 0
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._reached: Callable[[], bool] = lambda: True
+        self._reached: Callable[[], bool] = _always
 
     def add(self, reply: Reply, take: Taken) -> None:
         """Call ``take(value)`` with the reply: None when the node is absent, FORBIDDEN when it may not be read."""
@@ -136,6 +136,9 @@ class Window:
                 # The remaining replies are not wanted.
                 self._error = TimeoutError("the wait for these replies was given up")
                 raise
+            finally:
+                # The condition refers to this window: a cycle of references would be left to the garbage collector.
+                self._reached = _always
         if self._error is not None:
             raise self._error
 
@@ -178,6 +181,22 @@ class Reads(Window):
     def start(self) -> None:
         """Submit the requested reads as far as the window allows, without a wait."""
         self._send()
+
+    async def done(self) -> None:
+        """Wait for all replies; no more reads may be requested."""
+        try:
+            await super().done()
+        finally:
+            # Lanes refer to this window.
+            self._lanes.clear()
+
+    def close(self) -> None:
+        """Drop all lanes and their receivers, which may refer to the owner of this window."""
+        for lane in self._lanes:
+            lane.take = _dropped
+        self._lanes.clear()
+        # The traceback of a raised error refers to this window.
+        self._error = None
 
     async def room(self) -> None:
         """Wait until next to no read waits for submission."""
@@ -247,6 +266,14 @@ class Reads(Window):
 
         [path] = paths
         (self.session.get(path) if lane.kind == DATA else self.session.children(path)).then(alone)
+
+
+def _always() -> bool:
+    return True
+
+
+def _dropped(_paths: Sequence[str], _values: Sequence[Any]) -> None:
+    """Drop results."""
 
 
 class Lane:

@@ -15,6 +15,7 @@ from tests.rollups.driver import JOBS, results
 from tests.rollups.trail import CLUSTER, fill
 from tests.support.processes import program
 from tests.support.spark import cluster
+from tests.support.stores import rate
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ def origin(raw_zk: KazooClient, chroot: str, migrated: Database) -> Origin:
     """A cluster whose trail and znodes every job has rows of."""
     fill(migrated.service_dsn)
     for number in range(20):
-        data = f'{{"version":1,"config":{{"producer_byte_rate":"{number}"}}}}'.encode()
-        raw_zk.create(f"/config/users/u{number}", data, makepath=True)
+        raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
     return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
 
 

@@ -16,6 +16,7 @@ from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
 from tests.rollups.trail import CLUSTER, collected, expected, fill, own, same, write
+from tests.support.stores import rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,15 +38,11 @@ def origin(raw_zk: KazooClient, chroot: str, migrated: servers.Database) -> Orig
     """A cluster with a trail, and with znodes that have little to do with it."""
     fill(migrated.service_dsn)
     for number in range(20):
-        raw_zk.create(f"/config/users/u{number}", quota(number), makepath=True)
+        raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
     raw_zk.create(
         "/config/brokers/0", f'{{"version":1,"config":{{"x.password":"{PASSWORD}"}}}}'.encode(), makepath=True
     )
     return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
-
-
-def quota(rate: int) -> bytes:
-    return f'{{"version":1,"config":{{"producer_byte_rate":"{rate}"}}}}'.encode()
 
 
 def columns_of(name: str) -> Any:
@@ -62,9 +59,9 @@ def rows(reading: Reading, job: Job) -> list[str]:
 
 
 def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin: Origin, raw_zk: KazooClient) -> None:
-    written = raw_zk.set("/config/users/u0", quota(7)).mzxid
+    written = raw_zk.set("/config/users/u0", rate(7)).mzxid
     with stores.read(spark, origin, jobs=[quotas.JOB, impact.JOB]) as reading:
-        later = raw_zk.set("/config/users/u1", quota(9)).mzxid
+        later = raw_zk.set("/config/users/u1", rate(9)).mzxid
         floor, horizon = reading.options["floor"], reading.options["horizon"]
         assert written <= floor <= horizon < later
         assert {reading.position["floor"], reading.position["horizon"]} == {str(floor), str(horizon)}
@@ -94,7 +91,7 @@ def test_a_zookeeper_that_went_back_is_told_and_changes_of_meanwhile_are_not(
 
     def meanwhile(*given: Any) -> Any:
         """A change commits between the last look at ZooKeeper and the snapshot of Postgres."""
-        stat = raw_zk.set("/config/users/u5", quota(5))
+        stat = raw_zk.set("/config/users/u5", rate(5))
         path = "/config/users/u5"
         changed = entity("user=u5", path=path, version_read=0, czxid_read=stat.czxid, before={}, after={})
         write(migrated.service_dsn, [own(60, changed)], [committed(own(60), revision=stat.mzxid, versions={path: 1})])
@@ -116,7 +113,7 @@ def test_a_zookeeper_that_went_back_is_told_and_changes_of_meanwhile_are_not(
 def test_a_deletion_by_others_is_pending_until_the_recorder_has_come_to_it(
     spark: SparkSession, chroot: str, raw_zk: KazooClient, migrated: servers.Database
 ) -> None:
-    created = raw_zk.create("/config/users/gone", quota(1), makepath=True, include_data=True)[1].czxid
+    created = raw_zk.create("/config/users/gone", rate(1), makepath=True, include_data=True)[1].czxid
     raw_zk.delete("/config/users/gone")
     content = '{"producer_byte_rate": "1"}'
     run(

@@ -12,7 +12,7 @@ from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.services.ports.journal import Page, TooOld
 from app.store.mirror.journal import Journal
-from tests.support.stores import ALICE, BILLING, committed, held_back, kafka_writes, notify, soon, until, write
+from tests.support.stores import ALICE, BILLING, committed, held_back, kafka_writes, notify, rate, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,18 +231,14 @@ def end_of(store: ZooKeeperStore) -> Cursor:
     return found.cursor
 
 
-def data(value: int) -> bytes:
-    return f'{{"version":1,"config":{{"{RATE}":"{value}"}}}}'.encode()
-
-
 async def test_own_commits_ahead_of_older_notifications_wait_for_them(
     store: ZooKeeperStore, raw_zk: KazooClient
 ) -> None:
     cursor = end_of(store)
     async with held_back(store):
-        kafka_writes(raw_zk, "users/bob", data(1))
+        kafka_writes(raw_zk, "users/bob", rate(1))
         own = await committed(store, write(ALICE, {RATE: "2"}))
-        kafka_writes(raw_zk, "users/carol", data(3))
+        kafka_writes(raw_zk, "users/carol", rate(3))
         later = await committed(store, write(ALICE, {RATE: "4"}, 0))
         # The mirror has it, and older ones are to come.
         assert store.get(Tree.CONFIG, ALICE.id) is not None
@@ -258,12 +254,12 @@ async def test_own_commits_ahead_of_older_notifications_wait_for_them(
 
 
 async def test_several_versions_may_be_one_entry(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    kafka_writes(raw_zk, "users/bob", data(1))
+    kafka_writes(raw_zk, "users/bob", rate(1))
     await store.catch_up(soon(60))
     cursor = end_of(store)
     async with held_back(store):
         for value in (2, 3, 4):
-            kafka_writes(raw_zk, "users/bob", data(value))
+            kafka_writes(raw_zk, "users/bob", rate(value))
     [entry] = (await read_on(store, cursor)).entries
     assert entry.before is not None
     assert entry.after is not None
@@ -275,7 +271,7 @@ async def test_several_versions_may_be_one_entry(store: ZooKeeperStore, raw_zk: 
 async def test_what_came_and_went_unseen_is_an_entry_without_nodes(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     cursor = end_of(store)
     async with held_back(store):
-        kafka_writes(raw_zk, "users/bob", data(1))
+        kafka_writes(raw_zk, "users/bob", rate(1))
         raw_zk.delete("/config/users/bob")
         notified = raw_zk.exists(notify(raw_zk, "users/bob"))
     [entry] = (await read_on(store, cursor)).entries
@@ -302,7 +298,7 @@ async def test_what_nobody_is_notified_of_comes_without_anything_else(
     raw_zk.ensure_path("/config/topics")
     await store.catch_up(soon(60))
     cursor = end_of(store)
-    raw_zk.create("/config/topics/orders", data(1))
+    raw_zk.create("/config/topics/orders", rate(1))
     found: list[Entry] = []
 
     def there() -> bool:
@@ -328,7 +324,7 @@ async def test_readers_at_different_places_meet_the_same_entries(store: ZooKeepe
     start = quick = end_of(store)
     met: list[Entry] = []
     for number in range(30):
-        kafka_writes(raw_zk, f"users/u{number % 7}", data(number))
+        kafka_writes(raw_zk, f"users/u{number % 7}", rate(number))
         await committed(store, write(Entity.of(user=f"own{number}"), {RATE: "1"}))
         found = page_of(store, quick)
         met += found.entries

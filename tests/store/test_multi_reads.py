@@ -31,7 +31,7 @@ from app.store import znodes
 from app.store.session import reads
 from app.store.session.bridge import Mailbox, Replies
 from app.store.session.multiread import CHILDREN, DATA, MultiRead
-from tests.support.stores import ALICE, committed, kafka_writes, notify, soon, until, write
+from tests.support.stores import ALICE, committed, kafka_writes, notify, rate, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -61,10 +61,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
     monkeypatch.setattr(MultiRead, "serialize", noted)
     return found
-
-
-def entity(value: str) -> bytes:
-    return f'{{"version":1,"config":{{"producer_byte_rate":"{value}"}}}}'.encode()
 
 
 def called(zk: KazooClient, request: Any) -> Any:
@@ -176,7 +172,7 @@ def test_what_is_no_reply_to_these_reads_is_taken_for_none(results: list[bytes],
 async def test_a_server_is_asked_before_all_else_on_each_connection(
     open_store: Opener, line: Proxy, chroot: str, asked: list[Sequence[str]], raw_zk: KazooClient
 ) -> None:
-    raw_zk.create("/config/users/alice", entity("1"), makepath=True)
+    raw_zk.create("/config/users/alice", rate("1"), makepath=True)
     store = await open_store(line.connect(chroot))
     assert store._keeper.current.multi_reads
     assert asked[0] == ()
@@ -259,7 +255,7 @@ def populate(zk: KazooClient) -> dict[str, str | None]:
     closed = [make_digest_acl("somebody", "else", all=True)]
 
     def add(path: str, value: str | None, acl: Any = None) -> None:
-        zk.create(f"/config/{path}", b"" if value is None else entity(value), acl=acl, makepath=True)
+        zk.create(f"/config/{path}", b"" if value is None else rate(value), acl=acl, makepath=True)
         if acl is None:
             nodes[Entity.from_path(path).id] = value
 
@@ -332,7 +328,7 @@ async def test_everything_is_loaded_as_it_is(
 async def an_absence_does_not_remove_what_came_behind_it(store: ZooKeeperStore, line: Proxy, zk: KazooClient) -> None:
     """A commit creates a node whose absence is among many replies right before its own."""
     for number in range(300):
-        zk.create(f"/config/users/u{number:03d}", entity(str(number)))
+        zk.create(f"/config/users/u{number:03d}", rate(str(number)))
     session, follower = store._keeper.current, store._follower
 
     def taken(paths: Sequence[str], values: Sequence[Any]) -> None:
@@ -423,7 +419,7 @@ async def test_notifications_of_many_are_followed_in_few_requests(
     store = await open_store()
     del asked[:]
     for number in range(200):
-        raw_zk.create(f"/config/users/u{number:03d}/clients/c", entity(str(number)), makepath=True)
+        raw_zk.create(f"/config/users/u{number:03d}/clients/c", rate(str(number)), makepath=True)
     multi = raw_zk.transaction()
     for number in range(200):
         path = f"users/u{number:03d}/clients/c"
@@ -538,7 +534,7 @@ async def test_a_slow_line_bears_a_load_of_large_nodes(
     writer = store.writer()
     line.bytes_per_s = 10e6 / 8
     loads = store._follower.loads
-    raw_zk.delete(kafka_writes(raw_zk, "users/alice", entity("1")))
+    raw_zk.delete(kafka_writes(raw_zk, "users/alice", rate("1")))
     notify(raw_zk, "users/bob")
     await until(lambda: store._follower.loads > loads and store.status().stale_ms is None)
     assert store.writer() == writer
@@ -553,7 +549,7 @@ async def test_a_slow_line_bears_a_load_of_many_small_nodes(
     for first in range(0, 10_000, 1_000):
         multi = raw_zk.transaction()
         for number in range(first, first + 1_000):
-            multi.create(f"/config/users/u{number:05d}", entity(str(number)))
+            multi.create(f"/config/users/u{number:05d}", rate(str(number)))
         multi.commit()
     line.bytes_per_s = 10e6 / 8
     store = await open_store(line.connect(chroot), session_timeout_ms=4_000)
@@ -578,7 +574,7 @@ async def test_long_paths_make_small_requests(
 ) -> None:
     names = [f"{number:03d}{'x' * 900}" for number in range(400)]
     for name in names:
-        raw_zk.create(f"/config/users/{name}", entity("1"), makepath=True)
+        raw_zk.create(f"/config/users/{name}", rate("1"), makepath=True)
     store = await open_store()
     assert held(store) == {f"user={name}": "1" for name in names}
     assert max(sum(map(len, paths)) for paths in asked) < 2**17

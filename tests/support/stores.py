@@ -85,7 +85,7 @@ def content(**config: str) -> bytes:
     return f'{{"version":1,"config":{{{pairs}}}}}'.encode()
 
 
-def rate(value: int) -> bytes:
+def rate(value: int | str) -> bytes:
     """The content of a znode with this producer rate."""
     return content(producer_byte_rate=str(value))
 

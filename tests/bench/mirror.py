@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -63,31 +64,52 @@ def load(stage: Stage, *, rounds: int, entities: int) -> Iterator[Figure]:
 
 
 def memory(stage: Stage, *, rounds: int, entities: int) -> Iterator[Figure]:
-    """Yield what an entity costs in the memory of a service."""
+    """Yield the memory of a service for an entity, at rest and at most, and the time until it is ready."""
     full, dsn = stage.filled(entities), stage.database()
 
-    def resident(connect: str) -> Sample:
+    def started(connect: str) -> Sample:
+        begun = time.monotonic()
         with stage.service(connect, dsn) as service:
+            seconds = time.monotonic() - begun
             time.sleep(_SETTLE_S)
-            return (float(psutil.Process(service.pid).memory_info().rss),)
+            resident = psutil.Process(service.pid).memory_info().rss
+            return float(resident), float(_peak(service.pid)), seconds
 
     empty = stage.chroot()
     loaded, unloaded = alternate(
         "bytes resident with all entities | with none",
         rounds,
-        lambda _: resident(full),
-        lambda _: resident(empty),
+        lambda _: started(full),
+        lambda _: started(empty),
     )
-    costs = [(a - b) / entities for a, b in zip(column(loaded), column(unloaded), strict=True)]
+    goals = (("Resident memory", 450.0, "1.00"), ("Greatest memory until then", 450.0, "information"))
+    for index, (name, most, goal) in enumerate(goals):
+        costs = [(a - b) / entities for a, b in zip(column(loaded, index), column(unloaded, index), strict=True)]
+        yield Figure(
+            f"{name} of an entity, {entities:,} entities",
+            "bytes",
+            costs,
+            "the goal of resident memory",
+            [most] * rounds,
+            goal,
+            less_is_better=True,
+        )
     yield Figure(
-        f"Resident memory of an entity, {entities:,} entities",
-        "bytes",
-        costs,
-        "the goal",
-        [1000.0] * rounds,
-        "1.00",
+        f"Start with {entities:,} entities until ready",
+        "s",
+        column(loaded, 2),
+        "with none",
+        column(unloaded, 2),
+        decimals=1,
         less_is_better=True,
     )
+
+
+def _peak(pid: int) -> int:
+    """Return the greatest resident memory of a process so far, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    [kilobytes] = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(kilobytes) * 1024
 
 
 class _Holds:

@@ -131,7 +131,9 @@ class Forked:
     def send_signal(self, sig: int, /) -> None:
         """Send a signal to it, unless it ended."""
         if self.poll() is None:
-            os.kill(self.pid, sig)
+            # It may end, and be reaped by its parent, at this very moment.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
 
     def kill(self) -> None:
         """End it at once."""

@@ -135,6 +135,11 @@ def error_members(error: ConfplaneError | None) -> dict[str, Any]:
     }
 
 
+def failure_members(error: ConfplaneError) -> dict[str, Any]:
+    """Return the members that only a failed result of an alter has: a retry's prospects, and the outcome."""
+    return {"retriable": error.retriable, "outcome": None if error.outcome is None else error.outcome.value}
+
+
 def error_parts(error: ConfplaneError) -> list[dict[str, str]]:
     """Return the place of an error."""
     return [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
@@ -152,8 +157,7 @@ def _altered(collection: Collection, result: EditResult, named: Mapping[str, Any
         "warnings": list(result.warnings),
     }
     if error is not None:
-        entry["retriable"] = error.retriable
-        entry["outcome"] = None if error.outcome is None else error.outcome.value
+        entry |= failure_members(error)
         entry["errors"] = error_parts(error)
         if isinstance(error, PreconditionFailedError):
             entry["etag"] = error.etag

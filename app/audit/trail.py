@@ -18,6 +18,7 @@ from app.audit.tables import outcomes as outcomes_table
 from app.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
 from app.services.metrics import Sample
 from app.services.notices import Notice
+from app.services.ports.trail import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-_MANY: Final = 16
-"""Rows of a call above which it travels over the lane of bulks."""
 _MAX_KEPT: Final = 100_000
 """Outcomes held while Postgres is away, some 40 MB. Any beyond are found again by settling their intents."""
 _RESEND_ROWS: Final = 256
@@ -62,7 +61,7 @@ class _Writers:
 
     async def write(self, rows: Sequence[bytes]) -> None:
         """Return once the rows are written: see :meth:`GroupWriter.write`."""
-        await (self._many if len(rows) > _MANY else self._few).write(rows)
+        await (self._many if len(rows) > FEW else self._few).write(rows)
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""

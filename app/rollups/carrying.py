@@ -20,10 +20,10 @@ def carrying(source: type[DataSource], **values: Any) -> type[DataSource]:
 
     Args:
         source: The data source; its attributes of these names are declared and have no value.
-        **values: Attribute -> value. Whoever pickles the class pickles them too.
+        **values: Attribute -> value. A pickle of the class includes them.
     """
     name = f"{source.name()}_{uuid4().hex}"
-    # A class that no module has is pickled with all that is in it.
+    # Pickles of a class that no module defines include its attributes.
     return type(source.__name__, (source,), {**values, "name": classmethod(lambda _: name)})
 
 

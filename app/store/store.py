@@ -270,12 +270,12 @@ class ZooKeeperStore:
         session, place = self._keeper.current, self.place()
         # An entity that has left this tree is in the other one, and must be in the mirror first.
         trees = (place.tree, tree) if place.source is not None and tree is place.source else (tree,)
-        of = {znodes.path_of(each, entity): (each, entity) for entity in entities for each in trees}
+        places = {znodes.path_of(each, entity): (each, entity) for entity in entities for each in trees}
         found: dict[str, Any] = {}
 
         def taken(paths: Sequence[str], values: Sequence[Any]) -> None:
             for path, value in zip(paths, values, strict=True):
-                each, entity = of[path]
+                each, entity = places[path]
                 if value is not FORBIDDEN:
                     self._follower.take(session, each, entity.path, value)
                 if each is tree:
@@ -284,7 +284,7 @@ class ZooKeeperStore:
         # A read is from one server, which may be behind, but within one session never behind that session's writes.
         touched = session.touch()
         reads = Reads(session)
-        reads.data(taken, self._size).ask(of)
+        reads.data(taken, self._size).ask(places)
         reads.start()
         await self._answer(touched, deadline, session)
         await self._answer(reads.done(), deadline, None)

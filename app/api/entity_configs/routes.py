@@ -115,7 +115,4 @@ def _altered(item: models.AlteredEntity, altered: EntityResult) -> dict[str, Any
         ],
         "warnings": list(altered.warnings),
     }
-    if error is not None:
-        entity["retriable"] = error.retriable
-        entity["outcome"] = None if error.outcome is None else error.outcome.value
-    return entity
+    return entity if error is None else {**entity, **batches.failure_members(error)}

@@ -14,6 +14,8 @@ from collections import ChainMap, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from app.services.ports.trail import FEW
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -26,8 +28,6 @@ MOST: Final = 100
 """The greatest number of edits in a load."""
 AT_ONCE: Final = 2
 """The greatest number of loads under way at once: of one request, and of all requests to a cluster together."""
-FEW: Final = 16
-"""The greatest number of edits in a load that waits for no load of another request."""
 
 
 class Waiting(NamedTuple):
@@ -45,7 +45,9 @@ class Rooms:
 
     @contextlib.asynccontextmanager
     async def room(self, cluster: str, edits: int, deadline: float) -> AsyncIterator[None]:
-        """Return a context for a load. Large loads enter in the order of their arrival, a few at a time.
+        """Return a context for a load. Large loads enter in the order of their arrival.
+
+        A few large loads are inside at a time. A load of few edits does not wait.
 
         Args:
             cluster: The cluster's name.

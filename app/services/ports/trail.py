@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.services.notices import Notice
+
+FEW: Final = 16
+"""The greatest number of rows of one call that travel with the rows of single changes. More are a bulk's, and delay no
+single change."""
 
 
 @dataclass(frozen=True, slots=True)

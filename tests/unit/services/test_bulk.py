@@ -11,6 +11,7 @@ import pytest
 from app.services.changes import bulk
 from app.services.changes.bulk import Bulk, Rooms
 from app.services.changes.order import Stage
+from app.services.ports.trail import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -161,7 +162,7 @@ async def test_large_loads_of_all_requests_to_a_cluster_are_a_few_at_a_time() ->
     await asyncio.sleep(0.01)
     assert entered == list(range(bulk.AT_ONCE))
     # A small load, and one to another cluster, wait for none of them.
-    others = [asyncio.create_task(load(100, bulk.FEW)), asyncio.create_task(load(101, bulk.MOST, "another"))]
+    others = [asyncio.create_task(load(100, FEW)), asyncio.create_task(load(101, bulk.MOST, "another"))]
     await asyncio.sleep(0.01)
     assert entered[bulk.AT_ONCE :] == [100, 101]
     going.set()

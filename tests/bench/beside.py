@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from kazoo.client import KazooClient
 
 from tests.bench.caller import QUOTAS, Caller
-from tests.bench.rounds import Figure, alternate, column
+from tests.bench.rounds import Figure, alternate, column, summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,9 +60,8 @@ def _beside(what: str, service: Service, work: Callable[[], None], rounds: int, 
         end = time.monotonic() + seconds
         while (begun := time.monotonic()) < end:
             caller("PUT", _PATH, f'{{"quotas":{{"producer_byte_rate":{number * _PER_ROUND + len(took)}}}}}')
-            took.append((time.monotonic() - begun) * 1000)
-        took.sort()
-        return statistics.median(took), took[len(took) * 99 // 100]
+            took.append(time.monotonic() - begun)
+        return summary(took)
 
     def beside(number: int) -> Sample:
         with _repeated(work):

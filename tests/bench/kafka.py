@@ -7,7 +7,6 @@ trail in Postgres, which Kafka has not.
 from __future__ import annotations
 
 import re
-import statistics
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from tests.bench.broker import JUTE_MAXBUFFER, BenchBroker, Peer
 from tests.bench.caller import QUOTAS, Caller
 from tests.bench.load import Load
-from tests.bench.rounds import Figure, alternate, column, progress
+from tests.bench.rounds import Figure, alternate, column, progress, summary
 from tests.bench.stage import loaded
 from tests.support import tools
 
@@ -215,8 +214,7 @@ def _latency(write: Callable[[int], None], see: Callable[[int], float], values: 
         write(value)
         watcher.join()
         took.append(seen[0] - begun)
-    took.sort()
-    return statistics.median(took) * 1000, took[len(took) * 99 // 100] * 1000
+    return summary(took)
 
 
 # ---------------------------------------------------------------- all entities

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from kazoo.client import KazooClient
 
 from tests.bench.caller import QUOTAS, Caller
-from tests.bench.rounds import Figure, alternate, column
+from tests.bench.rounds import Figure, alternate, column, summary
 from tests.bench.stage import data_of
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def _services(first: Service, second: Service, values: range) -> Sample:
         found.wait()
         watcher.join()
         seen.append(at[0] - begun)
-    return (*_summary(seen), *_summary(answered))
+    return (*summary(seen), *summary(answered))
 
 
 def _kazoo(writer: KazooClient, reader: KazooClient, changes: int) -> Sample:
@@ -104,9 +103,4 @@ def _kazoo(writer: KazooClient, reader: KazooClient, changes: int) -> Sample:
         rung.wait()
         reader.get(path)
         seen.append(time.perf_counter() - begun)
-    return _summary(seen)
-
-
-def _summary(seconds: list[float]) -> tuple[float, float]:
-    ordered = sorted(seconds)
-    return statistics.median(ordered) * 1000, ordered[len(ordered) * 99 // 100] * 1000
+    return summary(seen)

@@ -70,6 +70,12 @@ def alternate(name: str, rounds: int, *sides: Callable[[int], Sample], decimals:
     return found
 
 
+def summary(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 99th percentile of some times, in milliseconds."""
+    ordered = sorted(seconds)
+    return statistics.median(ordered) * 1000, ordered[len(ordered) * 99 // 100] * 1000
+
+
 def column(samples: Sequence[Sample], index: int = 0) -> list[float]:
     """Return one value of each sample."""
     return [sample[index] for sample in samples]

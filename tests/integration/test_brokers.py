@@ -11,7 +11,7 @@ import pytest
 from app.client import ProblemError
 from app.domain.entities import Entity
 from tests.support.service import Service
-from tests.support.waiting import until
+from tests.support.waiting import until_warned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,12 +226,7 @@ async def test_new_names_are_bounded_and_those_that_are_there_are_not(
             assert 20 < len(raw_zk.get_children("/config/users")) < 26
             await client.put("client-quotas", longest, {"producer_byte_rate": 2})
             assert (await client.alter("client-quotas", [(longest, {"producer_byte_rate": None})])).status == 200
-
-            async def warned() -> bool:
-                ready = await client.request("GET", "/readyz")
-                return any("jute.maxbuffer" in warning for warning in ready.body["warnings"])
-
-            await until(warned, why="a warning of the long list in /readyz, whose answer is a second old at most")
+            await until_warned(client, "jute.maxbuffer")
 
 
 async def next_user(client: ConfplaneClient) -> dict[str, Any] | None:

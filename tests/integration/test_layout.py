@@ -21,7 +21,7 @@ from tests.support.processes import program
 from tests.support.service import Service
 from tests.support.stalls import stalled_at
 from tests.support.stores import kafka_writes
-from tests.support.waiting import until
+from tests.support.waiting import until, until_warned
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -126,15 +126,6 @@ async def every(client: ConfplaneClient) -> dict[str, dict[str, str]]:
 async def warnings_of(client: ConfplaneClient) -> list[str]:
     body = (await client.request("GET", "/readyz")).body
     return [str(text) for text in body["warnings"]]
-
-
-async def until_warned(client: ConfplaneClient, text: str) -> None:
-    """Wait for a warning of ``/readyz``, whose answer is kept for a moment."""
-
-    async def warned() -> bool:
-        return any(text in warning for warning in await warnings_of(client))
-
-    await until(warned, why=text)
 
 
 # The tests go on from where the one before them ended: the layout is one of the whole cluster.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from app.client import ConfplaneClient
+
 PATIENCE_S: Final = 120.0
 """Long after the slowest machine has done it."""
 
@@ -47,6 +49,16 @@ async def until(
                 raise
         assert time.monotonic() < deadline, _text(why, seconds)
         await asyncio.sleep(pause_s)
+
+
+async def until_warned(client: ConfplaneClient, text: str) -> None:
+    """Wait for a warning of ``/readyz`` with this text; its answer is kept for a moment."""
+
+    async def warned() -> bool:
+        body = (await client.request("GET", "/readyz")).body
+        return any(text in str(warning) for warning in body["warnings"])
+
+    await until(warned, why=text)
 
 
 async def until_thread(what: Callable[[], Any], seconds: float = PATIENCE_S, *, why: object = "") -> Any:

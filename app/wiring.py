@@ -37,7 +37,10 @@ from app.domain.facets import FacetName, Tree
 from app.domain.quotas import ClientQuotas
 from app.policy import load_policies
 from app.rollups.origin import Origin
+from app.security.copies import MemoryCopy
+from app.security.door import Door
 from app.security.tokens import AdminToken
+from app.services.access import AccessControl
 from app.services.changes.alter import AlterService, Rules
 from app.services.changes.client_drafts import ClientDrafter
 from app.services.changes.config_drafts import ConfigDrafter
@@ -227,7 +230,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             metrics=Telemetry(measured),
             recorders=recorders,
         ),
-        authenticator=AdminToken.from_file(settings.admin_token_file),
+        door=Door([AdminToken.from_file(settings.admin_token_file)], AccessControl(MemoryCopy())),
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         traffic=traffic,

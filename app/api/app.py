@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from app.api.context import Services
     from app.api.traffic import Traffic
-    from app.security.principals import Authenticator
+    from app.security.door import Door
 
 DESCRIPTION = (
     "Describe and alter the dynamic configuration of Apache Kafka clusters: validated, versioned, notified to every "
@@ -56,7 +56,7 @@ FAMILIES: Final = (
 def create_api(
     services: Services,
     *,
-    authenticator: Authenticator,
+    door: Door,
     max_body_bytes: int,
     deadline_ms: int,
     traffic: Traffic,
@@ -66,7 +66,7 @@ def create_api(
 
     Args:
         services: The services behind the handlers.
-        authenticator: Authenticates callers.
+        door: Admits callers.
         max_body_bytes: Largest request body.
         deadline_ms: Time of a request in milliseconds, after which it is answered with the known state.
         traffic: Counts the requests.
@@ -75,11 +75,10 @@ def create_api(
     api = _routed(lifespan)
     api.state.services = services
     setattr(api.state, MAX_BODY, max_body_bytes)
-    setattr(api.state, service.AUTHENTICATOR, authenticator)
     problems.install(api)
     return Edge(
         Lookup(api),
-        authenticator=authenticator,
+        door=door,
         clusters=services.clusters,
         deadline_ms=deadline_ms,
         max_body_bytes=max_body_bytes,

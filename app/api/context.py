@@ -12,7 +12,7 @@ from app.api.rendered.entries import Entries
 from app.api.rendered.resolutions import Resolutions
 from app.api.responses import CLUSTER
 from app.domain.errors import InvalidRequestError
-from app.security.principals import Principal
+from app.services.access import Access
 from app.services.changes.alter import AlterService
 from app.services.changes.callers import Caller
 from app.services.changes.idempotency import IdempotencyService, Run
@@ -119,17 +119,13 @@ class Call:
     @property
     def caller(self) -> Caller:
         """The caller, as changes know callers."""
-        scope, client = self.request.scope, self.request.client
-        principal: Principal = scope[edge.PRINCIPAL]
-        return Caller(
-            principal=principal.name,
-            source=client.host if client else "",
-            request_id=scope[edge.REQUEST_ID],
-            deadline=scope[edge.DEADLINE],
-            reason=self.reason,
-            ticket=self.ticket,
-            run=self.run,
-        )
+        return Caller(self.access, self.request.scope[edge.DEADLINE], self.reason, self.ticket, self.run)
+
+    @property
+    def access(self) -> Access:
+        """The access of the request."""
+        access: Access = self.request.scope[edge.ACCESS]
+        return access
 
 
 def _cluster_of(request: Request, name: str) -> Cluster:

@@ -17,6 +17,7 @@ from app.api import problems
 from app.api.responses import CLUSTER
 from app.api.traffic import HUNG_UP
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
+from app.security.principals import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -24,16 +25,21 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from app.api.traffic import Traffic
-    from app.security.principals import Authenticator
+    from app.security.door import Door
+    from app.services.access import Access
     from app.services.clusters import Clusters
     from app.services.upkeep.readiness import Readiness
 
 REQUEST_ID: Final = "confplane.request_id"
-PRINCIPAL: Final = "confplane.principal"
+ACCESS: Final = "confplane.access"
+"""Key of the scope with the access of the caller; absent where none is needed."""
 DEADLINE: Final = "confplane.deadline"
 HEADERS: Final = "confplane.headers"
 """Key of the scope with the headers by name, the last value of a repeated one; Starlette searches the whole list."""
 _AUTHORIZATION: Final = b"authorization"
+_BEHALF_OF: Final = b"confplane-on-behalf-of"
+CERTIFICATE: Final = "confplane.certificate"
+"""Key of the scope with the subject of a verified client certificate."""
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _CLUSTERS: Final = "/v1/clusters/"
 _PARTS: Final = 5
@@ -48,7 +54,7 @@ class Edge:
 
     Args:
         app: The application.
-        authenticator: Authenticates callers.
+        door: Admits callers.
         clusters: All clusters: every answer of a cluster, errors too, has its headers of consistency.
         deadline_ms: Time of a request in milliseconds.
         max_body_bytes: Largest request body.
@@ -62,7 +68,7 @@ class Edge:
         self,
         app: ASGIApp,
         *,
-        authenticator: Authenticator,
+        door: Door,
         clusters: Clusters,
         deadline_ms: int,
         max_body_bytes: int,
@@ -74,7 +80,7 @@ class Edge:
         self._traffic = traffic
         self._clusters = clusters
         self._readiness = readiness
-        self._authenticator = authenticator
+        self._door = door
         self._open_paths = open_paths
         self._deadline_s = deadline_ms / 1000
         self._max_drained = _DRAINED_BODIES * max_body_bytes
@@ -132,20 +138,33 @@ class Edge:
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Set the caller and the cluster of a request; refuse requests that no route may see."""
-        if scope["path"] not in self._open_paths:
-            authorization = headers.get(_AUTHORIZATION)
-            try:
-                scope[PRINCIPAL] = self._authenticator.authenticate(authorization)
-            except UnauthenticatedError:
-                self._traffic.unauthenticated("missing" if authorization is None else "invalid")
-                raise
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        cluster = None
         if path.startswith(_CLUSTERS):
             cluster = self._clusters.find(path[len(_CLUSTERS) :].partition("/")[0])
             if cluster is not None:
                 scope[CLUSTER] = cluster
+        is_open = scope["path"] in self._open_paths
+        if not is_open or _AUTHORIZATION in headers:
+            try:
+                scope[ACCESS] = self._access(scope, headers, None if cluster is None else cluster.name)
+            except ConfplaneError as error:
+                if not is_open:  # there the access only adds to the answer
+                    if isinstance(error, UnauthenticatedError):
+                        self._traffic.unauthenticated("missing" if _AUTHORIZATION not in headers else "invalid")
+                    raise
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)
+
+    def _access(self, scope: Scope, headers: Mapping[bytes, bytes], cluster: str | None) -> Access:
+        """Return the access of a request.
+
+        Raises:
+            ConfplaneError: As :meth:`app.security.door.Door.admit`.
+        """
+        client = scope.get("client")
+        credentials = Credentials(headers.get(_AUTHORIZATION), scope.get(CERTIFICATE), headers.get(_BEHALF_OF))
+        return self._door.admit(credentials, cluster, client[0] if client else "", scope[REQUEST_ID])
 
 
 class _Body:

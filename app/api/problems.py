@@ -84,6 +84,8 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.UnsupportedVersionError: Row(400, "unsupported-version", "Unsupported"),
     errors.UnauthenticatedError: Row(401, "unauthenticated", "Authentication needed"),
     errors.ForbiddenError: Row(403, "forbidden", "Not allowed"),
+    errors.TopicForbiddenError: Row(403, "topic-forbidden", "Not allowed on this topic"),
+    errors.GroupForbiddenError: Row(403, "group-forbidden", "Not allowed on this group"),
     errors.NotFoundError: Row(404, "not-found", "Not found"),
     errors.ResultGoneError: Row(410, "result-gone", "Not kept any more"),
     errors.StaleControllerError: Row(409, "stale-controller", "No controller accepts config writes"),

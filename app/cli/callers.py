@@ -26,12 +26,8 @@ _DEADLINE_S = 30.0
 
 def caller(reason: str) -> Caller:
     """Return the operator of this command on this machine as a caller; the deadline is half a minute from now."""
-    return Caller(
-        principal=_operator(),
-        source=socket.gethostname(),
-        request_id=str(uuid.uuid4()),
-        deadline=time.monotonic() + _DEADLINE_S,
-        reason=reason,
+    return Caller.operator(
+        _operator(), socket.gethostname(), str(uuid.uuid4()), time.monotonic() + _DEADLINE_S, reason=reason
     )
 
 

@@ -19,7 +19,9 @@
     ├── InvalidTopicError              17  a name that no topic can have
     ├── UnsupportedVersionError        35  describe with an entity type that Kafka does not know
     ├── UnauthenticatedError           31  no token, or one that is not valid
-    ├── ForbiddenError                 31  a principal without the right
+    ├── ForbiddenError                 31  a caller without the grant
+    │   ├── TopicForbiddenError        29  on a topic
+    │   └── GroupForbiddenError        30  on a group
     ├── NotFoundError                  91  no such cluster, entity or change
     │   └── ResultGoneError            91  a page of a result that later ones have replaced
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
@@ -207,9 +209,24 @@ class UnauthenticatedError(ConfplaneError):
 
 
 class ForbiddenError(ConfplaneError):
-    """The principal lacks the right to do this."""
+    """The caller lacks a grant: on a cluster, on an entity of it, or on a resource of the service's own.
+
+    It is decided before any look-up, and so says nothing about what exists.
+    """
 
     code = KafkaCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class TopicForbiddenError(ForbiddenError):
+    """The caller lacks a grant on a topic."""
+
+    code = KafkaCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class GroupForbiddenError(ForbiddenError):
+    """The caller lacks a grant on a group."""
+
+    code = KafkaCode.GROUP_AUTHORIZATION_FAILED
 
 
 class NotFoundError(ConfplaneError):

@@ -1,26 +1,33 @@
-"""Principals, and the port that authenticates them."""
+"""The credentials that a request presents, and the port that turns bearer tokens into identities."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from app.domain.access.identities import Identity
 
 
 @dataclass(frozen=True, slots=True)
-class Principal:
-    """The caller of a request, in Kafka's form ``User:name``."""
+class Credentials:
+    """The credentials of one request."""
 
-    name: str
-    kind: str
-    """The kind of authentication: ``admin-token``."""
+    authorization: bytes | None = None
+    """The header ``Authorization``."""
+    certificate: str | None = None
+    """The subject of a verified client certificate, as RFC 2253 writes it."""
+    behalf_of: bytes | None = None
+    """The header ``Confplane-On-Behalf-Of``."""
 
 
 class Authenticator(Protocol):
-    """Turns credentials into a principal. More ways to authenticate are more implementations."""
+    """Turns one kind of bearer token into an identity. Each kind is an implementation; none of them waits."""
 
-    def authenticate(self, authorization: bytes | None) -> Principal:
-        """Return the principal of an ``Authorization`` header.
+    def authenticate(self, given: bytes) -> Identity | None:
+        """Return the identity of a bearer token; None where the token is of another kind.
 
         Raises:
-            UnauthenticatedError: No credentials, or not valid ones. The text never repeats them.
+            UnauthenticatedError: The token is of this kind, and not valid. The text never repeats it.
+            UnavailableError: It is not known now whether the token is valid.
         """

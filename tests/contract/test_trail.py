@@ -120,7 +120,7 @@ class Rows:
 
     async def _done(self, facet: FacetName, edits: list[Edit], **options: bool) -> None:
         collection = self.replica.parts.clusters.get("default").collections[facet]
-        caller = Caller("User:admin", "127.0.0.1", "r", soon(60), reason="a reason", ticket="T-1")
+        caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(60), reason="a reason", ticket="T-1")
         for result in await self.replica.parts.alter.alter(collection, edits, caller, **options):
             assert result.error is None, result
             assert result.change_id is not None, result

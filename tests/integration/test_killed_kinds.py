@@ -59,7 +59,7 @@ async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
             assert len(_revisions(migrated, kind.changes)) == 1
         assert kind.applied(raw_zk) is APPLIED[step]
         # By whoever runs it again, it is done once.
-        caller = Caller("User:olga", "127.0.0.1", "again", soon(60))
+        caller = Caller.operator("User:olga", "127.0.0.1", "again", soon(60))
         await kind.make(Made(replica.parts, caller, encoder))
         assert kind.applied(raw_zk)
         [again] = fetch(migrated.owner_dsn, "SELECT count(*) FROM intents WHERE request_id = 'again'")

@@ -624,7 +624,7 @@ async def test_what_compaction_removes_is_ours(stage: Stage) -> None:
     await one.record()
     await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, OpType.DELETE),))
     service = CompactService(ChangeRunner(one.audit), one.store)
-    caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+    caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
     run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
     assert [result is not None and result.error is None async for result in run] == [True]
     assert stage.zk.exists("/config/users/olga") is None
@@ -837,7 +837,7 @@ async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(stage:
     await one.record()
     backup = Backup(stage.database.owner_dsn)
     service = CompactService(ChangeRunner(one.audit), one.store)
-    caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+    caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
     run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
     [removed] = [result async for result in run]
     assert removed is not None

@@ -124,10 +124,10 @@ async def test_a_server_answers_what_it_does_not_know_and_closes_the_connection(
     """And what came behind gets no reply. So servers before 3.6 do with a MultiRead."""
     monkeypatch.setattr(MultiRead, "type", UNKNOWN)
     session = raw_zk.client_id
-    calls = []
-    for request in (MultiRead(DATA, (), ERRORS), Exists("/", None)):
-        calls.append(raw_zk.handler.async_result())
-        raw_zk._call(request, calls[-1])
+    calls = [raw_zk.handler.async_result() for _ in range(2)]
+    # Both are queued before the connection sends the first, whatever the pace of the threads.
+    raw_zk._queue.append((MultiRead(DATA, (), ERRORS), calls[0]))
+    raw_zk._call(Exists("/", None), calls[1])
     with pytest.raises(UnimplementedError):
         await asyncio.to_thread(calls[0].get, timeout=60)
     with pytest.raises(ConnectionLoss):

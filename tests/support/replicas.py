@@ -125,14 +125,14 @@ class Replica:
 
     async def edit(self, entity: Entity, facet: FacetName, ops: tuple[Any, ...]) -> list[EditResult]:
         collection = self.parts.clusters.get("default").collections[facet]
-        caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+        caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(collection, [Edit(entity, ops)], caller)
 
     async def edit_all(self, entities: Sequence[Entity], *, atomic: bool = True, **values: Any) -> list[EditResult]:
         """One change of ours to all of these; or one to each, which share a transaction."""
         collection = self.parts.clusters.get("default").collections[FacetName.CLIENT_QUOTAS]
         ops = tuple(Op(key, OpType.SET, value) for key, value in values.items())
-        caller = Caller("User:admin", "127.0.0.1", "r", soon(30))
+        caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(
             collection, [Edit(entity, ops) for entity in entities], caller, atomic=atomic
         )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from app.security.principals import Principal
+    from app.domain.access.identities import Identity
     from app.services.ports.trail import Claim, Intent
     from app.services.ports.transactions import CommitResult, Transaction
 
@@ -170,10 +170,10 @@ def name_principals() -> None:
     """Let who has the token say who they are."""
     authenticate = AdminToken.authenticate
 
-    def named(token: AdminToken, authorization: bytes | None) -> Principal:
-        plain, slash, name = (authorization or b"").partition(b"/")
-        found = authenticate(token, plain if slash else authorization)
-        return replace(found, name=f"User:{name.decode()}") if slash else found
+    def named(token: AdminToken, given: bytes) -> Identity | None:
+        plain, slash, name = given.partition(b"/")
+        found = authenticate(token, plain if slash else given)
+        return replace(found, principal=f"User:{name.decode()}") if slash and found is not None else found
 
     owner: Any = AdminToken
     owner.authenticate = named

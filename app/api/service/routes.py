@@ -12,16 +12,14 @@ from app.api.responses import PreparedResponse, encoded, json_response, rfc3339
 from app.api.routing.operations import Answer, read
 from app.api.routing.routes import Routes
 from app.api.service import models
-from app.domain.errors import UnauthenticatedError
-from app.security.principals import Authenticator
+from app.domain.access.operations import Operation, ResourceType
+from app.services.access import Access
 from app.services.ports.store import StoreStatus
 from app.services.recorder.recorded import Watermark
 from app.services.upkeep.readiness import Report
 
 routes = Routes(tag="service")
 
-AUTHENTICATOR: Final = "authenticator"
-"""Attribute of ``app.state`` with the authenticator, for open operations that answer more to callers with a token."""
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
@@ -44,14 +42,16 @@ async def livez(request: Request) -> Response:
 async def readyz(request: Request, services: ServicesDep) -> Response:
     """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when any of them is away.
 
-    503 again, with `stopping`, once the process is stopping: it still serves for a while. Only callers with a valid
-    token see names of entities, topics, znodes and people; any other token is ignored, so that no probe fails.
+    503 again, with `stopping`, once the process is stopping: it still serves for a while. Only callers who may describe
+    a whole cluster see its names of entities, topics, znodes and people; any other token is ignored, so that no probe
+    fails.
     """
     report = await services.readiness.report()
-    named = _has_token(request)
+    access = request.scope.get(edge.ACCESS)
+    named = _names(access, None)
     body = {
         "status": _word(report),
-        "clusters": {name: _status(found, named=named) for name, found in report.clusters.items()},
+        "clusters": {name: _status(found, named=_names(access, name)) for name, found in report.clusters.items()},
         "postgres": report.postgres or "ok",
         "warnings": [notice.text(named=named) for notice in report.warnings],
     }
@@ -86,8 +86,8 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
 @routes.get("/v1/whoami", read("The principal of the token that is used", models.WhoAmI, tagged=False, problems=()))
 async def whoami(request: Request, _: AcceptedDep) -> Response:
     """The principal in Kafka's form."""
-    principal = request.scope[edge.PRINCIPAL]
-    return json_response(request, {"principal": principal.name, "authenticatedBy": principal.kind})
+    identity = request.scope[edge.ACCESS].identity
+    return json_response(request, {"principal": identity.principal, "authenticatedBy": identity.kind.value})
 
 
 @routes.get(
@@ -95,7 +95,11 @@ async def whoami(request: Request, _: AcceptedDep) -> Response:
 )
 async def list_clusters(request: Request, services: ServicesDep, _: AcceptedDep) -> Response:
     """All clusters, ordered by name."""
-    items = [{"name": cluster.name, **_status(cluster.store.status())} for cluster in services.clusters]
+    access = request.scope[edge.ACCESS]
+    items = [
+        {"name": cluster.name, **_status(cluster.store.status(), named=_names(access, cluster.name))}
+        for cluster in services.clusters
+    ]
     return json_response(request, {"items": items, "nextPageToken": None})
 
 
@@ -106,9 +110,8 @@ async def get_cluster(call: CallDep) -> Response:
     """The state of one cluster as this process sees it, and the span of its trail with writes by others."""
     recorder = call.services.recorders.get(call.cluster.name)
     recorded = _recorded(None if recorder is None else recorder.watermark)
-    return json_response(
-        call.request, {"name": call.cluster.name, **_status(call.cluster.store.status()), "recorded": recorded}
-    )
+    status = _status(call.cluster.store.status(), named=_names(call.access, call.cluster.name))
+    return json_response(call.request, {"name": call.cluster.name, **status, "recorded": recorded})
 
 
 def _word(report: Report) -> str:
@@ -129,20 +132,12 @@ def _recorded(watermark: Watermark | None) -> dict[str, Any] | None:
     }
 
 
-def _has_token(request: Request) -> bool:
-    """Return True where a request that needs no token has a valid one."""
-    given = request.scope[edge.HEADERS].get(b"authorization")
-    if given is None:
-        return False
-    authenticator: Authenticator = getattr(request.app.state, AUTHENTICATOR)
-    try:
-        authenticator.authenticate(given)
-    except UnauthenticatedError:
-        return False
-    return True
+def _names(access: Access | None, cluster: str | None) -> bool:
+    """Return True where a caller may see the names in warnings about a cluster, or about the service: None."""
+    return access is not None and access.allows(cluster, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
 
 
-def _status(status: StoreStatus, *, named: bool = True) -> dict[str, Any]:
+def _status(status: StoreStatus, *, named: bool) -> dict[str, Any]:
     return {
         "connected": status.connected,
         "session": status.session.value,

@@ -7,24 +7,53 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.domain.errors import UnavailableError, WriteOutcome
+from app.services.access import of_operator
 
 if TYPE_CHECKING:
+    from app.services.access import Access
     from app.services.changes.idempotency import Run
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a change, with the id and address of the request, and the deadline of its answer."""
+    """The caller of a change: the access of the request, and the deadline of its answer."""
 
-    principal: str
-    source: str
-    request_id: str
+    access: Access
     deadline: float
     """The deadline on the clock of ``time.monotonic()``."""
     reason: str | None = None
     ticket: str | None = None
     run: Run | None = None
     """The run of a request with an Idempotency-Key."""
+
+    @classmethod
+    def operator(
+        cls,
+        principal: str,
+        source: str,
+        request_id: str,
+        deadline: float,
+        *,
+        reason: str | None = None,
+        ticket: str | None = None,
+    ) -> Caller:
+        """Return a caller with the service's settings, who needs no grant: a command's."""
+        return cls(of_operator(principal, source, request_id), deadline, reason, ticket)
+
+    @property
+    def principal(self) -> str:
+        """The principal of the caller's credential."""
+        return self.access.identity.principal
+
+    @property
+    def source(self) -> str:
+        """The caller's address."""
+        return self.access.source
+
+    @property
+    def request_id(self) -> str:
+        """The id of the request."""
+        return self.access.request_id
 
     def check_in_time(self) -> None:
         """Refuse to begin after the deadline.

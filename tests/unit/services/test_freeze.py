@@ -91,7 +91,7 @@ class Stage:
 
     async def run(self, method: str = "freeze", reason: str = "upgrade", seconds: float = 60) -> Any:
         service = FreezeService(ChangeRunner(cast("AuditLog", self)))
-        caller = Caller("User:olga", "here", "r-1", time.monotonic() + seconds)
+        caller = Caller.operator("User:olga", "here", "r-1", time.monotonic() + seconds)
         return await getattr(service, method)(cast("ClusterStore", self), reason, caller)
 
 

@@ -182,9 +182,8 @@ class Stage:
     async def run(self, *names: str, **more: Any) -> dict[str, Ended[Any] | Exception]:
         """Run changes of these entities together, and return how each ended."""
         runner = more.pop("runner", None) or self.runner()
-        caller = Caller(
-            "User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60), run=more.pop("key", None)
-        )
+        olga = Caller.operator("User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60))
+        caller = replace(olga, run=more.pop("key", None))
         ended: dict[str, Ended[Any] | Exception] = {}
 
         def told(number: int, end: Ended[Any] | Exception) -> None:
@@ -346,7 +345,7 @@ async def test_what_can_not_be_settled_in_time_is_unknown_for_each() -> None:
 async def test_one_whose_entity_is_busy_holds_up_no_other() -> None:
     stage, gate = Stage(), asyncio.Event()
     runner = stage.runner()
-    caller = Caller("User:olga", "here", "r-0", time.monotonic() + 60)
+    caller = Caller.operator("User:olga", "here", "r-0", time.monotonic() + 60)
     busy = stage.job("b", gate=gate)
     first = asyncio.create_task(runner.run(cast("ClusterStore", stage), busy.decide, caller, paths=busy.paths))
     await asyncio.sleep(0)
@@ -366,7 +365,7 @@ async def test_one_that_is_not_in_time_for_its_turn_fails_alone() -> None:
     stage, gate = Stage(), asyncio.Event()
     runner = stage.runner()
     busy = stage.job("b", gate=gate)
-    caller = Caller("User:olga", "here", "r-0", time.monotonic() + 60)
+    caller = Caller.operator("User:olga", "here", "r-0", time.monotonic() + 60)
     first = asyncio.create_task(runner.run(cast("ClusterStore", stage), busy.decide, caller, paths=busy.paths))
     await asyncio.sleep(0)
     ended: dict[int, Any] = {}
@@ -529,7 +528,7 @@ async def test_a_key_that_is_anothers_ends_all() -> None:
 async def test_a_caller_that_goes_away_cuts_none_of_them() -> None:
     stage, gate = Stage(), asyncio.Event()
     runner = stage.runner()
-    caller = Caller("User:olga", "here", "r", time.monotonic() + 60)
+    caller = Caller.operator("User:olga", "here", "r", time.monotonic() + 60)
     ended: list[int] = []
     jobs = [stage.job("a", gate=gate), stage.job("b")]
     task = asyncio.create_task(

@@ -1,0 +1,116 @@
+"""Grants, and the rules that the grants of one caller make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from app.domain.access.identities import EVERYBODY
+from app.domain.access.operations import IMPLIES, OF_CLUSTER, ROLES, Operation, PatternType, Permission, ResourceType
+from app.domain.access.ranges import EVERYTHING, NOTHING, Ranges, named, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from uuid import UUID
+
+    from app.domain.access.identities import Identity, Narrowing
+    from app.domain.access.operations import Role
+
+_ONLY_READ: Final = frozenset({Operation.DESCRIBE_CONFIGS, Operation.DESCRIBE, Operation.RESOLVE})
+ANY: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One grant: to a principal or group, of an operation or a role, on a resource or on all of the role's."""
+
+    id: UUID
+    principal: str
+    """``User:alice``, ``Group:payments``, or ``User:*`` for every caller."""
+    permission: Permission = Permission.ALLOW
+    cluster: str | None = None
+    """None: all clusters."""
+    operation: Operation | None = None
+    """Exactly one of operation and role is set."""
+    role: Role | None = None
+    resource: ResourceType | None = None
+    """None with a role alone: all resources of the role."""
+    pattern: PatternType = PatternType.LITERAL
+    name: str = ANY
+    """The name or prefix; ``*`` for ``cluster``, which has no names."""
+
+    @property
+    def allows(self) -> bool:
+        """True for an allowing grant, False for a denying one."""
+        return self.permission is Permission.ALLOW
+
+    def rights(self) -> Iterator[tuple[Operation, tuple[str, str]]]:
+        """Yield the operations that the grant names, each with a range of resources."""
+        bundle = {} if self.role is None else ROLES[self.role]
+        if self.role is not None and self.resource is None:
+            for kind, operations in bundle.items():
+                for part in _ranges(kind, PatternType.LITERAL, ANY):
+                    yield from ((operation, part) for operation in operations)
+        elif self.resource is not None:
+            of_role = bundle.get(self.resource, frozenset())
+            operations = of_role if self.operation is None else frozenset({self.operation})
+            for part in _ranges(self.resource, self.pattern, self.name):
+                yield from ((operation, part) for operation in operations)
+
+
+def _ranges(kind: ResourceType, pattern: PatternType, name: str) -> list[tuple[str, str]]:
+    if kind is ResourceType.CLUSTER:
+        return [whole(kind), *map(whole, OF_CLUSTER)]
+    return [named(kind, pattern, name)]
+
+
+def applies(grant: Grant, identity: Identity) -> bool:
+    """Return True where a grant is the caller's."""
+    return grant.principal in {identity.principal, EVERYBODY} or grant.principal in identity.groups
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The ranges that grants allow, by operation, in one cluster; made once and searched often."""
+
+    allowed: dict[Operation, Ranges] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, grants: Iterable[Grant], cluster: str | None) -> Rules:
+        """Make the rules of a caller's grants.
+
+        Args:
+            grants: The caller's.
+            cluster: The cluster; None: all clusters together. There grants of single clusters allow nothing, and deny.
+        """
+        allows: dict[Operation, list[tuple[str, str]]] = {}
+        denies: dict[Operation, list[tuple[str, str]]] = {}
+        for grant in grants:
+            if grant.cluster is not None and grant.cluster != cluster and (cluster is not None or grant.allows):
+                continue
+            for operation, part in grant.rights():
+                if grant.allows:
+                    for each in {operation, *IMPLIES.get(operation, ())}:
+                        allows.setdefault(each, []).append(part)
+                else:
+                    for each in Operation:
+                        if operation in {each, Operation.ALL} or operation in IMPLIES.get(each, ()):
+                            denies.setdefault(each, []).append(part)
+        return cls(
+            {operation: Ranges.of(parts) - Ranges.of(denies.get(operation, ())) for operation, parts in allows.items()}
+        )
+
+    def __getitem__(self, operation: Operation) -> Ranges:
+        return self.allowed.get(operation, NOTHING)
+
+
+def narrowed(narrowing: Narrowing, cluster: str | None) -> Rules:
+    """Return the rules that a credential's own limits make."""
+    if narrowing.clusters is not None and cluster not in narrowing.clusters:
+        return Rules()
+    operations = frozenset(Operation)
+    if narrowing.operations is not None:
+        operations = frozenset(each for given in narrowing.operations for each in (given, *IMPLIES.get(given, ())))
+    if narrowing.read_only:
+        operations &= _ONLY_READ
+    return Rules(dict.fromkeys(operations, EVERYTHING))

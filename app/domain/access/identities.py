@@ -1,0 +1,75 @@
+"""Identities: the callers of requests, as their credentials name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from app.domain.access.operations import Operation
+
+USER: Final = "User:"
+GROUP: Final = "Group:"
+ADMIN: Final = "User:admin"
+"""The principal of the admin token; no other credential makes it."""
+EVERYBODY: Final = "User:*"
+"""The principal of grants to all callers."""
+
+
+class Authentication(StrEnum):
+    """The kind of a credential."""
+
+    ADMIN_TOKEN = "admin-token"  # noqa: S105 - the name of a kind
+    TOKEN = "token"  # noqa: S105 - as above
+    OIDC = "oidc"
+    CERTIFICATE = "certificate"
+    COMMAND = "command"
+    """A command on a machine with the service's settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """The limits of a credential within its principal's rights; None is no limit."""
+
+    read_only: bool = False
+    clusters: frozenset[str] | None = None
+    operations: frozenset[Operation] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The caller of a request."""
+
+    principal: str
+    """In Kafka's form, ``User:name``."""
+    kind: Authentication
+    groups: frozenset[str] = frozenset()
+    """In the form ``Group:name``."""
+    issuer: str | None = None
+    """The issuer of an OIDC token; None for other kinds."""
+    is_kafka_user: bool = True
+    """True where the principal is the one that the cluster's brokers know: it may resolve its own client configs."""
+    narrowing: Narrowing | None = None
+    token_id: UUID | None = None
+    """The id of an API token."""
+    owner: str | None = None
+    """The person or team behind the credential, who counts as one wherever two must agree; None: the principal."""
+    expires_at: datetime | None = None
+    behalf_of: Identity | None = None
+    """The user for whom a portal acts; allowed is what both may."""
+
+    @property
+    def is_admin(self) -> bool:
+        """True for the admin token and for commands, which need no grant."""
+        return self.kind in {Authentication.ADMIN_TOKEN, Authentication.COMMAND}
+
+    @property
+    def own_user(self) -> str | None:
+        """The name of the user whose client configs the caller may resolve; None where there is none."""
+        if not self.is_kafka_user or not self.principal.startswith(USER):
+            return None
+        return self.principal.removeprefix(USER)

@@ -1,0 +1,202 @@
+"""The authorization port: asked at the draft of a change and at the collection of a read, and by no handler.
+
+``Rights`` are a caller's ranges of names, made from the grants once and kept until tokens or grants change. ``Access``
+is the rights of one request; it alone refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from app.domain.access.grants import ANY, Grant, Rules, narrowed
+from app.domain.access.identities import Authentication, Identity
+from app.domain.access.operations import OF_CLUSTER, Operation, ResourceType, forbidden
+from app.domain.access.ranges import EVERYTHING, Ranges
+from app.domain.errors import WriteOutcome
+
+if TYPE_CHECKING:
+    from app.domain.entities import Entity
+    from app.services.ports.access import AccessCopy, SecurityEvents
+
+CALLERS: Final = 4_096
+"""Callers whose rights are kept; others' are made again."""
+_OWN: Final = UUID(int=0)
+"""The id of the grant that nobody made: the right of a Kafka user to resolve its own client configs."""
+
+
+class Rights:
+    """A caller's rights, by the current grants.
+
+    Args:
+        identity: The caller.
+        copy: Tokens and grants.
+    """
+
+    def __init__(self, identity: Identity, copy: AccessCopy) -> None:
+        self.identity = identity
+        self._copy = copy
+        self._behalf = None if identity.behalf_of is None else Rights(identity.behalf_of, copy)
+        self._made: dict[tuple[str | None, Operation], Ranges] = {}
+        self._version = -1
+
+    def allowed(self, cluster: str | None, operation: Operation) -> Ranges:
+        """Return the resources on which the caller may do something.
+
+        Args:
+            cluster: The cluster; None: all clusters together.
+            operation: The operation.
+
+        Raises:
+            UnauthenticatedError: The caller's token was revoked, or has expired.
+            UnavailableError: The copy of tokens and grants is too old.
+        """
+        if self._version != self._copy.version:
+            self._copy.check(self.identity)
+            self._made = {}
+            self._version = self._copy.version
+        found = self._made.get((cluster, operation))
+        if found is None:
+            found = self._made[cluster, operation] = self._make(cluster, operation)
+        return found
+
+    def _make(self, cluster: str | None, operation: Operation) -> Ranges:
+        identity = self.identity
+        if identity.is_admin:
+            found = EVERYTHING
+        else:
+            found = Rules.of((*self._copy.grants_of(identity), *own_grants(identity)), cluster)[operation]
+        if identity.narrowing is not None:
+            found &= narrowed(identity.narrowing, cluster)[operation]
+        return found if self._behalf is None else found & self._behalf.allowed(cluster, operation)
+
+
+def own_grants(identity: Identity) -> tuple[Grant, ...]:
+    """Return the grants that nobody makes: a Kafka user resolves and registers its own applications."""
+    own = identity.own_user
+    if own is None or own == ANY:
+        return ()
+    return (Grant(_OWN, identity.principal, operation=Operation.RESOLVE, resource=ResourceType.USER, name=own),)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rights of one request's caller, and the request as security events name it."""
+
+    rights: Rights
+    source: str
+    request_id: str
+    events: SecurityEvents | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """The caller."""
+        return self.rights.identity
+
+    @property
+    def unlimited(self) -> bool:
+        """True where every operation on every resource is allowed, now and later."""
+        identity = self.rights.identity
+        return identity.is_admin and identity.narrowing is None and identity.behalf_of is None
+
+    def allowed(self, cluster: str | None, operation: Operation) -> Ranges:
+        """Return the resources on which the caller may do something; see :meth:`Rights.allowed`."""
+        return self.rights.allowed(cluster, operation)
+
+    def allows(self, cluster: str | None, operation: Operation, spelling: str) -> bool:
+        """Return True where the caller may do something with a resource.
+
+        Args:
+            cluster: The cluster; None: all clusters together.
+            operation: The operation.
+            spelling: The id of an entity, or as :func:`app.domain.access.ranges.spell` gives it.
+        """
+        return spelling in self.rights.allowed(cluster, operation)
+
+    def require(self, cluster: str | None, operation: Operation, spelling: str, *, pointer: str | None = None) -> None:
+        """Refuse what the caller may not do, and note the refusal.
+
+        Args:
+            cluster: The cluster; None: all clusters together.
+            operation: The operation.
+            spelling: As in :meth:`allows`.
+            pointer: JSON pointer of the resource's name in the request.
+
+        Raises:
+            ForbiddenError: The grant is missing; the text names it.
+        """
+        if spelling in self.rights.allowed(cluster, operation):
+            return
+        if self.events is not None:
+            self.events.denied(self.identity, self.source, self.request_id, operation, spelling)
+        kind = _type_of(spelling)
+        where = "all clusters" if cluster is None else f"cluster {cluster}"
+        what = spelling if kind is not ResourceType.CLUSTER else "the cluster"
+        instead = f", or on the resource cluster of {where}" if kind in OF_CLUSTER else ""
+        raise forbidden(kind)(
+            f"{self.identity.principal} lacks the grant {operation} on {what} of {where}{instead}; an administrator"
+            " gives it with `confplane grants create`",
+            pointer=pointer,
+            outcome=WriteOutcome.NOT_APPLIED if operation is Operation.ALTER_CONFIGS else None,
+        )
+
+    def require_entity(self, cluster: str, operation: Operation, entity: Entity, *, pointer: str | None = None) -> None:
+        """Refuse what the caller may not do with an entity; see :meth:`require`."""
+        self.require(cluster, operation, entity.id, pointer=pointer)
+
+
+class AccessControl:
+    """Makes the access of requests. One instance serves a process.
+
+    Args:
+        copy: Tokens and grants.
+        events: Takes note of refusals.
+    """
+
+    def __init__(self, copy: AccessCopy, events: SecurityEvents | None = None) -> None:
+        self._copy = copy
+        self._events = events
+        self._rights = lru_cache(maxsize=CALLERS)(self._make)
+
+    def access(self, identity: Identity, source: str, request_id: str) -> Access:
+        """Return the access of a request.
+
+        Raises:
+            UnauthenticatedError: The credential is not valid any more.
+            UnavailableError: The copy of tokens and grants is missing, or too old.
+        """
+        if not identity.is_admin:
+            self._copy.check(identity)
+        return Access(self._rights(identity), source, request_id, self._events)
+
+    def rights(self, identity: Identity) -> Rights:
+        """Return the rights of an identity that makes no request, to be shown to others."""
+        return self._rights(identity)
+
+    def _make(self, identity: Identity) -> Rights:
+        return Rights(identity, self._copy)
+
+
+class _Unrestricted:
+    """A copy for callers who need none."""
+
+    version = 0
+
+    def grants_of(self, identity: Identity) -> tuple[Grant, ...]:
+        """Return none."""
+        del identity
+        return ()
+
+    def check(self, identity: Identity) -> None:
+        """Accept every credential."""
+
+
+def of_operator(principal: str, source: str, request_id: str) -> Access:
+    """Return the access of a command's caller, who has the service's settings and so needs no grant."""
+    return Access(Rights(Identity(principal, Authentication.COMMAND), _Unrestricted()), source, request_id)
+
+
+def _type_of(spelling: str) -> ResourceType:
+    return ResourceType(spelling.partition(",")[0].partition("=")[0])

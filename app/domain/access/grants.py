@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from app.domain.access.identities import EVERYBODY
-from app.domain.access.operations import IMPLIES, OF_CLUSTER, ROLES, Operation, PatternType, Permission, ResourceType
+from app.domain.access.operations import (
+    IMPLIES,
+    OF_CLUSTER,
+    OWN,
+    ROLES,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from app.domain.access.ranges import EVERYTHING, NOTHING, Ranges, named, whole
 
 if TYPE_CHECKING:
@@ -61,6 +70,8 @@ class Grant:
 def _ranges(kind: ResourceType, pattern: PatternType, name: str) -> list[tuple[str, str]]:
     if kind is ResourceType.CLUSTER:
         return [whole(kind), *map(whole, OF_CLUSTER)]
+    if kind in OWN and pattern is PatternType.LITERAL and name == ANY:
+        return [whole(kind)]  # such types have no default entity; the type alone is spelled where no name is meant
     return [named(kind, pattern, name)]
 
 

@@ -259,6 +259,18 @@ class HttpSettings(_Group):
     )
 
 
+class AccessSettings(_Group):
+    """The settings of tokens and grants."""
+
+    max_age_s: int = Field(
+        default=900,
+        ge=10,
+        le=86_400,
+        description="How long tokens and grants are used as they were last read while Postgres is away; afterwards only"
+        " the admin token is decided",
+    )
+
+
 class Settings(BaseSettings):
     """All settings of a process. Read once, never changed."""
 
@@ -269,6 +281,7 @@ class Settings(BaseSettings):
     clusters: dict[Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,62})$")], ClusterSettings] = Field(min_length=1)
     postgres: PostgresSettings
     http: HttpSettings = HttpSettings()
+    access: AccessSettings = AccessSettings()
     admin_token_file: Path = Field(description="A file whose first line is the bearer token")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
 

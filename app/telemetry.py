@@ -131,6 +131,10 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "recorder_pending_entities": Metric(_G, "Entities that were touched and are not explained yet", _CLUSTER),
     "recorder_refused_entities": Metric(_G, "Entities whose states Postgres can't take: not recorded", _CLUSTER),
+    # tokens and grants
+    "access_age_seconds": Metric(_G, "Time since tokens and grants were last compared with Postgres"),
+    "access_tokens": Metric(_G, "API tokens in memory"),
+    "access_grants": Metric(_G, "Grants in memory"),
     # Postgres
     "postgres_up": Metric(_G, "1 while Postgres answers; it is asked every few seconds at least"),
     "postgres_faults": Metric(_C, "How often Postgres did not answer"),

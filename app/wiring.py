@@ -21,6 +21,7 @@ from app.api.rendered.resolutions import Resolutions
 from app.api.traffic import Traffic
 from app.audit import (
     Database,
+    PostgresAccessStore,
     PostgresAuditLog,
     PostgresEntityStates,
     PostgresOpenChanges,
@@ -37,7 +38,7 @@ from app.domain.facets import FacetName, Tree
 from app.domain.quotas import ClientQuotas
 from app.policy import load_policies
 from app.rollups.origin import Origin
-from app.security.copies import MemoryCopy
+from app.security.book import Book
 from app.security.door import Door
 from app.security.tokens import AdminToken
 from app.services.access import AccessControl
@@ -178,6 +179,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
+    book = Book(PostgresAccessStore(parts.database), settings.access.max_age_s)
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [
         Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms) for store in parts.stores.values()
@@ -194,7 +196,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
-            background: list[IdempotencyService | Reconciler | Recorder] = [idempotency, *reconcilers]
+            background: list[Book | IdempotencyService | Reconciler | Recorder] = [book, idempotency, *reconcilers]
             background += recorders.values()
             for work in background:
                 work.start()
@@ -202,9 +204,10 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             yield
 
     describe = DescribeService(registrations)
-    readiness = Readiness(parts.clusters, parts.audit, (*reconcilers, *recorders.values()))
+    readiness = Readiness(parts.clusters, parts.audit, (book, *reconcilers, *recorders.values()))
     traffic = Traffic()
     measured: list[Measured] = [
+        book,
         readiness,
         traffic,
         connections,
@@ -230,7 +233,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             metrics=Telemetry(measured),
             recorders=recorders,
         ),
-        door=Door([AdminToken.from_file(settings.admin_token_file)], AccessControl(MemoryCopy())),
+        door=Door([AdminToken.from_file(settings.admin_token_file), book], AccessControl(book)),
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         traffic=traffic,

@@ -1,4 +1,6 @@
-"""Postgres: the trail of changes and the registrations of client software. The only package that imports SQLAlchemy.
+"""Postgres: the trail of changes, the registrations of client software, tokens and grants.
+
+This is the only package that imports SQLAlchemy.
 
 Exports are imported at first use: a task of a rollup, which writes rows with the driver alone, does not need
 SQLAlchemy, and would take longer to load it than to write the rows.
@@ -10,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from app.audit.access import PostgresAccessStore
     from app.audit.database import Database
     from app.audit.open_changes import PostgresOpenChanges
     from app.audit.registrations import PostgresRegistrationLog
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Database",
+    "PostgresAccessStore",
     "PostgresAuditLog",
     "PostgresEntityStates",
     "PostgresOpenChanges",
@@ -30,6 +34,7 @@ __all__ = [
 
 _MODULES: Final = {
     "Database": "database",
+    "PostgresAccessStore": "access",
     "PostgresAuditLog": "trail",
     "PostgresEntityStates": "states",
     "PostgresOpenChanges": "open_changes",

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
 from app.audit import migrate
 from app.audit.faults import COMMAND
-from app.audit.tables import POSITIONS, TRANSIENT, metadata
+from app.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
 from app.services.notices import Notice
 
@@ -21,7 +21,7 @@ _RETRY_AFTER_S: Final = 30
 
 _TABLES: Final = sorted(metadata.tables)
 _LASTING: Final = sorted(metadata.tables.keys() - {table.name for table in TRANSIENT})
-_POSITIONS: Final = [table.name for table in POSITIONS]
+_POSITIONS: Final = [table.name for table in (*POSITIONS, *CURRENT)]
 
 _HAS_REVISION: Final = text("SELECT to_regclass('alembic_version') IS NOT NULL")
 _REVISION: Final = text("SELECT version_num FROM alembic_version")

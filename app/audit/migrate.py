@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import NullPool, create_engine, text
 
 from app.audit.dsn import parse_dsn
-from app.audit.tables import POSITIONS, TRANSIENT, metadata
+from app.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def upgrade(dsn: str, service_role: str, *, progress: Callable[[str], None] | No
     Args:
         dsn: ``postgresql://...`` of the role that will own the tables.
         service_role: The service's role. It gets SELECT and INSERT, and nothing else; on the tables that are no history
-            also UPDATE and DELETE.
+            also UPDATE and DELETE, and on those of tokens and grants UPDATE.
         progress: Called with each step, a sentence at a time.
 
     Raises:
@@ -139,6 +139,7 @@ def _grant(connection: Connection, role: str) -> str:
     tables = ", ".join(quote(table.name) for table in metadata.sorted_tables)
     transient = ", ".join(quote(table.name) for table in TRANSIENT)
     positions = ", ".join(quote(table.name) for table in POSITIONS)
+    current = ", ".join(quote(table.name) for table in CURRENT)
     grantee = quote(role)
     for statement in (
         f"GRANT USAGE ON SCHEMA {quote(str(schema))} TO {grantee}",
@@ -147,12 +148,13 @@ def _grant(connection: Connection, role: str) -> str:
         f"GRANT SELECT, INSERT ON TABLE {tables} TO {grantee}",
         f"GRANT UPDATE, DELETE ON TABLE {transient} TO {grantee}",
         f"GRANT UPDATE, DELETE ON TABLE {positions} TO {grantee}",
+        f"GRANT UPDATE ON TABLE {current} TO {grantee}",
         f"GRANT SELECT ON TABLE alembic_version TO {grantee}",
     ):
         connection.execute(text(statement.replace(":", r"\:")))
     return (
         f"The role {role} may select and insert; besides it may drop the keys of requests and the results of "
-        "rollups, and move the recorder's position."
+        "rollups, move the recorder's position, and change tokens and grants."
     )
 
 

@@ -1,6 +1,7 @@
-"""The tables of the trail and the registrations, and those of Idempotency-Keys, of the recorder and of the rollups.
+"""The tables of the trail and the registrations, of Idempotency-Keys, recorder and rollups, and of tokens and grants.
 
-All are append-only, by trigger (the migrations make the triggers), except for :data:`TRANSIENT` and :data:`POSITIONS`.
+All are append-only, by trigger (the migrations make the triggers), except for :data:`TRANSIENT`, :data:`POSITIONS` and
+:data:`CURRENT`.
 
 Every primary key of the trail holds the change id, so that range partitioning by it stays possible. Change ids are
 UUIDv7: their order is the order of time, and the first 48 bits are a time, in milliseconds, by ZooKeeper's clock or the
@@ -26,6 +27,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -86,6 +88,7 @@ intents: Final = Table(
     _recorded_at(),
     Column("kind", Text, nullable=False, server_default="change"),
     Column("writes", Integer),
+    Column("behalf_of", Text),
     Index(None, "cluster", "change_id"),
     Index(None, "cluster", "principal", "change_id"),
     Index(None, "cluster", "recorded_at"),
@@ -281,9 +284,99 @@ rollup_rows: Final = Table(
     comment="The rows of runs, in the order of (part, ordinal)",
 )
 
+access_version: Final = Table(
+    "access_version",
+    metadata,
+    Column("only", Boolean, primary_key=True, server_default=text("true")),
+    Column("version", BigInteger, nullable=False),
+    CheckConstraint('"only"', name="one_row"),
+    comment="The version of tokens and grants together; each change of one raises it",
+)
+
+tokens: Final = Table(
+    "tokens",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    Column("digest", LargeBinary, nullable=False),
+    _name("principal"),
+    Column("groups", ARRAY(Text), nullable=False),
+    Column("owner", Text),
+    Column("note", Text),
+    Column("narrowing", JSONB),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+    Column("revoked_at", DateTime(timezone=True)),
+    Column("last_used_at", DateTime(timezone=True)),
+    Column("replaces", UUID),
+    Column("version", BigInteger, nullable=False),
+    UniqueConstraint("digest"),
+    Index(None, "version"),
+    Index(None, "principal", "id"),
+    comment="API tokens, each as the SHA-256 of its text",
+)
+
+grants: Final = Table(
+    "grants",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    _name("principal"),
+    _name("permission"),
+    Column("cluster", Text(collation="C")),
+    Column("operation", Text(collation="C")),
+    Column("role", Text(collation="C")),
+    Column("resource", Text(collation="C")),
+    _name("pattern"),
+    _name("name"),
+    Column("note", Text),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("removed_at", DateTime(timezone=True)),
+    Column("change_id", UUID, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    CheckConstraint("num_nulls(operation, role) = 1", name="one_right"),
+    Index(None, "version"),
+    Index(None, "principal", "id"),
+    Index(
+        "uq_grants_content",
+        *("principal", "permission", text("coalesce(cluster, '')"), text("coalesce(operation, '')")),
+        *(text("coalesce(role, '')"), text("coalesce(resource, '')"), "pattern", "name"),
+        unique=True,
+        postgresql_where=text("removed_at IS NULL"),
+    ),
+    comment="Who may do what; a removed grant stays, so that every process learns of its end",
+)
+
+access_changes: Final = Table(
+    "access_changes",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    _name("kind"),
+    _name("principal"),
+    Column("source", Text, nullable=False),
+    _name("subject"),
+    Column("request_id", Text),
+    Column("behalf_of", Text),
+    Column("reason", Text),
+    Column("ticket", Text),
+    Column("before", JSONB),
+    Column("after", JSONB),
+    Column("count", Integer, nullable=False, server_default="1"),
+    _recorded_at(),
+    Index(None, "kind", "id"),
+    Index(None, "principal", "id"),
+    Index(None, "subject", "id"),
+    Index(None, "recorded_at"),
+    comment="Changes of tokens and grants, each written in its own transaction, and sums of security events",
+)
+
 TRANSIENT: Final = (request_changes, request_keys, rollup_parts, rollup_rows, rollup_runs)
 """Tables whose rows are removed after a while. Their content about changes is in the trail as well, and stays there; so
 the service's role may update and delete here, and in no other table."""
 
 POSITIONS: Final = (entity_states, watermarks)
 """Tables whose rows the service's role may update, and drop. To all others it may only add."""
+
+CURRENT: Final = (access_version, grants, tokens)
+"""Tables of the tokens and grants as they are now, whose rows the service's role may update. Their history is in
+``access_changes``, to which it may only add."""

@@ -11,7 +11,7 @@ from sqlalchemy import NullPool, create_engine, make_url
 
 from app.audit import migrate
 from app.audit.tables import metadata
-from tests.audit.rows import POSITIONS, TABLES, TRANSIENT, committed, count, fetch, intent, run
+from tests.audit.rows import CURRENT, POSITIONS, TABLES, TRANSIENT, committed, count, fetch, intent, run
 
 if TYPE_CHECKING:
     from app.audit import PostgresAuditLog
@@ -30,7 +30,7 @@ def test_an_empty_database_is_brought_to_the_head_and_a_second_run_changes_nothi
         row[0]
         for row in fetch(database.owner_dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
     ]
-    assert tables == sorted([*TABLES, *TRANSIENT, *POSITIONS, "alembic_version"])
+    assert tables == sorted([*TABLES, *TRANSIENT, *POSITIONS, *CURRENT, "alembic_version"])
 
 
 def test_two_migrations_at_once_take_turns(database: servers.Database) -> None:
@@ -70,26 +70,27 @@ def test_the_tables_in_code_are_those_of_the_migrations(migrated: servers.Databa
         }
         found = connection.exec_driver_sql(
             "SELECT conname FROM pg_constraint WHERE contype IN ('p', 'c', 'u') AND conrelid::regclass::text = ANY(%s)",
-            ([*TABLES, *TRANSIENT, *POSITIONS],),
+            ([*TABLES, *TRANSIENT, *POSITIONS, *CURRENT],),
         )
         assert {row.conname for row in found} == checks
     engine.dispose()
 
 
 @pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("statement", ["UPDATE {} SET cluster = 'x'", "DELETE FROM {}", "TRUNCATE {}"])
+@pytest.mark.parametrize("statement", ["UPDATE {} SET {} = 'x'", "DELETE FROM {}", "TRUNCATE {}"])
 def test_nobody_alters_what_was_recorded(
     migrated: servers.Database, postgres: Postgres, table: str, statement: str
 ) -> None:
+    statement = statement.format(table, "kind" if table == "access_changes" else "cluster")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        run(migrated.service_dsn, statement.format(table))
+        run(migrated.service_dsn, statement)
     with pytest.raises(
         psycopg.errors.RestrictViolation, match=f"{table} is append-only: {statement.split(maxsplit=1)[0]}"
     ):
-        run(migrated.owner_dsn, statement.format(table))
+        run(migrated.owner_dsn, statement)
     superuser = postgres.dsn("postgres", migrated.name)
     with pytest.raises(psycopg.errors.RestrictViolation):
-        run(superuser, "SET session_replication_role = replica; " + statement.format(table))
+        run(superuser, "SET session_replication_role = replica; " + statement)
 
 
 async def test_a_refused_truncate_leaves_the_rows(migrated: servers.Database, log: PostgresAuditLog) -> None:
@@ -122,6 +123,7 @@ def test_the_service_may_add_drop_keys_and_move_positions_and_nothing_else_howev
     expected = {table: ["INSERT", "SELECT"] for table in TABLES} | {"alembic_version": ["SELECT"]}
     expected |= {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in TRANSIENT}
     expected |= {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in POSITIONS}
+    expected |= {table: ["INSERT", "SELECT", "UPDATE"] for table in CURRENT}
     assert dict(fetch(migrated.owner_dsn, rights)) == expected
     run(migrated.owner_dsn, "GRANT ALL ON ALL TABLES IN SCHEMA public TO confplane; GRANT DELETE ON intents TO PUBLIC")
     assert dict(fetch(migrated.owner_dsn, rights)) != expected

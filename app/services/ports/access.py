@@ -128,6 +128,8 @@ class Loaded:
     """Tokens and grants that changed since a version; see :meth:`AccessStore.load`."""
 
     version: int
+    whole: bool = False
+    """True where everything that is valid was loaded; what is not in it is gone."""
     tokens: dict[bytes, Token] = field(default_factory=dict)
     """By the token's SHA-256; those that were revoked since too."""
     grants: list[StoredGrant] = field(default_factory=list)
@@ -168,7 +170,11 @@ class AccessStore(Protocol):
         """Add a grant; return it with its revision, or the grant that is there already with the same content."""
 
     async def replace_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant | None:
-        """Replace a grant whose revision is still the given one; None where it is another, or where there is none."""
+        """Replace a grant whose revision is still the given one; None where it is another, or where there is none.
+
+        Raises:
+            AlreadyExistsError: Another grant has this content.
+        """
 
     async def remove_grant(self, grant_id: UUID, revision: int, change: AccessChange) -> bool:
         """Remove a grant whose revision is still the given one; False where it is another, or where there is none."""
@@ -182,7 +188,10 @@ class AccessStore(Protocol):
         """Return a page of grants by id, oldest first, and the cursor of the next page."""
 
     async def load(self, since: int | None) -> Loaded | None:
-        """Return what changed since a version, or everything; None where nothing changed."""
+        """Return what changed since a version; None where nothing changed.
+
+        Everything is loaded where ``since`` is None, and where the version is before it: Postgres was restored.
+        """
 
     async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:
         """Return one page of the history, and the cursor of the next or None."""

@@ -1,0 +1,397 @@
+"""Tokens, grants and their history in Postgres.
+
+Each change is one statement, so one transaction: it raises the version of tokens and grants together, writes the row
+with that version, and adds its row of history. The row of the version is locked first, so changes commit in the order
+of their versions, and a reader that has seen a version has seen every change up to it.
+
+Each statement may be sent again after a lost reply: its second run finds the work of the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from sqlalchemy import Uuid, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.exc import IntegrityError
+
+from app.domain.access.grants import Grant
+from app.domain.access.identities import Narrowing
+from app.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
+from app.domain.errors import AlreadyExistsError, WriteOutcome
+from app.services.pace import in_slices
+from app.services.ports.access import AccessChange, Loaded, StoredGrant, Token
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy import Row, TextClause
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+    from app.services.ports.access import AccessQuery
+
+_RAISED: Final = "WITH raised AS (UPDATE access_version SET version = version + 1 RETURNING version)"
+_HISTORY: Final = """
+INSERT INTO access_changes (
+  id, kind, principal, source, subject, request_id, behalf_of, reason, ticket, before, after, count)
+SELECT
+  row.id, row.kind, row.principal, row.source, row.subject, row.request_id, row.behalf_of, row.reason, row.ticket,
+  row.before, row.after, row.count
+FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS row(
+  id uuid, kind text, principal text, source text, subject text, request_id text, behalf_of text, reason text,
+  ticket text, before jsonb, after jsonb, count integer)
+"""
+_ON_CONFLICT: Final = "ON CONFLICT (id) DO NOTHING"
+_ISSUED_COLUMNS: Final = (
+    "id, principal, groups, owner, note, narrowing, created_at, created_by, expires_at, revoked_at, last_used_at,"
+    " replaces"
+)
+_GRANT_COLUMNS: Final = (
+    "id, principal, permission, cluster, operation, role, resource, pattern, name, note, created_at, created_by,"
+    " version"
+)
+_INSERT_ISSUED: Final = """
+INSERT INTO tokens (
+  id, digest, principal, groups, owner, note, narrowing, created_at, created_by, expires_at, replaces, version)
+SELECT
+  row.id, :digest, row.principal, row.groups, row.owner, row.note, row.narrowing, row.created_at, row.created_by,
+  row.expires_at, row.replaces, version
+FROM raised, jsonb_to_record(CAST(:token AS jsonb)) AS row(
+  id uuid, principal text, groups text[], owner text, note text, narrowing jsonb, created_at timestamptz,
+  created_by text, expires_at timestamptz, replaces uuid)
+"""
+_ADD_TOKEN: Final = text(f"""
+{_RAISED}, added AS ({_INSERT_ISSUED} {_ON_CONFLICT} RETURNING id)
+{_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
+""")
+_REVOKE_TOKEN: Final = text(f"""
+{_RAISED}, revoked AS (
+  UPDATE tokens SET revoked_at = now(), version = raised.version FROM raised
+  WHERE id = :id AND revoked_at IS NULL RETURNING id
+)
+{_HISTORY} WHERE EXISTS (SELECT FROM revoked) {_ON_CONFLICT}
+""")  # noqa: S608 - as above
+_ROTATE_TOKEN: Final = text(f"""
+{_RAISED}, ended AS (
+  UPDATE tokens SET expires_at = least(expires_at, :until), version = raised.version FROM raised
+  WHERE id = :id AND revoked_at IS NULL AND expires_at > now() RETURNING id
+), added AS ({_INSERT_ISSUED} WHERE EXISTS (SELECT FROM ended) {_ON_CONFLICT} RETURNING id)
+{_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
+""").bindparams(bindparam("until", type_=TIMESTAMP(timezone=True)))  # noqa: S608 - as above
+_FIND_TOKEN: Final = text(f"SELECT {_ISSUED_COLUMNS} FROM tokens WHERE id = :id")  # noqa: S608 - as above
+_LIST_TOKENS: Final = text(f"""
+SELECT {_ISSUED_COLUMNS} FROM tokens
+WHERE (CAST(:principal AS text) IS NULL OR principal = :principal) AND (CAST(:after AS uuid) IS NULL OR id > :after)
+ORDER BY id LIMIT :size
+""")  # noqa: S608 - as above
+_NOTE_USE: Final = text("""
+UPDATE tokens SET last_used_at = greatest(last_used_at, used.at)
+FROM unnest(CAST(:ids AS uuid[]), CAST(:times AS timestamptz[])) AS used(id, at) WHERE tokens.id = used.id
+""").bindparams(bindparam("ids", type_=ARRAY(Uuid)), bindparam("times", type_=ARRAY(TIMESTAMP(timezone=True))))
+
+_GIVEN_GRANT: Final = """
+jsonb_to_record(CAST(:grant AS jsonb)) AS row(
+  id uuid, principal text, permission text, cluster text, operation text, role text, resource text, pattern text,
+  name text, note text, created_at timestamptz, created_by text)
+"""
+_ADD_GRANT: Final = text(f"""
+{_RAISED}, added AS (
+  INSERT INTO grants (
+    id, principal, permission, cluster, operation, role, resource, pattern, name, note, created_at, created_by,
+    change_id, version)
+  SELECT
+    row.id, row.principal, row.permission, row.cluster, row.operation, row.role, row.resource, row.pattern, row.name,
+    row.note, row.created_at, row.created_by, :change_id, version
+  FROM raised, {_GIVEN_GRANT} ON CONFLICT DO NOTHING RETURNING id
+)
+{_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
+""")  # noqa: S608 - as above
+_SAME_GRANT: Final = text(f"""
+SELECT {_GRANT_COLUMNS} FROM grants
+WHERE removed_at IS NULL AND (principal, permission, coalesce(cluster, ''), coalesce(operation, ''), coalesce(role, ''),
+  coalesce(resource, ''), pattern, name) = (SELECT row.principal, row.permission, coalesce(row.cluster, ''),
+  coalesce(row.operation, ''), coalesce(row.role, ''), coalesce(row.resource, ''), row.pattern, row.name
+  FROM {_GIVEN_GRANT})
+""")  # noqa: S608 - as above
+_REPLACE_GRANT: Final = text(f"""
+{_RAISED}, replaced AS (
+  UPDATE grants SET
+    principal = row.principal, permission = row.permission, cluster = row.cluster, operation = row.operation,
+    role = row.role, resource = row.resource, pattern = row.pattern, name = row.name, note = row.note,
+    change_id = :change_id, version = raised.version
+  FROM raised, {_GIVEN_GRANT}
+  WHERE grants.id = row.id AND removed_at IS NULL AND grants.version = :revision RETURNING grants.id
+)
+{_HISTORY} WHERE EXISTS (SELECT FROM replaced) {_ON_CONFLICT}
+""")  # noqa: S608 - as above
+_REMOVE_GRANT: Final = text(f"""
+{_RAISED}, removed AS (
+  UPDATE grants SET removed_at = now(), change_id = :change_id, version = raised.version FROM raised
+  WHERE grants.id = :id AND removed_at IS NULL AND grants.version = :revision RETURNING grants.id
+)
+{_HISTORY} WHERE EXISTS (SELECT FROM removed) {_ON_CONFLICT}
+""")  # noqa: S608 - as above
+_MADE: Final = text(f"SELECT {_GRANT_COLUMNS} FROM grants WHERE id = :id AND change_id = :change_id")  # noqa: S608 - as above
+_FIND_GRANT: Final = text(f"SELECT {_GRANT_COLUMNS} FROM grants WHERE id = :id AND removed_at IS NULL")  # noqa: S608 - as above
+_LIST_GRANTS: Final = text(f"""
+SELECT {_GRANT_COLUMNS} FROM grants
+WHERE removed_at IS NULL AND (CAST(:principal AS text) IS NULL OR principal = :principal)
+  AND (CAST(:cluster AS text) IS NULL OR cluster = :cluster) AND (CAST(:after AS uuid) IS NULL OR id > :after)
+ORDER BY id LIMIT :size
+""")  # noqa: S608 - as above
+
+_VERSION: Final = text("SELECT version FROM access_version")
+# Rows whose end nobody needs to learn of are left out of a whole load.
+_TOKENS_SINCE: Final = text(f"""
+SELECT digest, {_ISSUED_COLUMNS} FROM tokens
+WHERE version > :since AND (:since >= 0 OR revoked_at IS NULL AND expires_at > now())
+""")  # noqa: S608 - as above
+_GRANTS_SINCE: Final = text(f"""
+SELECT removed_at IS NOT NULL AS removed, {_GRANT_COLUMNS} FROM grants
+WHERE version > :since AND (:since >= 0 OR removed_at IS NULL)
+""")  # noqa: S608 - as above
+_SEARCH: Final = text("""
+SELECT
+  id, kind, principal, source, subject, request_id, behalf_of, reason, ticket, before, after, count, recorded_at
+FROM access_changes
+WHERE (CAST(:kind AS text) IS NULL OR kind = :kind) AND (CAST(:principal AS text) IS NULL OR principal = :principal)
+  AND (CAST(:subject AS text) IS NULL OR subject = :subject)
+  AND (CAST(:since AS timestamptz) IS NULL OR recorded_at >= :since)
+  AND (CAST(:until AS timestamptz) IS NULL OR recorded_at < :until)
+  AND (CAST(:before AS uuid) IS NULL OR id < :before)
+ORDER BY id DESC LIMIT :size
+""")
+_ADD_EVENTS: Final = text(f"{_HISTORY} {_ON_CONFLICT}")
+_WHOLE: Final = -1
+
+
+class PostgresAccessStore:
+    """Implements :class:`app.services.ports.access.AccessStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- tokens
+
+    async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> None:
+        """Add a token: see the port."""
+        await self._run(_ADD_TOKEN, digest=digest, token=_token_json(token), changes=_changes([change]))
+
+    async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
+        """Revoke a token: see the port."""
+        await self._run(_REVOKE_TOKEN, id=token_id, changes=_changes([change]))
+        return await self.find_token(token_id)
+
+    async def rotate_token(
+        self, token_id: UUID, until: datetime, token: Token, digest: bytes, change: AccessChange
+    ) -> bool:
+        """Replace a token by another: see the port."""
+        given = {"digest": digest, "token": _token_json(token), "changes": _changes([change])}
+        await self._run(_ROTATE_TOKEN, id=token_id, until=until, **given)
+        return await self.find_token(token.id) is not None
+
+    async def find_token(self, token_id: UUID) -> Token | None:
+        """Return a token: see the port."""
+        row = await self._one(_FIND_TOKEN, id=token_id)
+        return None if row is None else _token(row)
+
+    async def list_tokens(
+        self, *, principal: str | None, page_size: int, after: UUID | None
+    ) -> tuple[list[Token], UUID | None]:
+        """Return a page of tokens: see the port."""
+        rows = await self._all(_LIST_TOKENS, principal=principal, after=after, size=page_size + 1)
+        found = [_token(row) for row in rows[:page_size]]
+        return found, found[-1].id if len(rows) > page_size else None
+
+    async def note_use(self, used: dict[UUID, datetime]) -> None:
+        """Raise the times of the last use: see the port."""
+        await self._run(_NOTE_USE, ids=list(used), times=list(used.values()))
+
+    # -- grants
+
+    async def create_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant:
+        """Add a grant: see the port."""
+        given = {"grant": _grant_json(grant), "changes": _changes([change]), "change_id": change.id}
+        await self._run(_ADD_GRANT, **given)
+        row = await self._one(_MADE, id=grant.grant.id, change_id=change.id)
+        row = row or await self._one(_SAME_GRANT, grant=given["grant"])
+        # Between the two statements the same grant may have been removed; the caller tries again.
+        return await self.create_grant(grant, change) if row is None else _grant(row)
+
+    async def replace_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant | None:
+        """Replace a grant: see the port.
+
+        Raises:
+            AlreadyExistsError: Another grant has this content.
+        """
+        given = {"grant": _grant_json(grant), "revision": grant.revision, "change_id": change.id}
+        try:
+            await self._run(_REPLACE_GRANT, **given, changes=_changes([change]))
+        except IntegrityError as error:
+            raise AlreadyExistsError(
+                "Another grant has this content already; remove one of the two", outcome=WriteOutcome.NOT_APPLIED
+            ) from error
+        row = await self._one(_MADE, id=grant.grant.id, change_id=change.id)
+        return None if row is None else _grant(row)
+
+    async def remove_grant(self, grant_id: UUID, revision: int, change: AccessChange) -> bool:
+        """Remove a grant: see the port."""
+        given = {"id": grant_id, "change_id": change.id}
+        await self._run(_REMOVE_GRANT, **given, revision=revision, changes=_changes([change]))
+        return await self._one(_MADE, **given) is not None
+
+    async def find_grant(self, grant_id: UUID) -> StoredGrant | None:
+        """Return a grant: see the port."""
+        row = await self._one(_FIND_GRANT, id=grant_id)
+        return None if row is None else _grant(row)
+
+    async def list_grants(
+        self, *, principal: str | None, cluster: str | None, page_size: int, after: UUID | None
+    ) -> tuple[list[StoredGrant], UUID | None]:
+        """Return a page of grants: see the port."""
+        given = {"principal": principal, "cluster": cluster, "after": after}
+        rows = await self._all(_LIST_GRANTS, **given, size=page_size + 1)
+        found = [_grant(row) for row in rows[:page_size]]
+        return found, found[-1].grant.id if len(rows) > page_size else None
+
+    # -- both
+
+    async def load(self, since: int | None) -> Loaded | None:
+        """Return what changed: see the port."""
+
+        async def work(connection: AsyncConnection) -> tuple[int, Sequence[Row[Any]], Sequence[Row[Any]]] | None:
+            # The version comes first: rows of later changes may be read too, and are then read once more.
+            version: int = (await connection.execute(_VERSION)).scalar_one()
+            if version == since:
+                return None
+            # Postgres was restored from an earlier moment where the version went back.
+            known = {"since": _WHOLE if since is None or version < since else since}
+            tokens = (await connection.execute(_TOKENS_SINCE, known)).all()
+            return version, tokens, (await connection.execute(_GRANTS_SINCE, known)).all()
+
+        found = await self._database.read(work)
+        if found is None:
+            return None
+        version, tokens, grants = found
+        made = await in_slices(_token, tokens)
+        return Loaded(
+            version,
+            whole=since is None or version < since,
+            tokens={row.digest: token for row, token in zip(tokens, made, strict=True)},
+            grants=await in_slices(_grant, [row for row in grants if not row.removed]),
+            removed=frozenset(row.id for row in grants if row.removed),
+        )
+
+    async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:
+        """Return one page of the history: see the port."""
+        rows = await self._all(
+            _SEARCH,
+            kind=query.kind,
+            principal=query.principal,
+            subject=query.subject,
+            since=query.since,
+            until=query.until,
+            before=query.before,
+            size=query.page_size + 1,
+        )
+        found = [AccessChange(**row._mapping) for row in rows[: query.page_size]]  # noqa: SLF001 - SQLAlchemy's public name
+        return found, found[-1].id if len(rows) > query.page_size else None
+
+    async def add_events(self, rows: Sequence[AccessChange]) -> None:
+        """Append sums of security events: see the port."""
+        await self._run(_ADD_EVENTS, changes=_changes(rows))
+
+    async def _run(self, statement: TextClause, **given: Any) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(statement, given)
+
+        await self._database.read(work)
+
+    async def _all(self, statement: TextClause, **given: Any) -> Sequence[Row[Any]]:
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(statement, given)).all()
+
+        return await self._database.read(work)
+
+    async def _one(self, statement: TextClause, **given: Any) -> Row[Any] | None:
+        rows = await self._all(statement, **given)
+        return rows[0] if rows else None
+
+
+def _changes(changes: Sequence[AccessChange]) -> str:
+    return orjson.dumps(changes).decode()
+
+
+def _token_json(token: Token) -> str:
+    narrowing = token.narrowing
+    return orjson.dumps(
+        {
+            "id": token.id,
+            "principal": token.principal,
+            "groups": sorted(token.groups),
+            "owner": token.owner,
+            "note": token.note,
+            "narrowing": None
+            if narrowing is None
+            else {
+                "readOnly": narrowing.read_only,
+                "clusters": None if narrowing.clusters is None else sorted(narrowing.clusters),
+                "operations": None if narrowing.operations is None else sorted(narrowing.operations),
+            },
+            "created_at": token.created_at,
+            "created_by": token.created_by,
+            "expires_at": token.expires_at,
+            "replaces": token.replaces,
+        }
+    ).decode()
+
+
+def _token(row: Row[Any]) -> Token:
+    limits = row.narrowing
+    return Token(
+        row.id,
+        row.principal,
+        row.created_at,
+        row.created_by,
+        row.expires_at,
+        groups=frozenset(row.groups),
+        owner=row.owner,
+        note=row.note,
+        narrowing=None
+        if limits is None
+        else Narrowing(
+            limits["readOnly"],
+            None if limits["clusters"] is None else frozenset(limits["clusters"]),
+            None if limits["operations"] is None else frozenset(map(Operation, limits["operations"])),
+        ),
+        revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
+        replaces=row.replaces,
+    )
+
+
+def _grant_json(stored: StoredGrant) -> str:
+    created = {"note": stored.note, "created_at": stored.created_at, "created_by": stored.created_by}
+    return orjson.dumps({**{name: getattr(stored.grant, name) for name in _CONTENT}, **created}).decode()
+
+
+_CONTENT: Final = ("id", "principal", "permission", "cluster", "operation", "role", "resource", "pattern", "name")
+
+
+def _grant(row: Row[Any]) -> StoredGrant:
+    grant = Grant(
+        row.id,
+        row.principal,
+        Permission(row.permission),
+        row.cluster,
+        None if row.operation is None else Operation(row.operation),
+        None if row.role is None else Role(row.role),
+        None if row.resource is None else ResourceType(row.resource),
+        PatternType(row.pattern),
+        row.name,
+    )
+    return StoredGrant(grant, row.created_at, row.created_by, row.note, row.version)

@@ -1,0 +1,230 @@
+"""The book: tokens and grants in memory, kept true to the tables in Postgres.
+
+One number in Postgres is raised by every change of a token or grant. The book asks for it twice a second, and loads the
+rows behind its own number; so a revocation is known to every process within two seconds. While Postgres is away the
+book stands, until it is too old: then no credential is decided any more, known or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from app.domain.access.identities import EVERYBODY, Authentication, Identity
+from app.domain.errors import UnauthenticatedError, UnavailableError
+from app.security import api_tokens
+from app.services.background import Background
+from app.services.metrics import Sample
+from app.services.notices import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from uuid import UUID
+
+    from app.domain.access.grants import Grant
+    from app.services.ports.access import AccessStore, Loaded, Token
+
+_log: Final = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 0.5
+"""Seconds between two looks at the version."""
+USES_S: Final = 30.0
+"""Seconds between two notes of the last use of tokens."""
+_AGED_S: Final = 10.0
+"""Seconds of age from which the book is a warning."""
+_REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
+
+
+class Book:
+    """Tokens and grants as of a moment not long ago.
+
+    Args:
+        store: The tables.
+        max_age_s: Seconds for which the book may be used without a look at the tables.
+    """
+
+    def __init__(self, store: AccessStore, max_age_s: float) -> None:
+        self._store = store
+        self._max_age_s = max_age_s
+        self._version: int | None = None
+        self._tokens: dict[bytes, tuple[Token, Identity]] = {}
+        self._digests: dict[UUID, bytes] = {}
+        self._grants: dict[UUID, Grant] = {}
+        self._by_principal: dict[str, dict[UUID, Grant]] = {}
+        self._confirmed_at: float | None = None
+        self._doubtful = False
+        """True after a loss of Postgres, which may have been restored: its rows are loaded whole."""
+        self._used: dict[UUID, datetime] = {}
+        self._looks = asyncio.Lock()
+        self._background = Background(self._run, name="look at tokens and grants")
+        self.version = 0
+
+    def start(self) -> None:
+        """Start to follow the tables."""
+        self._background.start()
+
+    async def stop(self) -> None:
+        """Stop, after a last note of the uses of tokens."""
+        await self._background.stop()
+        await self._note_uses()
+
+    # -- what the book says
+
+    def grants_of(self, identity: Identity) -> Sequence[Grant]:
+        """Return the grants to a caller's principal, to its groups and to everybody."""
+        names = (identity.principal, EVERYBODY, *identity.groups)
+        return [grant for name in names for grant in self._by_principal.get(name, {}).values()]
+
+    def grants(self) -> Iterable[Grant]:
+        """Return all grants."""
+        return self._grants.values()
+
+    def check(self, identity: Identity) -> None:
+        """Refuse a credential that is no longer valid: see :class:`app.services.ports.access.AccessCopy`."""
+        if identity.is_admin:
+            return
+        self._check_age()
+        if identity.token_id is not None:
+            digest = self._digests.get(identity.token_id)
+            if digest is None or not _is_valid(self._tokens[digest][0]):
+                raise UnauthenticatedError(_REVOKED)
+
+    def authenticate(self, given: bytes) -> Identity | None:
+        """Return the identity of an API token; None for a text that is no API token.
+
+        Raises:
+            UnauthenticatedError: There is no such token, or it was revoked, or has expired.
+            UnavailableError: The book is missing or too old to decide.
+        """
+        digest = api_tokens.parse(given)
+        if digest is None:
+            return None
+        self._check_age()
+        found = self._tokens.get(digest)
+        if found is None or not _is_valid(found[0]):
+            raise UnauthenticatedError(_REVOKED)
+        token, identity = found
+        self._used[token.id] = datetime.now(UTC)
+        return identity
+
+    def age_s(self) -> float | None:
+        """Return the seconds since the last look at the tables; None before the first."""
+        return None if self._confirmed_at is None else time.monotonic() - self._confirmed_at
+
+    def _check_age(self) -> None:
+        age = self.age_s()
+        if age is None or age > self._max_age_s:
+            raise UnavailableError(
+                "Postgres is away, and no credential but the admin token can be decided: tokens and grants"
+                + (" were never read" if age is None else f" were read {age:.0f} seconds ago"),
+                retry_after_s=2,
+            )
+
+    # -- the look at the tables
+
+    async def refresh(self) -> None:
+        """Look at the tables now, so that a change made by this process is known to it.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        async with self._looks:
+            asked_at = time.monotonic()
+            try:
+                loaded = await self._store.load(None if self._doubtful else self._version)
+            except UnavailableError:
+                self._doubtful = True
+                raise
+            if loaded is not None:
+                self._take(loaded)
+            self._doubtful = False
+            self._confirmed_at = asked_at
+
+    def _take(self, loaded: Loaded) -> None:
+        """Take changes in, without a pause: no caller sees a half of them."""
+        if loaded.whole:
+            self._tokens, self._digests, self._grants, self._by_principal = {}, {}, {}, {}
+        for digest, token in loaded.tokens.items():
+            self._tokens[digest] = token, _identity(token)
+            self._digests[token.id] = digest
+        for grant_id in loaded.removed:
+            self._drop(grant_id)
+        for stored in loaded.grants:
+            self._drop(stored.grant.id)
+            self._grants[stored.grant.id] = stored.grant
+            self._by_principal.setdefault(stored.grant.principal, {})[stored.grant.id] = stored.grant
+        self._version = loaded.version
+        self.version += 1
+
+    def _drop(self, grant_id: UUID) -> None:
+        grant = self._grants.pop(grant_id, None)
+        if grant is not None:
+            of_principal = self._by_principal[grant.principal]
+            del of_principal[grant_id]
+            if not of_principal:
+                del self._by_principal[grant.principal]
+
+    async def _run(self) -> None:
+        noted_at = time.monotonic()
+        while True:
+            try:
+                await self.refresh()
+            except UnavailableError as error:
+                _log.debug("%s; tokens and grants stay as they are", error.detail)
+            except Exception:  # noqa: BLE001 - a look that failed must not be the last
+                _log.exception("Tokens and grants could not be read; they stay as they are")
+            if time.monotonic() - noted_at >= USES_S:
+                noted_at = time.monotonic()
+                await self._note_uses()
+            await asyncio.sleep(INTERVAL_S)
+
+    async def _note_uses(self) -> None:
+        used, self._used = self._used, {}
+        if used:
+            try:
+                await self._store.note_use(used)
+            except UnavailableError:
+                self._used = used | self._used
+
+    # -- for operators
+
+    def warnings(self) -> list[Notice]:
+        """Return a notice while the book is missing or old."""
+        age = self.age_s()
+        if age is None:
+            return [Notice("Tokens and grants were not read yet: only the admin token is decided")]
+        if age <= _AGED_S:
+            return []
+        return [
+            Notice(
+                f"Tokens and grants are as of {age:.0f} seconds ago; from {self._max_age_s:.0f} seconds on only the"
+                " admin token is decided"
+            )
+        ]
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        age = self.age_s()
+        if age is not None:
+            yield Sample("access_age_seconds", age)
+        yield Sample("access_tokens", len(self._tokens))
+        yield Sample("access_grants", len(self._grants))
+
+
+def _is_valid(token: Token) -> bool:
+    return token.revoked_at is None and token.expires_at > datetime.now(UTC)
+
+
+def _identity(token: Token) -> Identity:
+    return Identity(
+        token.principal,
+        Authentication.TOKEN,
+        groups=token.groups,
+        narrowing=token.narrowing,
+        token_id=token.id,
+        owner=token.owner,
+        expires_at=token.expires_at,
+    )

@@ -1,0 +1,259 @@
+"""The book of tokens and grants: what it says, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID, uuid4
+
+import pytest
+
+from app.domain.access.grants import Grant
+from app.domain.access.identities import ADMIN, Authentication, Identity
+from app.domain.access.operations import Operation, ResourceType, Role
+from app.domain.errors import UnauthenticatedError, UnavailableError
+from app.security import api_tokens, book
+from app.security.book import Book
+from app.services.access import AccessControl
+from app.services.ports.access import Loaded, StoredGrant, Token
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from app.services.ports.access import AccessStore
+
+NOW = datetime.now(UTC)
+ALICE = Identity("User:alice", Authentication.OIDC)
+ROOT = Identity(ADMIN, Authentication.ADMIN_TOKEN)
+
+
+class Tables:
+    """Tables of tokens and grants that answer with what a test puts there."""
+
+    def __init__(self) -> None:
+        self.next: Loaded | None = Loaded(1, whole=True)
+        self.asked: list[int | None] = []
+        self.used: dict[UUID, datetime] = {}
+        self.away = False
+
+    async def load(self, since: int | None) -> Loaded | None:
+        self.asked.append(since)
+        if self.away:
+            raise UnavailableError("Postgres is away")
+        found, self.next = self.next, None
+        return found
+
+    async def note_use(self, used: dict[UUID, datetime]) -> None:
+        if self.away:
+            raise UnavailableError("Postgres is away")
+        self.used |= used
+
+
+@pytest.fixture
+def tables() -> Tables:
+    return Tables()
+
+
+@pytest.fixture
+def made(tables: Tables) -> Book:
+    return Book(cast("AccessStore", tables), 60)
+
+
+def token(**more: Any) -> tuple[bytes, bytes, Token]:
+    """The text of a new token, its digest, and the token."""
+    text = api_tokens.make()
+    given = {"expires_at": NOW + timedelta(days=1), **more}
+    return text.encode(), api_tokens.digest(text), Token(uuid4(), "User:alice", NOW, "User:admin", **given)
+
+
+def grant(principal: str, number: int = 1) -> StoredGrant:
+    made = Grant(UUID(int=number), principal, operation=Operation.ALTER_CONFIGS, resource=ResourceType.USER, name="x")
+    return StoredGrant(made, NOW, "User:admin")
+
+
+async def loaded(of: Book, tables: Tables, **more: Any) -> None:
+    """Have the book read these changes."""
+    tables.next = Loaded(**{"version": (of._version or 0) + 1, **more})
+    await of.refresh()
+
+
+async def test_before_the_first_look_nobody_but_the_admin_is_decided(made: Book, tables: Tables) -> None:
+    text, digest, one = token()
+    with pytest.raises(UnavailableError, match="never read"):
+        made.authenticate(text)
+    with pytest.raises(UnavailableError):
+        made.check(ALICE)
+    made.check(ROOT)
+    assert made.warnings()
+    assert made.authenticate(b"another kind") is None
+    await loaded(made, tables, tokens={digest: one}, whole=True)
+    assert made.authenticate(text) is not None
+    made.check(ALICE)
+    assert not made.warnings()
+
+
+async def test_a_token_is_its_principal_with_what_narrows_it(made: Book, tables: Tables) -> None:
+    text, digest, one = token(groups=frozenset({"Group:payments"}), owner="team payments")
+    await loaded(made, tables, tokens={digest: one})
+    assert made.authenticate(text) == Identity(
+        "User:alice",
+        Authentication.TOKEN,
+        groups=one.groups,
+        token_id=one.id,
+        owner="team payments",
+        expires_at=one.expires_at,
+    )
+
+
+@pytest.mark.parametrize("ended", [{"revoked_at": NOW}, {"expires_at": NOW}])
+async def test_a_token_that_ended_is_refused_also_where_it_was_admitted_before(
+    made: Book, tables: Tables, ended: dict[str, Any]
+) -> None:
+    text, digest, one = token()
+    await loaded(made, tables, tokens={digest: one})
+    identity = made.authenticate(text)
+    assert identity is not None
+    access = AccessControl(made).access(identity, "here", "r")
+    assert access.allowed("payments", Operation.RESOLVE)
+    await loaded(made, tables, tokens={digest: replace(one, **ended)})
+    with pytest.raises(UnauthenticatedError):
+        made.authenticate(text)
+    with pytest.raises(UnauthenticatedError):
+        access.allowed("payments", Operation.RESOLVE)
+
+
+async def test_a_token_expires_by_the_clock_alone(made: Book, tables: Tables) -> None:
+    text, digest, one = token(expires_at=datetime.now(UTC) + timedelta(seconds=0.3))
+    await loaded(made, tables, tokens={digest: one})
+    identity = made.authenticate(text)
+    assert identity is not None
+    await asyncio.sleep(0.35)
+    with pytest.raises(UnauthenticatedError):
+        made.authenticate(text)
+    with pytest.raises(UnauthenticatedError):
+        made.check(identity)
+
+
+async def test_an_unknown_token_is_refused_and_its_text_not_repeated(made: Book, tables: Tables) -> None:
+    await loaded(made, tables)
+    text, _, _ = token()
+    with pytest.raises(UnauthenticatedError) as refused:
+        made.authenticate(text)
+    assert text.decode() not in str(refused.value)
+
+
+async def test_grants_are_those_of_the_principal_its_groups_and_everybody(made: Book, tables: Tables) -> None:
+    names = ("User:alice", "Group:payments", "User:*", "User:bob", "Group:other")
+    grants = [grant(name, number) for number, name in enumerate(names)]
+    await loaded(made, tables, grants=grants)
+    of_alice = replace(ALICE, groups=frozenset({"Group:payments"}))
+    assert {each.principal for each in made.grants_of(of_alice)} == set(names[:3])
+    assert {each.principal for each in made.grants_of(ALICE)} == {"User:alice", "User:*"}
+    moved = replace(grants[0], grant=replace(grants[0].grant, principal="User:bob"))
+    await loaded(made, tables, grants=[moved], removed=frozenset({UUID(int=2)}))
+    assert list(made.grants_of(ALICE)) == []
+    assert len(list(made.grants())) == 4
+
+
+async def test_rights_change_with_the_grants(made: Book, tables: Tables) -> None:
+    await loaded(made, tables)
+    access = AccessControl(made).access(ALICE, "here", "r")
+    assert not access.allows("payments", Operation.ALTER_CONFIGS, "user=x")
+    await loaded(made, tables, grants=[grant("User:alice")])
+    assert access.allows("payments", Operation.ALTER_CONFIGS, "user=x")
+    await loaded(made, tables, removed=frozenset({UUID(int=1)}))
+    assert not access.allows("payments", Operation.ALTER_CONFIGS, "user=x")
+
+
+async def test_a_whole_load_leaves_nothing_of_before(made: Book, tables: Tables) -> None:
+    text, digest, one = token()
+    await loaded(made, tables, tokens={digest: one}, grants=[grant("User:alice")])
+    await loaded(made, tables, whole=True)
+    with pytest.raises(UnauthenticatedError):
+        made.authenticate(text)
+    assert list(made.grants()) == []
+
+
+async def test_while_postgres_is_away_the_book_stands_until_it_is_too_old(tables: Tables) -> None:
+    short = Book(cast("AccessStore", tables), 0.4)
+    text, digest, one = token()
+    await loaded(short, tables, tokens={digest: one})
+    tables.away = True
+    with pytest.raises(UnavailableError):
+        await short.refresh()
+    assert short.authenticate(text) is not None
+    await asyncio.sleep(0.5)
+    for given in (text, token()[0]):
+        with pytest.raises(UnavailableError) as refused:
+            short.authenticate(given)
+        assert refused.value.retry_after_s is not None
+    with pytest.raises(UnavailableError):
+        short.check(ALICE)
+    short.check(ROOT)
+    tables.away = False
+    await short.refresh()
+    assert short.authenticate(text) is not None
+
+
+async def test_after_a_loss_of_postgres_everything_is_read_again(made: Book, tables: Tables) -> None:
+    await loaded(made, tables)
+    tables.away = True
+    with pytest.raises(UnavailableError):
+        await made.refresh()
+    tables.away = False
+    await made.refresh()
+    await made.refresh()
+    assert tables.asked == [None, 1, None, 1]
+
+
+async def test_it_follows_by_itself_and_notes_uses(made: Book, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(book, "USES_S", 0.01)
+    text, digest, one = token()
+    made.start()
+    await until(lambda: made.age_s() is not None)
+    tables.next = Loaded(2, tokens={digest: one})
+    await until(lambda: tables.next is None)
+    assert made.authenticate(text) is not None
+    await until(lambda: one.id in tables.used)
+    tables.away = True
+    asked = len(tables.asked)
+    await until(lambda: len(tables.asked) > asked + 2)
+    before = tables.used[one.id]
+    made.authenticate(text)
+    tables.away = False
+    await until(lambda: tables.used[one.id] > before)
+    await made.stop()
+
+
+def test_a_role_of_everything_is_everything() -> None:
+    everything = Grant(uuid4(), "User:alice", role=Role.ADMIN)
+    copy = _Fixed([everything])
+    access = AccessControl(copy).access(ALICE, "here", "r")
+    for spelling in (
+        "cluster",
+        "user",
+        "user=x,client-id",
+        "topic=t",
+        "broker",
+        "broker=1",
+        "tokens=User~3Ax",
+        "audit",
+    ):
+        assert access.allows("payments", Operation.ALL, spelling), spelling
+
+
+class _Fixed:
+    """A copy with the same grants for every caller."""
+
+    version = 1
+
+    def __init__(self, grants: list[Grant]) -> None:
+        self._grants = grants
+
+    def grants_of(self, _: Identity) -> list[Grant]:
+        return self._grants
+
+    def check(self, _: Identity) -> None:
+        pass

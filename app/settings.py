@@ -271,6 +271,40 @@ class AccessSettings(_Group):
     )
 
 
+class LimitSettings(_Group):
+    """The pace of one class of operations, for each principal and process."""
+
+    per_second: float = Field(gt=0, le=1_000_000, description="Units a second")
+    burst: int = Field(ge=1, le=10_000_000, description="Units that may be used at once after a pause")
+
+
+class LimitOverrideSettings(_Group):
+    """Other limits for one principal or group; what is left out stays as it is."""
+
+    read: LimitSettings | None = None
+    bulk: LimitSettings | None = None
+    write: LimitSettings | None = None
+    admin: LimitSettings | None = None
+    waiting: int | None = Field(default=None, ge=1, le=60_000)
+
+
+class LimitsSettings(_Group):
+    """Limits of pace, for each principal and class of operations (docs/operations.md)."""
+
+    enabled: bool = True
+    read: LimitSettings = LimitSettings(per_second=2_000, burst=10_000)
+    bulk: LimitSettings = LimitSettings(per_second=10_000, burst=200_000)
+    write: LimitSettings = LimitSettings(per_second=500, burst=20_000)
+    admin: LimitSettings = LimitSettings(per_second=10, burst=200)
+    waiting: int = Field(
+        default=1_000, ge=1, le=60_000, description="Requests of a principal that wait for a revision at one time"
+    )
+    overrides: dict[Annotated[str, Field(pattern=r"^(User|Group):.")], LimitOverrideSettings] = Field(
+        default={},
+        description="By 'User:<name>' or 'Group:<name>'. 'User:admin' limits the admin token, which has no limits else",
+    )
+
+
 class Settings(BaseSettings):
     """All settings of a process. Read once, never changed."""
 
@@ -282,6 +316,7 @@ class Settings(BaseSettings):
     postgres: PostgresSettings
     http: HttpSettings = HttpSettings()
     access: AccessSettings = AccessSettings()
+    limits: LimitsSettings = LimitsSettings()
     admin_token_file: Path = Field(description="A file whose first line is the bearer token")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
 

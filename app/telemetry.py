@@ -58,6 +58,10 @@ METRICS: Final[dict[str, Metric]] = {
     "authentications_failed": Metric(
         _C, "Requests refused for their Authorization: missing, invalid or repeated", ("reason",)
     ),
+    "requests_limited": Metric(
+        _C, "Requests refused because their caller's limit was used up: read, bulk, write, admin, waiting", ("class",)
+    ),
+    "limited_principals": Metric(_G, "Callers whose use of their limits is kept in memory"),
     "http_connections": Metric(_G, "Open connections, by what they wait for", ("state",)),
     "http_connections_limit": Metric(_G, "The most connections that are served"),
     "http_connections_closed": Metric(_C, "Connections that the listener closed, and why", ("reason",)),

@@ -15,6 +15,7 @@ import yaml
 from app import listener, properties
 from app.api.app import create_api, specification
 from app.api.context import Services
+from app.api.edge import Terms
 from app.api.refusals import Refusals
 from app.api.rendered.entries import Entries
 from app.api.rendered.resolutions import Resolutions
@@ -49,6 +50,7 @@ from app.services.changes.idempotency import IdempotencyService
 from app.services.changes.runner import ChangeRunner
 from app.services.clusters import Cluster, Clusters
 from app.services.collections import Collection
+from app.services.limits import Limit, LimitClass, Limiter, Limits, Override
 from app.services.reads.config_describe import ConfigReader
 from app.services.reads.config_levels import BrokerLevels, ServerProperties
 from app.services.reads.describe import DescribeService
@@ -58,7 +60,14 @@ from app.services.upkeep.dropping import Dropper
 from app.services.upkeep.readiness import Readiness
 from app.services.upkeep.reconcile import Reconciler
 from app.services.upkeep.rotate import RotateService
-from app.settings import ClientConfigsLayout, ClusterSettings, Settings
+from app.settings import (
+    ClientConfigsLayout,
+    ClusterSettings,
+    LimitOverrideSettings,
+    LimitSettings,
+    LimitsSettings,
+    Settings,
+)
 from app.store import Access, FacetIndex, ZooKeeperStore
 from app.telemetry import Telemetry
 
@@ -204,6 +213,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             yield
 
     describe = DescribeService(registrations)
+    limiter = _limiter(settings.limits)
     readiness = Readiness(parts.clusters, parts.audit, (book, *reconcilers, *recorders.values()))
     traffic = Traffic()
     measured: list[Measured] = [
@@ -217,6 +227,8 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
         *parts.stores.values(),
         *reconcilers,
     ]
+    if limiter is not None:
+        measured.append(limiter)
     measured += [*recorders.values(), parts.database, parts.audit, registrations]
     api = create_api(
         Services(
@@ -237,9 +249,23 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         traffic=traffic,
+        terms=Terms(limiter),
         lifespan=lifespan,
     )
     return api, Refusals(traffic), readiness
+
+
+def _limiter(settings: LimitsSettings) -> Limiter | None:
+    """Return the limits of callers; None where the settings turn them off."""
+    if not settings.enabled:
+        return None
+
+    def classes(given: LimitsSettings | LimitOverrideSettings) -> dict[LimitClass, Limit]:
+        found: dict[LimitClass, LimitSettings | None] = {kind: getattr(given, kind) for kind in LimitClass}
+        return {kind: Limit(each.per_second, each.burst) for kind, each in found.items() if each is not None}
+
+    overrides = {name: Override(classes(given), given.waiting) for name, given in settings.overrides.items()}
+    return Limiter(Limits(classes(settings), settings.waiting), overrides)
 
 
 def _named(settings: Settings, name: str) -> ClusterSettings:

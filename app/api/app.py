@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.api.context import Services
+    from app.api.edge import Terms
     from app.api.traffic import Traffic
     from app.security.door import Door
 
@@ -60,6 +61,7 @@ def create_api(
     max_body_bytes: int,
     deadline_ms: int,
     traffic: Traffic,
+    terms: Terms,
     lifespan: Any = None,
 ) -> ASGIApp:
     """Build the application.
@@ -70,6 +72,7 @@ def create_api(
         max_body_bytes: Largest request body.
         deadline_ms: Time of a request in milliseconds, after which it is answered with the known state.
         traffic: Counts the requests.
+        terms: The terms on which requests are served.
         lifespan: Starts and stops the stores.
     """
     api = _routed(lifespan)
@@ -85,6 +88,7 @@ def create_api(
         open_paths={route.path for family in FAMILIES for route in family if route.operation.is_open},
         readiness=services.readiness,
         traffic=traffic,
+        terms=terms,
     )
 
 

@@ -10,6 +10,7 @@ from app.api import problems
 from app.api.responses import json_response, number
 from app.domain.errors import BodyTooLargeError, NotAttemptedError, OutcomeUnknownError, PreconditionFailedError
 from app.services.changes.edits import json_of
+from app.services.limits import LimitClass
 from app.services.pace import in_slices
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ async def alter(
             is also identified by them.
         member: The member of the answer with the results.
     """
+    call.charge(LimitClass.WRITE, len(entries) - 1)
     collection = call.cluster.collections[name]
     edits = await in_slices(lambda item: edit(*item), enumerate(entries))
     validate_only = call.validate_only or body.validate_only
@@ -80,7 +82,8 @@ async def alter(
         lambda pair: orjson.Fragment(orjson.dumps(_altered(collection, *pair))),
         zip(results, map(echo, entries), strict=True),
     )
-    answer = {"throttleTimeMs": 0, "failed": sum(error is not None for error in errors), member: rendered}
+    failed = sum(error is not None for error in errors)
+    answer = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, member: rendered}
     return altered(call.request, answer, errors, results)
 
 

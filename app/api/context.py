@@ -1,6 +1,7 @@
 """The context of a handler: the service's parts, the cluster, the caller, the common parameters."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
@@ -17,8 +18,10 @@ from app.services.changes.alter import AlterService
 from app.services.changes.callers import Caller
 from app.services.changes.idempotency import IdempotencyService, Run
 from app.services.clusters import Cluster, Clusters
+from app.services.limits import Allowance, LimitClass
 from app.services.ports.registrations import RegistrationLog
 from app.services.ports.rollups import RollupResults
+from app.services.ports.store import ClusterStore
 from app.services.ports.trail import AuditLog
 from app.services.reads.describe import DescribeService
 from app.services.recorder.record import Recorder
@@ -127,6 +130,27 @@ class Call:
         access: Access = self.request.scope[edge.ACCESS]
         return access
 
+    def take(self, kind: LimitClass) -> None:
+        """Admit the request in one more class of limits, besides that of its operation.
+
+        Raises:
+            LimitExceededError: The caller's limit is used up.
+        """
+        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        if allowance is not None:
+            allowance.take(kind)
+
+    def charge(self, kind: LimitClass, units: int) -> None:
+        """Charge the caller's limit for work besides the request itself: entries of an alter, items of an answer."""
+        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        if allowance is not None:
+            allowance.charge(kind, units)
+
+    def throttle_ms(self, kind: LimitClass) -> int:
+        """Return the milliseconds that the caller ought to wait before the next request of a class."""
+        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        return 0 if allowance is None else allowance.throttle_ms(kind)
+
 
 def _cluster_of(request: Request, name: str) -> Cluster:
     found: Cluster | None = request.scope.get(CLUSTER)
@@ -179,19 +203,26 @@ async def _fresh(
     Raises:
         UnavailableError: The revision was not reached by the request's deadline.
         InvalidRequestError: The revision is not a decimal number.
+        LimitExceededError: Too many requests of the caller are waiting.
     """
     if min_revision is None and consistency == "mirror":
         return
     store = _cluster_of(request, request.path_params["cluster"]).store
+    allowance: Allowance | None = request.scope.get(edge.ALLOWANCE)
+    with nullcontext() if allowance is None else allowance.wait():
+        await _caught_up(store, request.scope[edge.DEADLINE], min_revision, strong=consistency == "strong")
+
+
+async def _caught_up(store: ClusterStore, deadline: float, min_revision: str | None, *, strong: bool) -> None:
     if min_revision is not None:
         if not (min_revision.isascii() and min_revision.isdigit() and len(min_revision) <= _REVISION_DIGITS):
             raise InvalidRequestError(
                 "Confplane-Min-Revision is not a revision: a decimal number as Confplane-Revision gives it",
                 pointer="Confplane-Min-Revision",
             )
-        await store.wait_for(int(min_revision), request.scope[edge.DEADLINE])
-    if consistency == "strong":
-        await store.catch_up(request.scope[edge.DEADLINE])
+        await store.wait_for(int(min_revision), deadline)
+    if strong:
+        await store.catch_up(deadline)
 
 
 ServicesDep = Annotated[Services, Depends(services_of)]

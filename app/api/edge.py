@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from app.security.door import Door
     from app.services.access import Access
     from app.services.clusters import Clusters
+    from app.services.limits import Limiter
     from app.services.upkeep.readiness import Readiness
 
 REQUEST_ID: Final = "confplane.request_id"
 ACCESS: Final = "confplane.access"
 """Key of the scope with the access of the caller; absent where none is needed."""
+ALLOWANCE: Final = "confplane.allowance"
+"""Key of the scope with the limits of the caller; absent where there are none."""
 DEADLINE: Final = "confplane.deadline"
 HEADERS: Final = "confplane.headers"
 """Key of the scope with the headers by name, the last value of a repeated one; Starlette searches the whole list."""
@@ -49,6 +53,14 @@ _DRAINED_BODIES: Final = 4
 _DRAIN_S: Final = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms on which requests are served, as the settings have them."""
+
+    limiter: Limiter | None = None
+    """The limits of callers; None: there are none."""
+
+
 class Edge:
     """Wraps the application. A request id is taken from ``X-Request-Id`` where it is valid, else made.
 
@@ -62,9 +74,10 @@ class Edge:
         readiness: Once the process is stopping, every answer asks the client to close its connection, so that no
             request is under way on any connection when the process closes it.
         traffic: Counts the requests.
+        terms: Limits, origins, and the like.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts and settings of the process that every request meets
         self,
         app: ASGIApp,
         *,
@@ -75,9 +88,11 @@ class Edge:
         open_paths: Collection[str],
         readiness: Readiness,
         traffic: Traffic,
+        terms: Terms,
     ) -> None:
         self._app = app
         self._traffic = traffic
+        self._limiter = terms.limiter
         self._clusters = clusters
         self._readiness = readiness
         self._door = door
@@ -147,7 +162,9 @@ class Edge:
         is_open = scope["path"] in self._open_paths
         if not is_open or _AUTHORIZATION in headers:
             try:
-                scope[ACCESS] = self._access(scope, headers, None if cluster is None else cluster.name)
+                scope[ACCESS] = access = self._access(scope, headers, None if cluster is None else cluster.name)
+                if self._limiter is not None and (allowance := self._limiter.of(access.identity)) is not None:
+                    scope[ALLOWANCE] = allowance
             except ConfplaneError as error:
                 if not is_open:  # there the access only adds to the answer
                     if isinstance(error, UnauthenticatedError):

@@ -196,6 +196,9 @@ class Problem(AnswerModel):
     etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
     path: str | Absent = Field(default=None, description="Of a znode that can't be read")
     change_id: ChangeId | Absent = Field(default=None, description="Of an unknown outcome: where to look")
+    throttle_time_ms: Count | Absent = Field(
+        default=None, description="Of a limit that is used up: how long to wait, in ms"
+    )
 
 
 class EntityData(AnswerModel):

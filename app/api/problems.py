@@ -98,6 +98,7 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.PreconditionFailedError: Row(412, "precondition-failed", "Precondition failed"),
     errors.ListFullError: Row(422, "list-full", "Brokers could not list more names"),
     errors.ThrottledError: Row(429, "throttled", "Too many changes"),
+    errors.LimitExceededError: Row(429, "limit-exceeded", "Too many requests"),
     errors.NotAttemptedError: Row(409, "not-attempted", "Not attempted"),
     errors.UnavailableError: Row(503, "unavailable", "A store is not available"),
     errors.TooManyConnectionsError: Row(503, "too-many-connections", "Too many connections"),
@@ -142,6 +143,8 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
             body["path"] = path
         case errors.OutcomeUnknownError(change_id=change_id):
             body["changeId"] = change_id
+        case errors.LimitExceededError(throttle_ms=throttle_ms):
+            body["throttleTimeMs"] = throttle_ms
         case _:
             pass
     return body

@@ -54,7 +54,10 @@ _PROBLEMS: Final = {
             "Idempotency-Key is of another request"
         ),
     ),
-    429: ("Throttled", "Too many changes are waiting for the brokers; see Retry-After"),
+    429: (
+        "Throttled",
+        "The caller's limit is used up, or too many changes are waiting for the brokers; see Retry-After",
+    ),
     503: ("Unavailable", "ZooKeeper or Postgres is away, or not caught up; see Retry-After"),
     504: ("OutcomeUnknown", "The write was sent and its reply was lost; its outcome is unknown"),
 }
@@ -100,6 +103,10 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
     "ETag": _header(patterns.ETAG, "Strong, of the default view's content alone; of a rollup, of its run"),
     "Location": _header(None, "The path of the resource", format="uri-reference"),
     "Retry-After": _header(None, "Seconds after which a retry makes sense", type="integer", minimum=0),
+    "RateLimit-Policy": _header(
+        None, "The caller's limit for the operation's class: units at once, and the seconds in which they come again"
+    ),
+    "RateLimit": _header(None, "The units of that limit that are left, and the seconds until all of them are"),
     "WWW-Authenticate": _header(None, "The scheme: Bearer"),
 }
 _CLUSTER_PATH: Final = "/v1/clusters/{cluster}"
@@ -185,6 +192,8 @@ def _problems(route: StrictRoute, parameters: list[dict[str, Any]], body: Any) -
     found = {400, *route.operation.problems}
     if not route.operation.is_open:
         found.add(401)
+    if route.operation.limit is not None:
+        found.add(429)
     if "cluster" in names:
         found.add(404)
     if "If-Match" in names:
@@ -211,6 +220,8 @@ def _headers(route: StrictRoute, status: int) -> list[str]:
     operation, names = route.operation, list[str]()
     if status >= HTTPStatus.BAD_REQUEST or route.path.startswith(_CLUSTER_PATH):
         names += ["Confplane-Revision", "Confplane-Stale-Ms"]
+    if status >= HTTPStatus.BAD_REQUEST or operation.limit is not None:
+        names += ["RateLimit-Policy", "RateLimit"]
     if status in _RETRY_STATUSES:
         names.append("Retry-After")
     changed = operation.effect is Effect.CHANGE and status < HTTPStatus.MULTIPLE_CHOICES

@@ -35,6 +35,7 @@
     │   └── IdempotencyKeyBusyError    95  the first request with this Idempotency-Key is still under way
     ├── ListFullError                  44  an entity whose name no longer fits into what brokers can list
     ├── ThrottledError                 89  too many notifications are waiting for the brokers
+    │   └── LimitExceededError         89  a caller used up its limit for a class of operations
     ├── NotAttemptedError              55  an entry of an atomic batch in which another failed
     ├── UnavailableError               13  ZooKeeper or Postgres is away, or not caught up
     │   └── TooManyConnectionsError    13  all connections of the process are in use
@@ -309,6 +310,14 @@ class ThrottledError(ConfplaneError):
 
     code = KafkaCode.THROTTLING_QUOTA_EXCEEDED
     retriable = True
+
+
+class LimitExceededError(ThrottledError):
+    """A caller used up its limit for a class of operations; ``throttle_ms`` are the milliseconds to wait."""
+
+    def __init__(self, detail: str, *, throttle_ms: int, outcome: WriteOutcome | None = None) -> None:
+        super().__init__(detail, outcome=outcome, retry_after_s=max(1, -(-throttle_ms // 1000)))
+        self.throttle_ms = throttle_ms
 
 
 class ListFullError(ConfplaneError):

@@ -9,6 +9,7 @@ import yaml
 
 from app.api.app import FAMILIES, specification
 from app.api.routing.operations import Effect, Operation
+from app.services.limits import LimitClass
 from app.wiring import openapi_yaml
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
 
@@ -98,9 +99,9 @@ def test_every_answer_is_described(name: str) -> None:
             assert "Confplane-Change-Id" in headers
 
 
-@pytest.mark.parametrize("fact", ["effect", "tagged", "problems"])
+@pytest.mark.parametrize("fact", ["effect", "limit", "tagged", "problems"])
 def test_no_operation_is_made_without_its_facts(fact: str) -> None:
-    facts: dict[str, Any] = {"effect": Effect.NOTHING, "tagged": False, "problems": ()}
+    facts: dict[str, Any] = {"effect": Effect.NOTHING, "limit": None, "tagged": False, "problems": ()}
     assert Operation("Who", {}, **facts).effect is Effect.NOTHING
     del facts[fact]
     with pytest.raises(TypeError, match=fact):
@@ -110,6 +111,16 @@ def test_no_operation_is_made_without_its_facts(fact: str) -> None:
 def test_what_operations_do_fits_their_methods_and_paths() -> None:
     assert {name for name in OPERATIONS if ROUTES[name].operation.effect is Effect.NOTHING} == READS
     assert {name for name in OPERATIONS if ROUTES[name].operation.effect is Effect.CHANGE} == WRITES
+
+
+def test_every_operation_but_open_ones_counts_against_a_limit() -> None:
+    limits = {name: ROUTES[name].operation.limit for name in OPERATIONS}
+    assert {name for name, limit in limits.items() if limit is None} == OPEN
+    assert {name for name, limit in limits.items() if limit is LimitClass.WRITE} == WRITES | {"clearRegistrations"}
+    read = {"describeClientConfigs", "effectiveConfigs", "getConfigs", "whoami", "listClusters", "getGlobalConfig"}
+    assert read <= {name for name, limit in limits.items() if limit is LimitClass.READ}
+    for name in OPERATIONS.keys() - OPEN:
+        assert "429" in OPERATIONS[name]["responses"], name
 
 
 @pytest.mark.parametrize("name", sorted(READS))

@@ -18,6 +18,7 @@ from app.api.routing.routes import Routes
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError, NotFoundError
 from app.services.changes import states
+from app.services.limits import LimitClass
 from app.services.ports.trail import AuditQuery
 
 routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
@@ -34,7 +35,9 @@ _Time = Annotated[
 ]
 
 
-@routes.get("", read("Search the trail, newest first", models.AuditPage, tagged=False, problems=(503,)))
+@routes.get(
+    "", read("Search the trail, newest first", models.AuditPage, limit=LimitClass.BULK, tagged=False, problems=(503,))
+)
 async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,
     *,
@@ -79,6 +82,7 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
             before=None if page_token is None else _uuid(page_token, "pageToken"),
         )
     )
+    call.charge(LimitClass.BULK, len(records))
     return json_response(
         call.request,
         {
@@ -88,7 +92,9 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
     )
 
 
-@routes.get("/{changeId}", read("One change", models.AuditedChange, tagged=False, problems=(503,)))
+@routes.get(
+    "/{changeId}", read("One change", models.AuditedChange, limit=LimitClass.BULK, tagged=False, problems=(503,))
+)
 async def get_audited_change(
     call: CallDep,
     changeId: Annotated[  # noqa: N803 - the URL's word

@@ -5,10 +5,12 @@ from starlette.responses import Response
 from app.api import patterns
 from app.api.clients import models, rpc
 from app.api.context import CallDep, Fresh
+from app.api.rendered.entries import delayed
 from app.api.resources.routes import Forms, Resources
 from app.api.responses import json_bytes
 from app.api.routing.operations import change, partly, read
 from app.domain.facets import FacetName
+from app.services.limits import LimitClass
 from app.services.reads.describe import RegistrationRequest
 
 routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONFIGS)).routes(
@@ -30,6 +32,7 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
     read(
         "Describe client configs by a filter, or resolve them for one client (KIP-649)",
         models.DescribedConfigs,
+        limit=LimitClass.READ,
         tagged=False,
         problems=(),
     ),
@@ -51,7 +54,9 @@ async def describe_client_configs(call: CallDep, body: models.DescribeClientConf
             ),
         )
     if body.resolve_entity:
-        return json_bytes(call.cluster, call.services.resolutions.answer(collection, wanted))
+        answer = call.services.resolutions.answer(collection, wanted)
+        return json_bytes(call.cluster, delayed(answer, call.throttle_ms(LimitClass.READ)))
+    call.take(LimitClass.BULK)
     return await rpc.describe(call, FacetName.CLIENT_CONFIGS, wanted)
 
 
@@ -60,6 +65,7 @@ async def describe_client_configs(call: CallDep, body: models.DescribeClientConf
     change(
         "Alter client configs (KIP-649)",
         partly(models.AlteredConfigs, "Some entries failed"),
+        limit=LimitClass.WRITE,
         tagged=False,
         problems=(412,),
         problem=models.AlterConfigsProblem,

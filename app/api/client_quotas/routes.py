@@ -8,6 +8,7 @@ from app.api.context import CallDep, Fresh
 from app.api.resources.routes import Forms, Resources
 from app.api.routing.operations import change, partly, read
 from app.domain.facets import FacetName
+from app.services.limits import LimitClass
 
 routes = Resources(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIENT_QUOTAS)).routes(
     Forms(
@@ -25,7 +26,13 @@ routes = Resources(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIENT_QUOTA
 
 @routes.post(
     ":describe",
-    read("Describe client quotas by a filter (KIP-546)", models.DescribedQuotas, tagged=False, problems=()),
+    read(
+        "Describe client quotas by a filter (KIP-546)",
+        models.DescribedQuotas,
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(),
+    ),
     checks=[Fresh],
 )
 async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuotas) -> Response:
@@ -38,6 +45,7 @@ async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuota
     change(
         "Alter client quotas (KIP-546)",
         partly(models.AlteredQuotas, "Some entries failed"),
+        limit=LimitClass.WRITE,
         tagged=False,
         problems=(412,),
         problem=models.AlterQuotasProblem,

@@ -12,6 +12,7 @@ from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.ops import Op, OpType
 from app.services.changes.edits import Edit, EditResult
+from app.services.limits import LimitClass
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -30,7 +31,9 @@ async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Respons
     collection = call.cluster.collections[name]
     selected = call.services.describe.select(collection, wanted)
     rendered = await call.services.entries.render(collection, selected, everything=wanted.everything)
-    return json_bytes(call.cluster, described(rendered.entries, rendered.skipped))
+    call.charge(LimitClass.BULK, len(rendered.entries))
+    answer = described(rendered.entries, rendered.skipped, throttle_ms=call.throttle_ms(LimitClass.BULK))
+    return json_bytes(call.cluster, answer)
 
 
 async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:

@@ -21,6 +21,7 @@ from app.domain.ops import Op, op_type
 from app.domain.topics import check_topic_name
 from app.services.changes.edits import Edit, EditResult
 from app.services.clusters import Cluster
+from app.services.limits import LimitClass
 
 _NOBODY: Final = Entity(())
 
@@ -54,6 +55,7 @@ routes = Resources(FacetName.CONFIGS, _effective).routes(
     read(
         "Describe the effective configs of topics and brokers (KIP-226)",
         partly(models.DescribedResources, "Some resources can't be described"),
+        limit=LimitClass.BULK,
         tagged=False,
         problems=(409,),
         problem=models.DescribeConfigsProblem,
@@ -66,6 +68,7 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
         resource_type(item.resource_type, pointer=f"/resources/{index}/resourceType")
         for index, item in enumerate(body.resources)
     ]
+    call.charge(LimitClass.BULK, len(kinds))
     results: list[orjson.Fragment] = []
     errors: list[ConfplaneError | None] = []
     size = 0
@@ -77,7 +80,8 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
         results.append(orjson.Fragment(rendered))
         errors.append(error)
         await asyncio.sleep(0)
-    return batches.answered(call.request, {"throttleTimeMs": 0, "results": results}, errors)
+    answer = {"throttleTimeMs": call.throttle_ms(LimitClass.BULK), "results": results}
+    return batches.answered(call.request, answer, errors)
 
 
 async def _described(
@@ -113,6 +117,7 @@ async def _described(
     change(
         "Set, delete, append to and subtract from configs of topics and brokers (KIP-339)",
         partly(models.AlteredResources, "Some resources failed"),
+        limit=LimitClass.WRITE,
         tagged=False,
         problems=(412,),
         problem=models.IncrementalAlterProblem,

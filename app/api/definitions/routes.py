@@ -20,6 +20,7 @@ from app.api.routing.routes import Routes
 from app.domain.client_configs import ClientConfigs
 from app.domain.definitions import KAFKA_VERSION
 from app.domain.facets import FacetName
+from app.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}/config-definitions", tag="config-definitions")
 
@@ -40,6 +41,7 @@ _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else v
                 model=models.ConfigDefinitions,
             )
         },
+        limit=LimitClass.BULK,
         tagged=False,
         problems=(),
     ),

@@ -14,6 +14,7 @@ from app.api.routing.routes import Routes
 from app.domain.errors import ConfplaneError, OutcomeUnknownError
 from app.services.kips import entity_configs
 from app.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
+from app.services.limits import LimitClass
 from app.services.pace import Pace, in_slices
 
 routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
@@ -24,6 +25,7 @@ routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
     read(
         "Describe what is set on entities of any type (KIP-21)",
         partly(models.DescribedEntityConfigs, "Some entities can't be described"),
+        limit=LimitClass.BULK,
         tagged=False,
         problems=(409,),
         problem=models.DescribeEntityConfigsProblem,
@@ -32,6 +34,7 @@ routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
 )
 async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConfigs) -> Response:
     """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
+    call.charge(LimitClass.BULK, len(body.entities))
     errors: list[ConfplaneError | None] = []
     entities: list[orjson.Fragment] = []
     size, pace = 0, Pace()
@@ -58,6 +61,7 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
     change(
         "Alter entities of any type (KIP-21)",
         partly(models.AlteredEntityConfigs, "Some entities failed"),
+        limit=LimitClass.WRITE,
         tagged=False,
         problems=(),
         problem=models.AlterEntityConfigsProblem,
@@ -68,6 +72,7 @@ async def alter_entity_configs(call: CallDep, body: models.AlterEntityConfigs) -
 
     Topics and brokers are levels of the same configs: each is checked against the result of the entities before it.
     """
+    call.charge(LimitClass.WRITE, len(body.entities) - 1)
     changes = await in_slices(lambda item: _change(*item), enumerate(body.entities))
     results = await entity_configs.alter(
         call.services.alter, call.cluster, changes, call.caller, validate_only=call.validate_only or body.validate_only

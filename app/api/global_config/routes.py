@@ -13,13 +13,20 @@ from app.domain.facets import FacetName
 from app.domain.ops import Op, OpType
 from app.domain.texts import clipped
 from app.services.kips import global_config
+from app.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}", tag="global-config")
 
 
 @routes.get(
     "/global-config",
-    read("Read what is set for all brokers (KIP-5)", models.GlobalConfig, tagged=False, problems=(409,)),
+    read(
+        "Read what is set for all brokers (KIP-5)",
+        models.GlobalConfig,
+        limit=LimitClass.READ,
+        tagged=False,
+        problems=(409,),
+    ),
     checks=[Fresh],
 )
 async def get_global_config(call: CallDep) -> Response:
@@ -38,6 +45,7 @@ async def get_global_config(call: CallDep) -> Response:
     change(
         "Change what is set for all brokers (KIP-5)",
         models.ChangedGlobalConfig,
+        limit=LimitClass.WRITE,
         tagged=False,
         problems=(),
         problem=models.GlobalConfigProblem,

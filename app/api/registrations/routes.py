@@ -16,6 +16,7 @@ from app.api.routing.operations import Effect, Operation, read
 from app.api.routing.routes import Routes
 from app.domain.entities import Entity, split_id
 from app.domain.errors import InvalidRequestError
+from app.services.limits import LimitClass
 from app.services.ports.registrations import Registration
 
 routes = Routes("/v1/clusters/{cluster}/registrations", tag="registrations")
@@ -51,7 +52,16 @@ class ClearedRegistrations(AnswerModel):
     cleared: Count
 
 
-@routes.get("", read("List registrations, ordered by entity id", RegistrationPage, tagged=False, problems=(503,)))
+@routes.get(
+    "",
+    read(
+        "List registrations, ordered by entity id",
+        RegistrationPage,
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(503,),
+    ),
+)
 async def list_registrations(
     call: CallDep,
     *,
@@ -68,6 +78,7 @@ async def list_registrations(
         page_size=page_size,
         after=page_token,
     )
+    call.charge(LimitClass.BULK, len(found))
     items = [_registration(*row) for row in found]
     return json_response(call.request, {"items": items, "nextPageToken": cursor})
 
@@ -78,6 +89,7 @@ async def list_registrations(
         "Clear the registrations of one entity, or of all",
         {200: ClearedRegistrations},
         effect=Effect.CLEARING,
+        limit=LimitClass.WRITE,
         tagged=False,
         problems=(503,),
     ),

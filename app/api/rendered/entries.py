@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _Kept = dict[str, tuple["Node", bytes | None]]
 
-_DESCRIBED: Final = b'{"throttleTimeMs":0,"errorCode":0,"errorMessage":null,"entries":['
+_DESCRIBED: Final = b'{"throttleTimeMs":%d,"errorCode":0,"errorMessage":null,"entries":['
+_UNDELAYED: Final = _DESCRIBED % 0
 _NOBODY: Final = b',"entityCompatibility":[]}'
 _SLACK: Final = 10_000
 """The number of kept entries of removed entities that starts a clean-up."""
@@ -110,9 +111,20 @@ def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
     return _head(entity_id, declared) + b"}"
 
 
-def described(entries: Iterable[bytes], skipped: Sequence[str]) -> bytes:
-    """Return the answer of a describe: its entries, and the paths of the znodes that can't be read."""
-    return _DESCRIBED + b",".join(entries) + b'],"skipped":' + orjson.dumps(skipped) + b"}"
+def described(entries: Iterable[bytes], skipped: Sequence[str], *, throttle_ms: int = 0) -> bytes:
+    """Return the answer of a describe.
+
+    Args:
+        entries: The entries.
+        skipped: The paths of the znodes that can't be read.
+        throttle_ms: Milliseconds that the caller ought to wait before the next request.
+    """
+    return _DESCRIBED % throttle_ms + b",".join(entries) + b'],"skipped":' + orjson.dumps(skipped) + b"}"
+
+
+def delayed(answer: bytes, throttle_ms: int) -> bytes:
+    """Return the answer of a describe that is kept, with the milliseconds that its caller ought to wait."""
+    return answer if throttle_ms == 0 else _DESCRIBED % throttle_ms + answer.removeprefix(_UNDELAYED)
 
 
 def _with_clients(head: bytes, known: Sequence[Registration]) -> bytes:

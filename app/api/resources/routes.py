@@ -31,6 +31,7 @@ from app.domain.texts import step
 from app.services.changes.edits import Edit, EditResult, Mode
 from app.services.clusters import Cluster
 from app.services.collections import Collection
+from app.services.limits import LimitClass
 from app.services.reads.describe import DescribeService, ListQuery
 
 Resolve = Callable[[Call, Entity], Awaitable[tuple[dict[str, Any], str]]]
@@ -71,23 +72,27 @@ class Resources:
         resolved = entity_in_path(forms.id_pattern, forms.example_id, suffix="/effective")
         summary = f"List the entities that have {name}"
         routes = Routes(f"/v1/clusters/{{cluster}}/{name}", tag=name)
-        operation = read(summary, forms.page, id=f"list{noun}", tagged=False, problems=())
+        operation = read(summary, forms.page, id=f"list{noun}", limit=LimitClass.BULK, tagged=False, problems=())
         routes.get("", operation, checks=[Fresh])(self._list)
         summary = f"Create the {name} of an entity"
         created = {201: Answer(forms.resource), 200: Answer(forms.resource, "Identical content was already there")}
-        operation = change(summary, created, id=f"create{noun}", tagged=True, problems=())
+        operation = change(summary, created, id=f"create{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
         routes.post("", operation)(declared(self._create, body=forms.new))
         summary = "The effective values, each with its source and every candidate level"
-        operation = read(summary, forms.effective, id=f"effective{noun}", tagged=True, problems=(409,))
+        operation = read(
+            summary, forms.effective, id=f"effective{noun}", limit=LimitClass.READ, tagged=True, problems=(409,)
+        )
         routes.get(f"{path}/effective", operation, checks=[Fresh])(declared(self._effective, entity=resolved))
         summary = "The declared content of an entity, exactly as it was set"
-        operation = read(summary, forms.resource, id=f"get{noun}", tagged=True, problems=(409,))
+        operation = read(summary, forms.resource, id=f"get{noun}", limit=LimitClass.READ, tagged=True, problems=(409,))
         routes.get(path, operation, checks=[Fresh])(declared(self._get, entity=entity))
         summary = f"Replace all {name} of an entity"
-        operation = change(summary, forms.resource, id=f"put{noun}", tagged=True, problems=())
+        operation = change(summary, forms.resource, id=f"put{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
         routes.put(path, operation)(declared(self._put, entity=entity, body=forms.body))
         summary = f"Remove all {name} of an entity"
-        operation = change(summary, DeletedResource, id=f"delete{noun}", tagged=False, problems=())
+        operation = change(
+            summary, DeletedResource, id=f"delete{noun}", limit=LimitClass.WRITE, tagged=False, problems=()
+        )
         routes.delete(path, operation)(declared(self._delete, entity=entity))
         return routes
 
@@ -129,6 +134,7 @@ class Resources:
                 page_token=page_token,
             ),
         )
+        call.charge(LimitClass.BULK, len(page.items))
         if call.view == "full":
             items = [await full_resource(collection, node.id, node.config, node=node) for node, _ in page.items]
         else:

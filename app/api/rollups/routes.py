@@ -18,6 +18,7 @@ from app.api.routing.preconditions import not_modified
 from app.api.routing.routes import Routes, declared
 from app.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
 from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
+from app.services.limits import LimitClass
 from app.services.ports.rollups import Place, RollupRun, RowQuery
 from app.services.reads.rollups import item_of, never_run, selection
 
@@ -36,7 +37,16 @@ _FORMS: dict[ColumnType, dict[str, Any]] = {
 _CONTAINS = "; rows that have this one among theirs"
 
 
-@routes.get("", read("All rollups, each with its current run", models.RollupList, tagged=False, problems=(503,)))
+@routes.get(
+    "",
+    read(
+        "All rollups, each with its current run",
+        models.RollupList,
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(503,),
+    ),
+)
 async def list_rollups(call: CallDep) -> Response:
     """Every rollup with its current run: of its complete runs, the one with the latest moment."""
     found = await call.services.rollups.runs(call.cluster.name)
@@ -87,6 +97,7 @@ async def _rows(
     rows, place = page
     doubles = [column.member for column in rollup.columns if column.type is ColumnType.DOUBLE]
     items = [item_of(rollup, row) for row in rows]
+    call.charge(LimitClass.BULK, len(items))
     for item in items:
         item |= {member: number(item[member]) for member in doubles}
     body = {
@@ -130,6 +141,7 @@ def _add(rollup: Rollup) -> None:
     operation = read(
         rollup.question,
         models.PAGES[rollup.name],
+        limit=LimitClass.BULK,
         tagged=True,
         problems=(410, 503),
         id=f"getRollup{models.title(rollup)}",
@@ -144,7 +156,7 @@ for _each in ROLLUPS.values():
     _add(_each)
 
 
-@routes.get("/{name}", read("No rollup", {}, tagged=False, problems=(), listed=False))
+@routes.get("/{name}", read("No rollup", {}, limit=LimitClass.READ, tagged=False, problems=(), listed=False))
 async def unknown(_: CallDep, name: str) -> Response:
     """Answer 404 with the names of all rollups."""
     raise NotFoundError(f"There is no rollup {name[:100]!a}; there are: {', '.join(ROLLUPS)}")

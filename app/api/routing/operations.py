@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from app.services.limits import LimitClass
+
 Handler = Callable[..., Awaitable[Response]]
 
 
@@ -63,6 +65,8 @@ class Operation:
     """The form of a JSON answer with status 200; or answers by status, first the answer to a full success."""
     _: KW_ONLY
     effect: Effect
+    limit: LimitClass | None
+    """The class of the caller's limit that a request counts against; None for open operations alone."""
     tagged: bool
     """Good answers have an ETag. A tagged read takes If-None-Match, and may be answered 304."""
     problems: Sequence[int]

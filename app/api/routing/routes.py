@@ -13,12 +13,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from app.api import problems
+from app.api.edge import ALLOWANCE
 from app.api.routing.binding import Binder
 from app.api.routing.idempotency import idempotent, keyless
 from app.api.routing.operations import Effect, Handler
 from app.api.routing.preconditions import refuse_conditions
 from app.api.traffic import HUNG_UP
-from app.domain.errors import ConfplaneError
+from app.domain.errors import ConfplaneError, LimitExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fastapi.params import Depends
 
     from app.api.routing.operations import Operation
+    from app.services.limits import Allowance, LimitClass
 
 Answering = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
@@ -88,22 +90,24 @@ class StrictRoute(APIRoute):
         """Return :attr:`answer`."""
         bind, handler = Binder(self.dependant), self.endpoint
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
+        limit = self.operation.limit
 
         async def answer(request: Request) -> Response:
+            response: Response
             try:
                 if unconditional:
                     refuse_conditions(request)
-                response: Response = await handler(**await bind(request))
+                response = await handler(**await bind(request))
             except ConfplaneError as error:
-                return problems.respond(request, error)
+                response = problems.respond(request, error)
             except ClientDisconnect:
-                return Response(status_code=HUNG_UP)  # no client reads it
+                response = Response(status_code=HUNG_UP)  # no client reads it
             except Exception as error:  # noqa: BLE001 - the last resort, for mistakes of ours
-                return problems.internal(request, error)
+                response = problems.internal(request, error)
             return response
 
-        self.answer = answer
-        return answer
+        self.answer = answer if limit is None else _limited(answer, limit)
+        return self.answer
 
 
 class Routes:
@@ -166,6 +170,27 @@ def declared(handler: Handler, members: Mapping[str, tuple[Any, Any]] | None = N
     made = update_wrapper(partial(handler), handler)
     made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
     return made
+
+
+def _limited(answer: Answering, kind: LimitClass) -> Answering:
+    """Admit requests by the limits of their callers, ahead of all work; the answer's headers show the limit."""
+
+    async def limited(request: Request) -> Response:
+        allowance: Allowance | None = request.scope.get(ALLOWANCE)
+        if allowance is None:
+            return await answer(request)
+        try:
+            bucket = allowance.take(kind)
+        except LimitExceededError as error:
+            bucket = allowance.bucket(kind)
+            response = problems.respond(request, error)
+        else:
+            response = await answer(request)
+        if bucket is not None:
+            response.raw_headers += allowance.headers(bucket)
+        return response
+
+    return limited
 
 
 def _plain(handler: Handler) -> Handler:

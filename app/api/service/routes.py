@@ -14,6 +14,7 @@ from app.api.routing.routes import Routes
 from app.api.service import models
 from app.domain.access.operations import Operation, ResourceType
 from app.services.access import Access
+from app.services.limits import LimitClass
 from app.services.ports.store import StoreStatus
 from app.services.recorder.recorded import Watermark
 from app.services.upkeep.readiness import Report
@@ -23,7 +24,9 @@ routes = Routes(tag="service")
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
-@routes.get("/livez", read("Is the process alive", models.Liveness, tagged=False, problems=(), is_open=True))
+@routes.get(
+    "/livez", read("Is the process alive", models.Liveness, limit=None, tagged=False, problems=(), is_open=True)
+)
 async def livez(request: Request) -> Response:
     """200 as long as the process makes progress, in any state of its stores."""
     return json_response(request, {"status": "alive", "version": app.__version__})
@@ -34,6 +37,7 @@ async def livez(request: Request) -> Response:
     read(
         "Readiness of the process",
         {200: models.ReadinessReport, 503: Answer(models.ReadinessReport, "Still starting, or about to stop")},
+        limit=None,
         tagged=False,
         problems=(),
         is_open=True,
@@ -68,6 +72,7 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
                 f"Prometheus' text format, or OpenMetrics by `Accept: {_OPENMETRICS}`", "text/plain", _OPENMETRICS
             )
         },
+        limit=None,
         tagged=False,
         problems=(),
         is_open=True,
@@ -83,7 +88,10 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     return PreparedResponse(body, encoded({"content-type": media_type}))
 
 
-@routes.get("/v1/whoami", read("The principal of the token that is used", models.WhoAmI, tagged=False, problems=()))
+@routes.get(
+    "/v1/whoami",
+    read("The principal of the token that is used", models.WhoAmI, limit=LimitClass.READ, tagged=False, problems=()),
+)
 async def whoami(request: Request, _: AcceptedDep) -> Response:
     """The principal in Kafka's form."""
     identity = request.scope[edge.ACCESS].identity
@@ -91,7 +99,8 @@ async def whoami(request: Request, _: AcceptedDep) -> Response:
 
 
 @routes.get(
-    "/v1/clusters", read("The clusters that this service serves", models.ClusterList, tagged=False, problems=())
+    "/v1/clusters",
+    read("The clusters that this service serves", models.ClusterList, limit=LimitClass.READ, tagged=False, problems=()),
 )
 async def list_clusters(request: Request, services: ServicesDep, _: AcceptedDep) -> Response:
     """All clusters, ordered by name."""
@@ -104,7 +113,9 @@ async def list_clusters(request: Request, services: ServicesDep, _: AcceptedDep)
 
 
 @routes.get(
-    "/v1/clusters/{cluster}", read("One cluster", models.ClusterDetails, tagged=False, problems=()), checks=[Fresh]
+    "/v1/clusters/{cluster}",
+    read("One cluster", models.ClusterDetails, limit=LimitClass.READ, tagged=False, problems=()),
+    checks=[Fresh],
 )
 async def get_cluster(call: CallDep) -> Response:
     """The state of one cluster as this process sees it, and the span of its trail with writes by others."""

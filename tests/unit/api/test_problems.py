@@ -53,13 +53,15 @@ CLASSES = sorted(set(_tree(ConfplaneError)), key=lambda cls: cls.__name__)
 
 
 def _example(cls: type[ConfplaneError]) -> ConfplaneError:
-    """Make an error of a class, with text for whatever it takes."""
+    """Make an error of a class, with text for nearly all that it takes."""
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(cls).parameters.items():
         if parameter.default is inspect.Parameter.empty:
             given[name] = '"5f2a9c0d1e3b4a6c7d8e9f00"' if name == "etag" else f"some {name}"
     if cls is errors.OutcomeUnknownError:
         given["change_id"] = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
+    if cls is errors.LimitExceededError:
+        given["throttle_ms"] = 1500
     return cls(**given)
 
 

@@ -20,6 +20,7 @@ from app.api.routing.lookup import Lookup
 from app.api.routing.operations import read
 from app.api.routing.routes import StrictRoute
 from app.domain.errors import NotFoundError
+from app.services.limits import LimitClass
 
 SEEN: list[Any] = []
 Tags = Annotated[str | None, Header(alias="If-Match")]
@@ -56,7 +57,7 @@ async def _handler(
     return PreparedResponse(b"done", [])
 
 
-FACTS = read("Put a thing", Item, tagged=False, problems=())
+FACTS = read("Put a thing", Item, limit=LimitClass.READ, tagged=False, problems=())
 ROUTE = StrictRoute("PUT", "/things/{name}", _handler, FACTS, checks=[Depends(_checked)])
 
 

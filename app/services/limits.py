@@ -1,0 +1,315 @@
+"""Limits of pace for each principal and class of operation: token buckets with a burst, in the memory of one process.
+
+A request is admitted while its bucket holds one unit or more. It pays one unit then, and the rest once that is known:
+the entries of an alter before they are run, the items of an answer behind it. So a bucket may be overdrawn, and the
+next request waits until it is filled again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from app.domain.access.identities import ADMIN
+from app.domain.errors import LimitExceededError, WriteOutcome
+from app.services.metrics import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from app.domain.access.identities import Identity
+
+MOST: Final = 65_536
+"""The greatest number of principals whose buckets are kept; of more, the least recently made are forgotten."""
+BULK_REQUEST: Final = 50
+"""The cost of a bulk read besides its items: a query of Postgres, or a walk over entities."""
+
+
+class LimitClass(StrEnum):
+    """The class of an operation, each with a bucket of its own."""
+
+    READ = "read"
+    """Reads of one thing from memory: what applications poll. A unit is a request."""
+    BULK = "bulk"
+    """Lists, describes of many, and all that asks Postgres. A unit is an item of the answer; see BULK_REQUEST."""
+    WRITE = "write"
+    """Changes of configs. A unit is an entity; a replay of an Idempotency-Key is one too."""
+    ADMIN = "admin"
+    """Freezes, tokens and grants. A unit is a request."""
+
+
+WAITING: Final = "waiting"
+"""The name of the bound of requests that wait, beside the classes."""
+_ROUNDING: Final = 1e-6
+"""The slack for the rounding of floats: seconds, or units."""
+_COSTS: Final[Mapping[LimitClass, int]] = {LimitClass.BULK: BULK_REQUEST}
+_UNITS: Final[Mapping[LimitClass, str]] = {
+    LimitClass.READ: "reads",
+    LimitClass.BULK: "items of bulk reads",
+    LimitClass.WRITE: "writes",
+    LimitClass.ADMIN: "requests of administration",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The pace of one class: units a second, and the most that may be used at once after a pause."""
+
+    per_second: float
+    burst: int
+
+    @property
+    def window_s(self) -> int:
+        """Seconds in which an empty bucket is filled, rounded up."""
+        return max(1, math.ceil(self.burst / self.per_second))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one principal; a class that is absent has none."""
+
+    classes: Mapping[LimitClass, Limit]
+    waiting: int
+    """The most requests of the principal that wait for a revision at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """Other limits for a principal or group, in place of the defaults; absent parts leave them as they are."""
+
+    classes: Mapping[LimitClass, Limit]
+    waiting: int | None = None
+
+
+class Bucket:
+    """One token bucket, kept as the moment at which it will be full.
+
+    Args:
+        kind: The class.
+        limit: Its pace.
+    """
+
+    __slots__ = ("_full_at", "_interval", "_patience", "_policy", "_rate", "kind", "limit")
+
+    def __init__(self, kind: LimitClass, limit: Limit) -> None:
+        self.kind = kind
+        self.limit = limit
+        self._full_at = 0.0
+        self._interval = 1 / limit.per_second
+        self._patience = (limit.burst - 1) / limit.per_second
+        self._policy = b'"%s";q=%d;w=%d' % (kind.encode(), limit.burst, limit.window_s)
+        self._rate = b'"%s";r=%%d;t=%%d' % kind.encode()
+
+    def take(self, now: float, cost: int) -> float:
+        """Take units where there is one at least; return 0, or else the seconds until there is one."""
+        full_at = max(self._full_at, now)
+        wait = full_at - now - self._patience
+        if wait > _ROUNDING:
+            return wait
+        self._full_at = full_at + cost * self._interval
+        return 0.0
+
+    def charge(self, now: float, cost: float) -> None:
+        """Take units, also those that are not there."""
+        self._full_at = max(self._full_at, now) + cost * self._interval
+
+    def wait_s(self, now: float) -> float:
+        """Return the seconds until there is a unit."""
+        return max(0.0, self._full_at - now - self._patience)
+
+    def missing(self, now: float) -> float:
+        """Return the units that were taken and are not there again."""
+        return max(0.0, self._full_at - now) * self.limit.per_second
+
+    def headers(self, now: float) -> list[tuple[bytes, bytes]]:
+        """Return the policy, the units left, and the seconds until all are there again, as headers.
+
+        Source: draft-ietf-httpapi-ratelimit-headers, from its version 08 on.
+        """
+        missing_s = max(0.0, self._full_at - now)
+        left = max(0, self.limit.burst - math.ceil(missing_s * self.limit.per_second - _ROUNDING))
+        return [
+            (b"ratelimit-policy", self._policy),
+            (b"ratelimit", self._rate % (left, math.ceil(missing_s))),
+        ]
+
+
+class Allowance:
+    """The buckets of one principal.
+
+    Args:
+        identity: The principal, with the groups that its limits were made for.
+        limits: The limits.
+        refused: Counts of refusals by class, of all principals together.
+        clock: The time in seconds.
+    """
+
+    __slots__ = ("_buckets", "_clock", "_limits", "_refused", "groups", "principal", "waiting")
+
+    def __init__(self, identity: Identity, limits: Limits, refused: dict[str, int], clock: Callable[[], float]) -> None:
+        self.principal = identity.principal
+        self.groups = identity.groups
+        self.waiting = 0
+        self._limits = limits
+        self._refused = refused
+        self._clock = clock
+        self._buckets: dict[LimitClass, Bucket] = {}
+
+    def bucket(self, kind: LimitClass) -> Bucket | None:
+        """Return the bucket of a class; None where it has no limit."""
+        found = self._buckets.get(kind)
+        if found is None and kind in self._limits.classes:
+            found = self._buckets[kind] = Bucket(kind, self._limits.classes[kind])
+        return found
+
+    def take(self, kind: LimitClass) -> Bucket | None:
+        """Admit a request of a class, and return the bucket of the class.
+
+        Raises:
+            LimitExceededError: The bucket is empty. Nothing was done.
+        """
+        bucket = self._buckets.get(kind) or self.bucket(kind)
+        if bucket is not None:
+            wait = bucket.take(self._clock(), _COSTS.get(kind, 1))
+            if wait:
+                raise self._exceeded(bucket, wait)
+        return bucket
+
+    def charge(self, kind: LimitClass, units: int) -> None:
+        """Take units for work that is done, or is about to be done in any case."""
+        bucket = self._buckets.get(kind) or self.bucket(kind)
+        if bucket is not None and units > 0:
+            bucket.charge(self._clock(), units)
+
+    def throttle_ms(self, kind: LimitClass) -> int:
+        """Return the milliseconds to wait before the next request of a class; 0 where there is no need."""
+        bucket = self._buckets.get(kind)
+        return 0 if bucket is None else math.ceil(bucket.wait_s(self._clock()) * 1000)
+
+    def headers(self, bucket: Bucket) -> list[tuple[bytes, bytes]]:
+        """Return the headers of an answer of a class; see :meth:`Bucket.headers`."""
+        return bucket.headers(self._clock())
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Count a request that waits, for the length of a block.
+
+        Raises:
+            LimitExceededError: As many requests of the principal are waiting as may.
+        """
+        if self.waiting >= self._limits.waiting:
+            self._refused[WAITING] += 1
+            raise LimitExceededError(
+                f"{self._limits.waiting} requests of {self.principal} are waiting for a revision on this process, and"
+                " no more may; send this one again once others are answered",
+                throttle_ms=1000,
+            )
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    def regroup(self, groups: frozenset[str], limits: Limits) -> None:
+        """Take other limits, because the principal comes with other groups; its debts stay."""
+        self.groups = groups
+        self._limits = limits
+        now = self._clock()
+        for kind, bucket in list(self._buckets.items()):
+            del self._buckets[kind]
+            made = self.bucket(kind)
+            if made is not None:
+                made.charge(now, bucket.missing(now))
+
+    def is_idle(self) -> bool:
+        """Return True where a new allowance would be the same."""
+        now = self._clock()
+        return not self.waiting and not any(bucket.missing(now) for bucket in self._buckets.values())
+
+    def _exceeded(self, bucket: Bucket, wait_s: float) -> LimitExceededError:
+        kind, limit = bucket.kind, bucket.limit
+        self._refused[kind] += 1
+        return LimitExceededError(
+            f"{self.principal} has used up its limit on this process: {limit.per_second:g} {_UNITS[kind]} a second, and"
+            f" {limit.burst} at once after a pause. Send the request again in {math.ceil(wait_s)} s; an administrator"
+            f" may raise the limit by the setting limits.overrides",
+            throttle_ms=math.ceil(wait_s * 1000),
+            outcome=WriteOutcome.NOT_APPLIED if kind is LimitClass.WRITE else None,
+        )
+
+
+class Limiter:
+    """The allowances of all principals of a process. Only the event loop touches it.
+
+    Args:
+        defaults: The limits of a principal without an override.
+        overrides: Other limits by principal or group, ``User:portal`` or ``Group:payments``.
+        most: The greatest number of principals that are kept.
+        clock: The time in seconds.
+    """
+
+    def __init__(
+        self,
+        defaults: Limits,
+        overrides: Mapping[str, Override] | None = None,
+        *,
+        most: int = MOST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._defaults = defaults
+        self._overrides = dict(overrides or {})
+        self._most = most
+        self._clock = clock
+        self._refused: dict[str, int] = dict.fromkeys((*LimitClass, WAITING), 0)
+        # Ordered by a linked list: the first entry of a plain dict is found ever more slowly, the more were removed.
+        self._known: OrderedDict[str, Allowance] = OrderedDict()
+
+    def of(self, identity: Identity) -> Allowance | None:
+        """Return the allowance of a caller; None where the caller has no limits.
+
+        The principal of the credential pays, also where it acts for a user. The admin token and commands have limits
+        only where there is an override for ``User:admin``.
+        """
+        found = self._known.get(identity.principal)
+        if found is None:
+            return None if identity.is_admin and ADMIN not in self._overrides else self._make(identity)
+        if found.groups is not identity.groups and found.groups != identity.groups:
+            found.regroup(identity.groups, self._limits(identity))
+        return found
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield Sample("limited_principals", len(self._known))
+        for kind, count in self._refused.items():
+            yield Sample("requests_limited", count, (kind,))
+
+    def _make(self, identity: Identity) -> Allowance:
+        self._forget()
+        made = Allowance(identity, self._limits(identity), self._refused, self._clock)
+        self._known[identity.principal] = made
+        return made
+
+    def _forget(self) -> None:
+        """Drop the two oldest entries if they are idle, or else keep them as the newest: each has its turn again."""
+        for _ in range(min(2, len(self._known))):
+            principal, oldest = self._known.popitem(last=False)
+            if not oldest.is_idle() and len(self._known) < self._most - 1:
+                self._known[principal] = oldest
+
+    def _limits(self, identity: Identity) -> Limits:
+        """Return the limits of a caller: its own override, or else the most generous of its groups, or the defaults."""
+        own = self._overrides.get(identity.principal)
+        groups = [self._overrides[group] for group in identity.groups if group in self._overrides]
+        given = groups if own is None else [own]
+        classes = dict(self._defaults.classes)
+        for kind in LimitClass:
+            found = [each.classes[kind] for each in given if kind in each.classes]
+            if found:
+                classes[kind] = max(found, key=lambda limit: (limit.per_second, limit.burst))
+        waiting = [each.waiting for each in given if each.waiting is not None]
+        return Limits(classes, max(waiting, default=self._defaults.waiting))

@@ -1,0 +1,129 @@
+"""Limits on a running service: what each class costs, and that a refused request is answered and does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.support.metrics import Scraped
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support import servers
+
+BASE = "/v1/clusters/default"
+SLOW = 0.001
+"""Units a second: nothing comes again while a test runs."""
+
+
+def limit(burst: int) -> dict[str, float]:
+    return {"per_second": SLOW, "burst": burst}
+
+
+OVERRIDE = {"read": limit(6), "bulk": limit(200), "write": limit(5), "waiting": 2}
+
+
+@pytest.fixture
+def limited(chroot: str, migrated: servers.Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with small limits for its admin."""
+    settings = {"CONFPLANE_LIMITS__OVERRIDES": json.dumps({"User:admin": OVERRIDE})}
+    directory = tmp_path_factory.mktemp("limited")
+    with Service(directory, connect=chroot, dsn=migrated.service_dsn, settings=settings) as running:
+        yield running
+
+
+def ask(service: Service, method: str, path: str, **options: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {service.token}", **options.pop("headers", {})}
+    return httpx.request(method, service.url + path, headers=headers, trust_env=False, timeout=60, **options)
+
+
+def left(answer: httpx.Response) -> int:
+    [_, rest] = answer.headers["ratelimit"].split(";r=")
+    return int(rest.partition(";")[0])
+
+
+def entries(count: int) -> dict[str, Any]:
+    return {
+        "entries": [
+            {"entity": [{"entityType": "user", "entityName": f"u{number}"}], "ops": [{"key": "acks", "value": "1"}]}
+            for number in range(count)
+        ]
+    }
+
+
+def test_each_class_has_its_own_costs(limited: Service) -> None:
+    whoami = ask(limited, "GET", "/v1/whoami")
+    assert whoami.headers["ratelimit-policy"] == '"read";q=6;w=6000'
+    assert left(whoami) == 5
+
+    altered = ask(limited, "POST", f"{BASE}/client-configs:alter", json=entries(8))
+    assert altered.status_code == 200, altered.text
+    assert altered.json()["throttleTimeMs"] > 3_900_000
+    assert altered.headers["ratelimit"].startswith('"write";r=0;t=')
+    refused = ask(limited, "PUT", f"{BASE}/client-configs/user=late", json={"configs": {"acks": "1"}})
+    assert (refused.status_code, refused.json()["kafkaErrorCode"]) == (429, 89)
+    assert refused.json()["outcome"] == "not_applied"
+    assert int(refused.headers["retry-after"]) > 3_900
+    assert refused.json()["throttleTimeMs"] > 3_900_000
+
+    page = ask(limited, "GET", f"{BASE}/client-configs?pageSize=3")
+    assert len(page.json()["items"]) == 3
+    assert left(page) == 200 - 50 - 3
+    everything = ask(limited, "POST", f"{BASE}/client-configs:describe", json={"components": []})
+    assert len(everything.json()["entries"]) == 8
+    assert everything.json()["throttleTimeMs"] == 0
+    assert left(everything) == 4, "a describe is a read besides"
+    assert left(ask(limited, "GET", f"{BASE}/audit")) == 200 - (50 + 3) - (50 + 8) - (50 + 8)
+    ask(limited, "GET", f"{BASE}/audit?entity=user%3Du1")
+    assert ask(limited, "GET", f"{BASE}/audit").status_code == 429
+    describe = ask(limited, "POST", f"{BASE}/client-configs:describe", json={"components": []})
+    assert (describe.status_code, describe.headers["ratelimit"].partition(";")[0]) == (429, '"read"')
+
+    assert ask(limited, "GET", f"{BASE}/client-configs/user=u1").status_code == 200
+    assert ask(limited, "GET", "/readyz").status_code == 200
+    scraped = Scraped(ask(limited, "GET", "/metrics").text)
+    assert scraped("requests_limited_total", **{"class": "write"}) == 1
+    assert scraped("requests_limited_total", **{"class": "bulk"}) == 2
+
+
+def test_a_replay_is_one_write_and_a_poll_one_read(limited: Service) -> None:
+    for _ in range(2):
+        answer = ask(
+            limited,
+            "POST",
+            f"{BASE}/client-configs:alter",
+            json=entries(2),
+            headers={"Idempotency-Key": "one"},
+        )
+        assert answer.status_code == 200, answer.text
+    assert answer.headers["idempotency-replayed"] == "true"
+    assert left(answer) == 5 - 2 - 1
+    body = {"components": [{"entityType": "user", "matchType": "EXACT", "match": "u1"}], "resolveEntity": True}
+    for remaining in range(5, -1, -1):
+        polled = ask(limited, "POST", f"{BASE}/client-configs:describe", json=body)
+        assert (polled.status_code, left(polled)) == (200, remaining)
+    assert polled.json()["throttleTimeMs"] > 0
+    assert ask(limited, "POST", f"{BASE}/client-configs:describe", json=body).status_code == 429
+
+
+async def test_waiting_requests_have_their_own_bound(limited: Service) -> None:
+    headers = {"Authorization": f"Bearer {limited.token}"}
+    async with httpx.AsyncClient(base_url=limited.url, headers=headers, trust_env=False, timeout=60) as client:
+        far = {"Confplane-Min-Revision": str(2**62)}
+        waiting = [asyncio.create_task(client.get(BASE, headers=far)) for _ in range(3)]
+        answers = await asyncio.gather(*waiting)
+        assert sorted(answer.status_code for answer in answers) == [429, 503, 503]
+        [refused] = [answer for answer in answers if answer.status_code == 429]
+        assert "waiting for a revision" in refused.json()["detail"]
+        assert (await client.get(f"{BASE}?consistency=strong")).status_code == 200
+
+
+def test_the_admin_token_is_not_limited_by_default(service: Service) -> None:
+    answer = ask(service, "GET", "/v1/whoami")
+    assert (answer.status_code, "ratelimit" in answer.headers) == (200, False)

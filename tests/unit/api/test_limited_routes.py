@@ -1,0 +1,121 @@
+"""Limits at the routes: a refusal ahead of all work, its form, and the headers of every limited answer."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.requests import Request
+
+from app.api.app import FAMILIES
+from app.api.edge import ALLOWANCE, HEADERS
+from app.api.models import AnswerModel
+from app.api.rendered.entries import delayed, described
+from app.api.responses import PreparedResponse
+from app.api.routing.operations import Effect, read
+from app.api.routing.routes import StrictRoute
+from app.domain.access.identities import Authentication, Identity
+from app.domain.errors import NotFoundError
+from app.services.limits import Limit, LimitClass, Limiter, Limits
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from app.services.limits import Allowance
+
+DONE: list[str] = []
+
+
+class Item(AnswerModel):
+    """An answer."""
+
+
+async def _handler(name: str) -> PreparedResponse:
+    DONE.append(name)
+    if name == "absent":
+        raise NotFoundError("there is none")
+    return PreparedResponse(b"done", [])
+
+
+ROUTE = StrictRoute(
+    "GET", "/things/{name}", _handler, read("A thing", Item, limit=LimitClass.READ, tagged=False, problems=())
+)
+OPEN = StrictRoute("GET", "/open/{name}", _handler, read("Open", Item, limit=None, tagged=False, problems=()))
+
+
+def allowance(burst: int) -> Allowance:
+    limits = Limits({LimitClass.READ: Limit(0.1, burst)}, waiting=1)
+    found = Limiter(limits, clock=lambda: 0.0).of(Identity("User:alice", Authentication.TOKEN))
+    assert found is not None
+    return found
+
+
+async def answer(route: StrictRoute, name: str, given: Allowance | None) -> Response:
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "path": f"/things/{name}",
+        "path_params": {"name": name},
+        "query_string": b"",
+        "headers": [],
+        HEADERS: {},
+        "app": SimpleNamespace(state=SimpleNamespace()),
+    }
+    if given is not None:
+        scope[ALLOWANCE] = given
+
+    async def receive() -> dict[str, Any]:
+        pytest.fail("the body was read")
+
+    DONE.clear()
+    return await route.answer(Request(scope, receive))
+
+
+async def test_a_request_above_the_limit_is_refused_before_anything_is_done() -> None:
+    given = allowance(2)
+    for left in (1, 0):
+        response = await answer(ROUTE, "one", given)
+        assert (response.status_code, DONE) == (200, ["one"])
+        assert response.headers["ratelimit-policy"] == '"read";q=2;w=20'
+        assert response.headers["ratelimit"].startswith(f'"read";r={left};t=')
+    response = await answer(ROUTE, "one", given)
+    assert (response.status_code, DONE) == (429, [])
+    assert response.headers["retry-after"] == "10"
+    assert response.headers["ratelimit"] == '"read";r=0;t=20'
+    problem = json.loads(bytes(response.body))
+    assert (problem["type"], problem["kafkaErrorCode"], problem["kafkaErrorName"]) == (
+        "/problems/limit-exceeded",
+        89,
+        "THROTTLING_QUOTA_EXCEEDED",
+    )
+    assert (problem["throttleTimeMs"], problem["retriable"]) == (10_000, True)
+
+
+async def test_errors_have_the_headers_too() -> None:
+    response = await answer(ROUTE, "absent", allowance(2))
+    assert (response.status_code, response.headers["ratelimit"]) == (404, '"read";r=1;t=10')
+
+
+async def test_without_limits_there_are_no_headers() -> None:
+    for route, given in ((ROUTE, None), (OPEN, allowance(1))):
+        for _ in range(3):
+            response = await answer(route, "one", given)
+            assert (response.status_code, "ratelimit" in response.headers) == (200, False)
+
+
+def test_every_route_declares_its_class_and_open_ones_alone_have_none() -> None:
+    operations = [route.operation for family in FAMILIES for route in family]
+    assert all((operation.limit is None) is operation.is_open for operation in operations)
+    assert all(
+        operation.limit in {LimitClass.WRITE, LimitClass.ADMIN}
+        for operation in operations
+        if operation.effect is not Effect.NOTHING
+    )
+
+
+def test_a_kept_describe_is_told_apart_only_by_its_delay() -> None:
+    kept = described([b'{"entity":[]}'], [])
+    assert delayed(kept, 0) is kept
+    assert json.loads(delayed(kept, 1500)) == {**json.loads(kept), "throttleTimeMs": 1500}

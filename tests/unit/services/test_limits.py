@@ -1,0 +1,232 @@
+"""Token buckets by a clock of the test: bursts, debts, overrides, waiting requests, and forgotten principals."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.access.identities import ADMIN, Authentication, Identity
+from app.domain.errors import KafkaCode, LimitExceededError, WriteOutcome
+from app.services.limits import BULK_REQUEST, WAITING, Allowance, Bucket, Limit, LimitClass, Limiter, Limits, Override
+
+ALICE = Identity("User:alice", Authentication.TOKEN)
+DEFAULTS = Limits(
+    {LimitClass.READ: Limit(10, 5), LimitClass.BULK: Limit(100, 1000), LimitClass.WRITE: Limit(1, 2)}, waiting=2
+)
+
+
+class Clock:
+    """Seconds that only the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limiter(clock: Clock, overrides: dict[str, Override] | None = None, *, most: int = 100) -> Limiter:
+    return Limiter(DEFAULTS, overrides, most=most, clock=clock)
+
+
+def allowance(clock: Clock, identity: Identity = ALICE, overrides: dict[str, Override] | None = None) -> Allowance:
+    found = limiter(clock, overrides).of(identity)
+    assert found is not None
+    return found
+
+
+def taken(of: Allowance, kind: LimitClass, most: int = 1000) -> int:
+    """The number of requests that are admitted at once."""
+    for count in range(most):
+        try:
+            of.take(kind)
+        except LimitExceededError:
+            return count
+    return most
+
+
+def test_a_burst_is_admitted_and_then_the_rate() -> None:
+    clock = Clock()
+    alice = allowance(clock)
+    assert taken(alice, LimitClass.READ) == 5
+    clock.now += 0.05
+    assert taken(alice, LimitClass.READ) == 0
+    clock.now += 0.05
+    assert taken(alice, LimitClass.READ) == 1
+    clock.now += 3600
+    assert taken(alice, LimitClass.READ) == 5
+
+
+def test_a_refusal_says_who_how_much_and_how_long() -> None:
+    clock = Clock()
+    alice = allowance(clock)
+    taken(alice, LimitClass.WRITE)
+    with pytest.raises(LimitExceededError) as refused:
+        alice.take(LimitClass.WRITE)
+    error = refused.value
+    assert (error.code, error.retriable) == (KafkaCode.THROTTLING_QUOTA_EXCEEDED, True)
+    assert (error.throttle_ms, error.retry_after_s, error.outcome) == (1000, 1, WriteOutcome.NOT_APPLIED)
+    assert "User:alice has used up its limit on this process: 1 writes a second, and 2 at once" in error.detail
+    clock.now += error.throttle_ms / 1000
+    alice.take(LimitClass.WRITE)
+
+
+def test_a_refused_request_costs_nothing() -> None:
+    clock = Clock()
+    alice = allowance(clock)
+    taken(alice, LimitClass.READ)
+    for _ in range(1000):
+        with pytest.raises(LimitExceededError):
+            alice.take(LimitClass.READ)
+    clock.now += 0.5
+    assert taken(alice, LimitClass.READ) == 5
+
+
+def test_work_behind_the_admission_may_overdraw_and_the_next_request_waits() -> None:
+    clock = Clock()
+    alice = allowance(clock)
+    alice.take(LimitClass.WRITE)
+    alice.charge(LimitClass.WRITE, 499)
+    assert alice.throttle_ms(LimitClass.WRITE) == 499_000
+    with pytest.raises(LimitExceededError) as refused:
+        alice.take(LimitClass.WRITE)
+    assert refused.value.retry_after_s == 499
+    clock.now += 499
+    assert alice.throttle_ms(LimitClass.WRITE) == 0
+    alice.take(LimitClass.WRITE)
+
+
+def test_a_bulk_read_costs_by_its_items_and_something_by_itself() -> None:
+    alice = allowance(Clock())
+    bucket = alice.take(LimitClass.BULK)
+    alice.charge(LimitClass.BULK, 10)
+    assert bucket is not None
+    assert dict(alice.headers(bucket))[b"ratelimit"] == b'"bulk";r=%d;t=1' % (1000 - BULK_REQUEST - 10)
+
+
+def test_classes_are_apart_and_a_class_without_a_limit_has_none() -> None:
+    alice = allowance(Clock())
+    taken(alice, LimitClass.READ)
+    assert taken(alice, LimitClass.WRITE) == 2
+    assert taken(alice, LimitClass.ADMIN) == 1000
+    assert alice.throttle_ms(LimitClass.ADMIN) == 0
+
+
+def test_headers_are_those_of_the_draft() -> None:
+    clock = Clock()
+    alice = allowance(clock)
+    bucket = alice.bucket(LimitClass.READ)
+    assert bucket is not None
+    policy = (b"ratelimit-policy", b'"read";q=5;w=1')
+    assert alice.headers(bucket) == [policy, (b"ratelimit", b'"read";r=5;t=0')]
+    taken(alice, LimitClass.READ)
+    assert alice.headers(bucket) == [policy, (b"ratelimit", b'"read";r=0;t=1')]
+    alice.charge(LimitClass.READ, 100)
+    assert alice.headers(bucket) == [policy, (b"ratelimit", b'"read";r=0;t=11')]
+
+
+@given(
+    per_second=st.floats(0.01, 10_000),
+    burst=st.integers(1, 10_000),
+    pauses=st.lists(st.floats(0, 100), min_size=1, max_size=60),
+)
+def test_no_more_than_burst_and_rate_allow_is_ever_admitted(per_second: float, burst: int, pauses: list[float]) -> None:
+    bucket = Bucket(LimitClass.READ, Limit(per_second, burst))
+    begin = now = 1000.0
+    admitted = 0
+    for pause in pauses:
+        now += pause
+        while admitted < 20_000 and bucket.take(now, 1) == 0:
+            admitted += 1
+        assert admitted <= burst + (now - begin) * per_second + 1e-3
+        wait = bucket.wait_s(now)
+        assert admitted == 20_000 or bucket.take(now + wait, 1) == 0
+        admitted += 1
+        now += wait
+
+
+def test_the_admin_token_and_commands_have_no_limits_unless_one_is_set() -> None:
+    for kind in (Authentication.ADMIN_TOKEN, Authentication.COMMAND):
+        admin = Identity(ADMIN, kind)
+        assert limiter(Clock()).of(admin) is None
+        strict = Override({LimitClass.READ: Limit(1, 1)})
+        assert taken(allowance(Clock(), admin, {ADMIN: strict}), LimitClass.READ) == 1
+
+
+def test_overrides_go_by_principal_and_else_by_the_most_generous_group() -> None:
+    few = Override({LimitClass.READ: Limit(1, 7)}, waiting=1)
+    more = Override({LimitClass.READ: Limit(2, 8)}, waiting=5)
+    groups = frozenset({"Group:few", "Group:more"})
+    member = Identity("User:bob", Authentication.OIDC, groups)
+    overrides = {"Group:few": few, "Group:more": more}
+    assert taken(allowance(Clock(), member, overrides), LimitClass.READ) == 8
+    assert taken(allowance(Clock(), member, overrides), LimitClass.WRITE) == 2
+    assert taken(allowance(Clock(), member, {**overrides, "User:bob": few}), LimitClass.READ) == 7
+    assert taken(allowance(Clock(), ALICE, overrides), LimitClass.READ) == 5
+
+
+def test_other_groups_bring_other_limits_and_pay_no_debts() -> None:
+    clock = Clock()
+    made = limiter(clock, {"Group:big": Override({LimitClass.WRITE: Limit(10, 20)})})
+    alone = made.of(ALICE)
+    assert alone is not None
+    alone.take(LimitClass.WRITE)
+    alone.charge(LimitClass.WRITE, 99)
+    grouped = made.of(Identity("User:alice", Authentication.OIDC, frozenset({"Group:big"})))
+    assert grouped is alone
+    assert grouped.throttle_ms(LimitClass.WRITE) == 8_100  # 100 are missing of 20, and 10 a second come again
+    clock.now += 8.1
+    assert taken(grouped, LimitClass.WRITE) == 1
+
+
+def test_waiting_requests_have_a_bound_of_their_own() -> None:
+    made = limiter(Clock())
+    alice = made.of(ALICE)
+    assert alice is not None
+    with alice.wait(), alice.wait():
+        with pytest.raises(LimitExceededError, match="2 requests of User:alice are waiting"), alice.wait():
+            pytest.fail("it waits")
+        assert alice.waiting == 2
+    assert alice.waiting == 0
+    assert {labels: value for _, value, labels in made.metrics()}[WAITING,] == 1
+
+
+def test_refusals_are_counted_by_class() -> None:
+    made = limiter(Clock())
+    alice = made.of(ALICE)
+    assert alice is not None
+    taken(alice, LimitClass.READ)
+    taken(alice, LimitClass.WRITE)
+    counts = {labels: value for name, value, labels in made.metrics() if name == "requests_limited"}
+    assert counts == {("read",): 1, ("write",): 1, ("bulk",): 0, ("admin",): 0, ("waiting",): 0}
+
+
+def known(of: Limiter) -> float:
+    [count] = [value for name, value, _ in of.metrics() if name == "limited_principals" and isinstance(value, int)]
+    return count
+
+
+def test_idle_principals_are_forgotten_and_busy_ones_are_not() -> None:
+    clock = Clock()
+    made = limiter(clock)
+    alice = made.of(ALICE)
+    assert alice is not None
+    alice.charge(LimitClass.WRITE, 1_000_000)
+    for number in range(1000):
+        clock.now += 1
+        other = made.of(Identity(f"User:{number}", Authentication.OIDC))
+        assert other is not None
+        other.take(LimitClass.READ)
+    assert known(made) <= 3
+    assert made.of(ALICE) is alice
+
+
+def test_memory_is_bounded_also_where_all_are_busy() -> None:
+    made = limiter(Clock(), most=50)
+    for number in range(1000):
+        busy = made.of(Identity(f"User:{number}", Authentication.OIDC))
+        assert busy is not None
+        busy.take(LimitClass.READ)
+        assert known(made) <= 50
+    assert known(made) >= 40

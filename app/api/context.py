@@ -13,11 +13,13 @@ from app.api.rendered.entries import Entries
 from app.api.rendered.resolutions import Resolutions
 from app.api.responses import CLUSTER
 from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
 from app.services.access import Access
 from app.services.changes.alter import AlterService
 from app.services.changes.callers import Caller
 from app.services.changes.idempotency import IdempotencyService, Run
 from app.services.clusters import Cluster, Clusters
+from app.services.collections import Collection
 from app.services.limits import Allowance, LimitClass
 from app.services.ports.registrations import RegistrationLog
 from app.services.ports.rollups import RollupResults
@@ -150,6 +152,10 @@ class Call:
         """Return the milliseconds that the caller ought to wait before the next request of a class."""
         allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
         return 0 if allowance is None else allowance.throttle_ms(kind)
+
+    def collection(self, name: FacetName) -> Collection:
+        """Return a facet of the cluster, as the caller may read it."""
+        return self.cluster.collections[name].seen_by(self.access)
 
 
 def _cluster_of(request: Request, name: str) -> Cluster:

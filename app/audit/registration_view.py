@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from sortedcontainers import SortedDict
+
 from app.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+
+    from app.domain.access.ranges import Ranges
+
+    _Entities = SortedDict[str, tuple["Software | int", ...]]
 
 MAX_PER_ENTITY: Final = 64
 """Registrations kept of one entity; a new one replaces the one seen least recently."""
@@ -24,7 +30,8 @@ class Software(NamedTuple):
 class RegistrationView:
     """The software of each entity by cluster, each with the day (since the epoch) on which it was last seen.
 
-    An entity's entry is one flat tuple (software, day, software, day, ...), and equal software is one object.
+    An entity's entry is one flat tuple (software, day, software, day, ...), and equal software is one object. Entities
+    are in the order of their ids, so that a caller's own are found without a visit of the others.
 
     Args:
         limit: Most registrations in all.
@@ -32,7 +39,7 @@ class RegistrationView:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._clusters: dict[str, dict[str, tuple[Software | int, ...]]] = {}
+        self._clusters: dict[str, _Entities] = {}
         self._software: dict[Software, Software] = {}
         self._size = 0
 
@@ -41,7 +48,7 @@ class RegistrationView:
 
     def last_seen(self, cluster: str, entity_id: str, software: Software) -> int | None:
         """Return the day on which a registration was last seen, or None for an unknown one."""
-        entry = self._clusters.get(cluster, {}).get(entity_id, ())
+        entry = self._entry(cluster, entity_id)
         for index in range(0, len(entry), 2):
             if entry[index] == software:
                 return cast("int", entry[index + 1])
@@ -49,7 +56,9 @@ class RegistrationView:
 
     def add(self, cluster: str, entity_id: str, software: Software, day: int) -> bool:
         """Take a registration, or a later day for a known one; False when there is no room."""
-        entities = self._clusters.setdefault(cluster, {})
+        entities = self._clusters.get(cluster)
+        if entities is None:
+            entities = self._clusters[cluster] = SortedDict()
         pairs = dict(_pairs(entities.get(entity_id, ())))
         known = pairs.get(software)
         if known is None:
@@ -67,7 +76,9 @@ class RegistrationView:
 
     def clear(self, cluster: str, entity_id: str | None) -> int:
         """Forget an entity's registrations, or all of a cluster, and return their number."""
-        entities = self._clusters.get(cluster, {})
+        entities = self._clusters.get(cluster)
+        if entities is None:
+            return 0
         if entity_id is None:
             hidden = sum(len(entry) for entry in entities.values()) // 2
             entities.clear()
@@ -78,14 +89,23 @@ class RegistrationView:
             self._software.clear()
         return hidden
 
-    def entities(self, cluster: str) -> Collection[str]:
-        """Return the ids of the entities with registrations: a view, valid until the next change."""
-        return self._clusters.get(cluster, {}).keys()
+    def entities(self, cluster: str, within: Ranges | None = None) -> Collection[str]:
+        """Return the ids of the entities with registrations, in these ranges: a view, valid until the next change."""
+        entities = self._clusters.get(cluster)
+        if entities is None:
+            return ()
+        if within is None:
+            return entities.keys()
+        return [each for start, end in within for each in entities.irange(start, end, inclusive=(True, False))]
 
     def of_entity(self, cluster: str, entity_id: str) -> list[Registration]:
         """Return an entity's registrations, ordered by software name and version."""
-        entry = self._clusters.get(cluster, {}).get(entity_id, ())
+        entry = self._entry(cluster, entity_id)
         return [Registration(cluster, entity_id, *software) for software in sorted(dict(_pairs(entry)))]
+
+    def _entry(self, cluster: str, entity_id: str) -> tuple[Software | int, ...]:
+        entities = self._clusters.get(cluster)
+        return () if entities is None else entities.get(entity_id, ())
 
 
 def _pairs(entry: tuple[Software | int, ...]) -> Iterator[tuple[Software, int]]:

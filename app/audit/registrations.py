@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
+    from app.domain.access.ranges import Ranges
 
 _log: Final = logging.getLogger(__name__)
 
@@ -168,9 +169,9 @@ class PostgresRegistrationLog:
         else:
             self._pending.append(_Pending(cluster, entity_id, software, now))
 
-    def registered(self, cluster: str) -> Collection[str]:
+    def registered(self, cluster: str, *, within: Ranges | None = None) -> Collection[str]:
         """Return the ids of the entities with registrations: see the port."""
-        return self._view.entities(cluster)
+        return self._view.entities(cluster, within)
 
     def compatibility(self, cluster: str, entity_id: str) -> list[Registration]:
         """Return the known registrations of an entity: see the port."""

@@ -1,4 +1,8 @@
-"""A collection: one facet of one cluster, with the tree that holds its keys."""
+"""A collection: one facet of one cluster, with the tree that holds its keys.
+
+A collection that is bound to an access (:meth:`Collection.seen_by`) reads what the caller may describe, and nothing
+else: it refuses a hidden entity before any look-up, and its walks leave hidden entities out without a visit.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from app.domain.access.operations import Operation
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     CorruptZnodeError,
@@ -23,8 +28,10 @@ from app.services.ports.cluster_states import LayoutCheck
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from app.domain.access.ranges import Ranges
     from app.domain.changes import Node
     from app.domain.facets import Facet, JsonValue, Tree
+    from app.services.access import Access
     from app.services.ports.cluster_states import Place
     from app.services.ports.crypto import Fingerprinter
     from app.services.ports.store import ClusterStore
@@ -51,6 +58,10 @@ class Collection:
     """True where the settings name a layout."""
     layout: LayoutCheck | None = None
     """The layout that the collection's writes rest on; see :meth:`placed`."""
+    access: Access | None = None
+    """The access that bounds the reads; None: everything is read."""
+    unbound: Collection | None = None
+    """The collection without bounds, of a bound one."""
 
     @property
     def name(self) -> FacetName:
@@ -62,14 +73,49 @@ class Collection:
         """The tree that holds the facet's keys; during a move of the layout, the destination."""
         return self.store.place().tree if self.laid_out else self.root
 
+    # -- the bounds of a caller's access
+
+    def seen_by(self, access: Access) -> Collection:
+        """Return the collection as a caller may read it: itself where the caller needs no grant."""
+        return self if access.unlimited else replace(self, access=access, unbound=self)
+
+    @property
+    def whole(self) -> Collection:
+        """The collection without bounds. Whatever is kept for later requests is kept by this one."""
+        return self if self.unbound is None else self.unbound
+
+    @property
+    def visible(self) -> Ranges | None:
+        """The ids that the caller may describe; None: all."""
+        return None if self.access is None else self.access.allowed(self.store.name, Operation.DESCRIBE_CONFIGS)
+
+    def around(self, entity: Entity) -> Collection:
+        """Return the collection without bounds, for the effective values of one entity.
+
+        These are shown with all of their levels, defaults too. Client configs need only the right to resolve the
+        entity, which an application has on itself.
+
+        Raises:
+            ForbiddenError: The caller may not resolve the entity, or may not describe it.
+        """
+        if self.access is None:
+            return self
+        resolved = self.name is FacetName.CLIENT_CONFIGS
+        operation = Operation.RESOLVE if resolved else Operation.DESCRIBE_CONFIGS
+        self.access.require_entity(self.store.name, operation, entity)
+        return self.whole
+
     # -- the mirror. During a move of client configs an entity may be in either tree; reads look in both.
 
     def get(self, entity_id: str) -> Node | None:
         """Return an entity's node from the mirror.
 
         Raises:
+            ForbiddenError: The caller may not describe the entity, whether it exists or not.
             UnavailableError: The mirror was never loaded.
         """
+        if self.access is not None:
+            self.access.require(self.store.name, Operation.DESCRIBE_CONFIGS, entity_id)
         if not self.laid_out:
             return self.store.get(self.root, entity_id)
         place = self.store.place()
@@ -86,20 +132,26 @@ class Collection:
         entity = Entity.from_id(node.id)
         return node.defect is not None or any(self.facet.owns(entity, key) for key in node.items[::2])
 
+    def find(self, entity_id: str) -> Node | None:
+        """Return the result of :meth:`get`, for a filter: None for an entity that the caller may not describe."""
+        visible = self.visible
+        return None if visible is not None and entity_id not in visible else self.whole.get(entity_id)
+
     def with_keys(self, *, after: str | None = None, prefix: str = "") -> Iterator[Node]:
-        """Iterate over the nodes with keys of this facet; see ``ClusterStore.with_keys``."""
-        store, facet = self.store, self.name.value
+        """Iterate over the visible nodes with keys of this facet; see ``ClusterStore.with_keys``."""
+        store, facet, visible = self.store, self.name.value, self.visible
         if not self.laid_out or (place := store.place()).source is None:
-            return store.with_keys(self.tree, facet, after=after, prefix=prefix)
+            return store.with_keys(self.tree, facet, after=after, prefix=prefix, within=visible)
         trees = (place.tree, place.source)
-        return _merged(store.with_keys(tree, facet, after=after, prefix=prefix) for tree in trees)
+        return _merged(store.with_keys(tree, facet, after=after, prefix=prefix, within=visible) for tree in trees)
 
     def with_client_id(self, client_id: str | None) -> list[Node]:
-        """Return the nodes with keys of this facet whose client-id has this name; see ``ClusterStore``."""
-        store, facet = self.store, self.name.value
+        """Return the visible nodes with keys of this facet whose client-id has this name; see ``ClusterStore``."""
+        store, facet, visible = self.store, self.name.value, self.visible
         if not self.laid_out or (place := store.place()).source is None:
-            return store.with_client_id(self.tree, facet, client_id)
-        return list(_merged(store.with_client_id(tree, facet, client_id) for tree in (place.tree, place.source)))
+            return store.with_client_id(self.tree, facet, client_id, within=visible)
+        trees = (place.tree, place.source)
+        return list(_merged(store.with_client_id(tree, facet, client_id, within=visible) for tree in trees))
 
     def own(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str]:
         """Return this facet's keys of a stored map, sorted, as stored strings."""

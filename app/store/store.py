@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
+    from app.domain.access.ranges import Ranges
     from app.domain.changes import Node
     from app.services.ports.cluster_states import LayoutCheck, Place
     from app.services.ports.store import Marker
@@ -209,9 +210,11 @@ class ZooKeeperStore:
         """Return an entity's node from the mirror; see the port."""
         return self._loaded().trees[tree].nodes.get(entity_id)
 
-    def with_keys(self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "") -> Iterator[Node]:
+    def with_keys(
+        self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: Ranges | None = None
+    ) -> Iterator[Node]:
         """Iterate over the nodes with keys of a facet; see the port."""
-        return self._loaded().trees[tree].with_keys(facet, after=after, prefix=prefix)
+        return self._loaded().trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
     def place(self) -> Place:
         """Return the place of the client configs; see the port."""
@@ -223,9 +226,11 @@ class ZooKeeperStore:
         names = self._follower.metadata.names
         return None if names is None else name in names
 
-    def with_client_id(self, tree: Tree, facet: str, client_id: str | None) -> list[Node]:
+    def with_client_id(
+        self, tree: Tree, facet: str, client_id: str | None, *, within: Ranges | None = None
+    ) -> list[Node]:
         """Return the nodes whose client-id has this name; see the port."""
-        return self._loaded().trees[tree].with_client_id(facet, client_id)
+        return self._loaded().trees[tree].with_client_id(facet, client_id, within=within)
 
     # -- ZooKeeper itself
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from app.audit import Database, PostgresAuditLog, PostgresRequestKeys
+from app.domain.access.identities import ADMIN, Authentication, Identity
 from app.domain.errors import IdempotencyKeyBusyError
 from app.services.changes.idempotency import RequestKey
 from app.services.ports.request_keys import Answer
@@ -201,7 +203,7 @@ async def test_a_key_is_handed_on_released_and_purged(
 def test_a_request_is_told_apart_by_all_but_the_order_of_its_body() -> None:
     given: dict[str, Any] = {
         "cluster": "c",
-        "principal": "p",
+        "identity": Identity("User:p", Authentication.TOKEN),
         "method": "PUT",
         "path": "/a",
         "body": {"x": 1, "y": [2]},
@@ -212,9 +214,30 @@ def test_a_request_is_told_apart_by_all_but_the_order_of_its_body() -> None:
     bodies: list[Any] = [None, {}, {"x": 1}, {"x": "1"}, []]
     digests = {RequestKey.of("k", **{**given, "body": body}).body for body in bodies}
     assert len(digests) == 5
+    portal = Identity("User:portal", Authentication.TOKEN)
     others = [
         RequestKey.of("other", **given),
-        *(RequestKey.of("k", **{**given, name: "z"}) for name in list(given)[:4]),
+        *(RequestKey.of("k", **{**given, name: "z"}) for name in ("cluster", "method", "path")),
+        *(
+            RequestKey.of("k", **{**given, "identity": identity})
+            for identity in (
+                Identity("User:q", Authentication.TOKEN),
+                Identity("User:p", Authentication.CERTIFICATE),
+                Identity("User:p", Authentication.OIDC, issuer="https://one.test"),
+                Identity("User:p", Authentication.OIDC, issuer="https://two.test"),
+                portal,
+                replace(portal, behalf_of=given["identity"]),
+                replace(portal, behalf_of=Identity("User:q", Authentication.TOKEN)),
+                Identity(ADMIN, Authentication.ADMIN_TOKEN),
+            )
+        ),
     ]
-    assert len({other.key for other in [one, *others]}) == 6
+    assert len({other.key for other in [one, *others]}) == 1 + len(others)
     assert others[0].body != one.body
+
+
+def test_a_key_of_the_admin_token_is_that_of_earlier_releases() -> None:
+    """Two releases side by side do a request once."""
+    admin = Identity(ADMIN, Authentication.ADMIN_TOKEN)
+    made = RequestKey.of("k", cluster="c", identity=admin, method="PUT", path="/a", body=None)
+    assert made.key == hashlib.sha256(b'["c", "User:admin", "PUT", "/a", "k"]').hexdigest()

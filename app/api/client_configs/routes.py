@@ -40,7 +40,7 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
 )
 async def describe_client_configs(call: CallDep, body: models.DescribeClientConfigs) -> Response:
     """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them."""
-    collection = call.cluster.collections[FacetName.CLIENT_CONFIGS]
+    collection = call.collection(FacetName.CLIENT_CONFIGS)
     wanted = body.filter
     if body.supported_configs is not None:
         information = body.client_information

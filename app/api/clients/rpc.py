@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:
     """Answer a describe with the entities that a filter selects."""
-    collection = call.cluster.collections[name]
+    collection = call.collection(name)
     selected = call.services.describe.select(collection, wanted)
     rendered = await call.services.entries.render(collection, selected, everything=wanted.everything)
     call.charge(LimitClass.BULK, len(rendered.entries))
@@ -45,7 +45,7 @@ def resolving(name: FacetName) -> Resolve:
     """Return the function that finds the effective values of a client in a facet."""
 
     async def resolve(call: Call, entity: Entity) -> tuple[dict[str, Any], str]:
-        collection = call.cluster.collections[name]
+        collection = call.collection(name)
         found, etag = call.services.describe.effective(collection, entity)
         return _effective(collection, found), etag
 

@@ -20,7 +20,6 @@ from app.domain.facets import FacetName
 from app.domain.ops import Op, op_type
 from app.domain.topics import check_topic_name
 from app.services.changes.edits import Edit, EditResult
-from app.services.clusters import Cluster
 from app.services.limits import LimitClass
 
 _NOBODY: Final = Entity(())
@@ -32,7 +31,7 @@ async def _effective(call: Call, entity: Entity) -> tuple[dict[str, Any], str]:
     Raises:
         ConfplaneError: As ``ConfigReader.effective``.
     """
-    found = await call.cluster.configs.effective(entity)
+    found = await call.cluster.configs.effective(call.access, entity)
     return render.effective_configs(found), found.etag
 
 
@@ -73,7 +72,7 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
     errors: list[ConfplaneError | None] = []
     size = 0
     for index, (kind, item) in enumerate(zip(kinds, body.resources, strict=True)):
-        result, error = await _described(call.cluster, kind, item, body, pointer=f"/resources/{index}")
+        result, error = await _described(call, kind, item, body, pointer=f"/resources/{index}")
         # Rendered one by one: together they may be tens of megabytes.
         rendered = orjson.dumps(result)
         size = batches.grown(size, rendered)
@@ -85,7 +84,7 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
 
 
 async def _described(
-    cluster: Cluster, kind: ResourceType, item: models.ConfigResource, body: models.DescribeConfigs, *, pointer: str
+    call: Call, kind: ResourceType, item: models.ConfigResource, body: models.DescribeConfigs, *, pointer: str
 ) -> tuple[dict[str, Any], ConfplaneError | None]:
     named = {"resourceType": kind.name, "resourceName": item.resource_name}
     try:
@@ -94,7 +93,7 @@ async def _described(
             # To a describe the empty name is not a name; to an alter it is a default topic.
             check_topic_name(item.resource_name, pointer=f"{pointer}/resourceName")
         keys = frozenset(item.configuration_keys or ())
-        found = await cluster.configs.effective(entity, keys, pointer=f"{pointer}/resourceName")
+        found = await call.cluster.configs.effective(call.access, entity, keys, pointer=f"{pointer}/resourceName")
     except ConfplaneError as error:
         return {
             **batches.error_members(error),

@@ -42,7 +42,7 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
         error, found = None, {}
         try:
             found = entity_configs.describe(
-                call.cluster, item.entity_type, item.entity_name, pointer=f"/entities/{index}"
+                call.cluster, call.access, item.entity_type, item.entity_name, pointer=f"/entities/{index}"
             )
         except ConfplaneError as refused:
             error = refused

@@ -31,7 +31,7 @@ routes = Routes("/v1/clusters/{cluster}", tag="global-config")
 )
 async def get_global_config(call: CallDep) -> Response:
     """The dynamic default of all brokers, ordered by key."""
-    found = global_config.read(call.cluster)
+    found = global_config.read(call.cluster, call.access)
     body = {
         "configData": [{"configKey": key, "configValue": value} for key, value in found.config.items()],
         "revision": None if found.revision is None else str(found.revision),

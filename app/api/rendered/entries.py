@@ -57,7 +57,8 @@ class Entries:
         Args:
             collection: The collection.
             selected: The entities, in slices.
-            everything: The selected entities are all of the collection: kept entries of others may be dropped.
+            everything: The selected entities are all that the caller may see of the collection. Where these are all
+                there are, kept entries of others may be dropped.
         """
         key = collection.store.name, collection.name.value
         kept = self._kept.setdefault(key, {})
@@ -67,7 +68,7 @@ class Entries:
             for entity_id, ready in self._rendered(collection, kept, part, rendered.skipped):
                 ids.append(entity_id)
                 rendered.entries.append(ready)
-        if everything and len(kept) > len(ids) + _SLACK:
+        if everything and collection.access is None and len(kept) > len(ids) + _SLACK:
             self._kept[key] = {entity_id: kept[entity_id] for entity_id in ids if entity_id in kept}
         return rendered
 

@@ -121,7 +121,7 @@ class Resources:
             str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
         ] = None,
     ) -> Response:
-        collection = call.cluster.collections[self._name]
+        collection = call.collection(self._name)
         wanted = {"user": user, "client-id": client_id, "ip": ip, "topic": topic, "broker": broker}
         page = await call.services.describe.page(
             collection,
@@ -153,13 +153,13 @@ class Resources:
         return response
 
     async def _get(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
-        collection, describe = call.cluster.collections[self._name], call.services.describe
+        collection, describe = call.collection(self._name), call.services.describe
         node = describe.node(collection, entity.id)
         if call.view == "full":
             _, etag = describe.content(collection, node)
             not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
             return json_response(call.request, await full_resource(collection, node.id, node.config, node=node))
-        return _rendered(describe, collection, node).answer(call.cluster, if_none_match)
+        return _rendered(describe, collection.whole, node).answer(call.cluster, if_none_match)
 
     async def _effective(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
         return _Rendered.of(*await self._resolve(call, entity)).answer(call.cluster, if_none_match)

@@ -96,7 +96,7 @@ async def _once(handler: Handler, call: Call, key: str, given: dict[str, Any]) -
     wanted = RequestKey.of(
         key,
         cluster=cluster.name,
-        principal=caller.principal,
+        identity=caller.access.identity,
         method=request.method,
         path=path.decode("latin-1"),
         body=request.scope.get(BODY),

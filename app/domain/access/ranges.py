@@ -84,6 +84,15 @@ class Ranges:
             last = end
         return Ranges.of((*found, (last, LAST)))
 
+    def between(self, low: str, high: str) -> Iterator[tuple[str, str]]:
+        """Yield the parts of the ranges from one spelling up to, but not including, another; ordered."""
+        place = max(bisect_right(self.starts, low) - 1, 0)
+        while place < len(self.starts) and self.starts[place] < high:
+            start, end = max(self.starts[place], low), min(self.ends[place], high)
+            if start < end:
+                yield start, end
+            place += 1
+
     def within(self, prefix: str) -> Ranges:
         """Return the part with a common begin; ``""`` is the begin of all."""
         return self & Ranges((prefix,), (prefix + LAST,)) if prefix else self

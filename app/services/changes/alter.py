@@ -1,7 +1,8 @@
 """Alter: edits of entities, each in a change of its own, or all in one change (``atomic``).
 
-An edit is encoded once, and decided by its facet's drafter against each node that is read; the runner does the rest
-(:mod:`app.services.changes.runner`).
+The caller's grants are asked first: an edit of an entity that the caller may not alter fails before anything is looked
+up. Any other edit is encoded once, and decided by its facet's drafter against each node that is read; the runner does
+the rest (:mod:`app.services.changes.runner`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from app.domain.access.operations import Operation
 from app.domain.changes import Node
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     ConfplaneError,
+    ForbiddenError,
     InvalidRequestError,
     KafkaCode,
     NotAttemptedError,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.domain.facets import FacetName, Tree
+    from app.services.access import Access
     from app.services.changes.bulk import Waiting
     from app.services.changes.callers import Caller
     from app.services.changes.change import Ended
@@ -101,9 +105,13 @@ class AlterService:
             validate_only: Go the same way up to the write, and return the results that the write would have.
             atomic: All in one transaction, one change, one revision; after a failure no other edit is attempted.
 
-        Each result has its own error. An entity named twice fails in every place. Edits whose checks read each other's
-        entity run in the order given: each is checked against the results of the edits before it.
+        Each result has its own error. An edit of an entity that the caller may not alter fails with ForbiddenError, and
+        an entity named twice fails in every place. Edits whose checks read each other's entity run in the order given:
+        each is checked against the results of the edits before it.
         """
+        # Ahead of all else: a stored result of an Idempotency-Key is one more answer that needs the grant.
+        if not caller.access.unlimited:
+            edits = await in_slices(partial(_permitted, collection, caller.access), edits)
         run = caller.run
         if run is None:
             results = await self._alter(collection, edits, caller, validate_only=validate_only, atomic=atomic)
@@ -356,6 +364,16 @@ class _EntitiesChange:
                 pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
             )
         )
+
+
+def _permitted(collection: Collection, access: Access, edit: Edit | EditResult) -> Edit | EditResult:
+    """Return an edit, or its refusal where the caller may not alter its entity."""
+    if isinstance(edit, Edit):
+        try:
+            access.require_entity(collection.store.name, Operation.ALTER_CONFIGS, edit.entity, pointer=edit.pointer)
+        except ForbiddenError as error:
+            return EditResult(edit, error)
+    return edit
 
 
 def _prepare(

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uuid_utils.compat import uuid7
 
+from app.domain.access.identities import Authentication
 from app.domain.changes import Difference, Node
 from app.domain.errors import (
     IdempotencyKeyBusyError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
+    from app.domain.access.identities import Identity
     from app.services.changes.edits import Edit
     from app.services.collections import Collection
     from app.services.ports.request_keys import Answer, KeyedChange, KeyRow, RequestKeys
@@ -76,15 +78,25 @@ class RequestKey:
     body: str
 
     @classmethod
-    def of(cls, key: str, *, cluster: str, principal: str, method: str, path: str, body: Any) -> RequestKey:
+    def of(cls, key: str, *, cluster: str, identity: Identity, method: str, path: str, body: Any) -> RequestKey:
         """Make a key; ``body`` is the parsed body, None where there is none.
+
+        A key is one caller's alone: two sources of credentials never share one, nor a portal and the users for whom it
+        acts. The admin token's digest is that of earlier releases, so that a request is done once across an upgrade.
 
         The body's digest is keyed by the Idempotency-Key, which is not kept, so that readers of the tables can't try
         guesses on a password in a body.
         """
-        whole = json.dumps([cluster, principal, method, path, key]).encode()
+        whole = json.dumps([cluster, *_sender(identity), method, path, key]).encode()
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
         return cls(hashlib.sha256(whole).hexdigest(), hmac.new(key.encode(), canonical, "sha256").hexdigest())
+
+
+def _sender(identity: Identity) -> list[str | None]:
+    if identity.kind is Authentication.ADMIN_TOKEN and identity.behalf_of is None:
+        return [identity.principal]
+    user = None if identity.behalf_of is None else identity.behalf_of.principal
+    return [identity.principal, identity.kind.value, identity.issuer, user]
 
 
 class Run:

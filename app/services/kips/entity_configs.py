@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from app.domain.access.operations import Operation
 from app.domain.broker_keys import definition_of
 from app.domain.changes import stored
 from app.domain.client_configs import SUPPORTED_CONFIGS
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from app.domain.facets import JsonValue
     from app.domain.resolution import ClientConfigLevel, QuotaLevel, Resolved
+    from app.services.access import Access
     from app.services.changes.alter import AlterService
     from app.services.changes.callers import Caller
     from app.services.changes.edits import EditResult
@@ -112,16 +114,20 @@ def entity_of(entity_type: str, entity_name: str | None, *, pointer: str) -> Ent
         raise InvalidEntityError(error.detail, pointer=f"{pointer}/entityName") from None
 
 
-def describe(cluster: Cluster, entity_type: str, entity_name: str | None, *, pointer: str) -> dict[str, str | None]:
+def describe(
+    cluster: Cluster, access: Access, entity_type: str, entity_name: str | None, *, pointer: str
+) -> dict[str, str | None]:
     """Return the configs and quotas set on an entity, by key, as text; None is a secret. From the mirror.
 
     Raises:
         InvalidEntityError: No entity can have these names.
+        ForbiddenError: The caller may not describe the entity.
         UnknownTopicError: The cluster's metadata have no such topic.
         CorruptZnodeError: A znode of the entity can't be read.
         UnavailableError: The mirror was never loaded.
     """
     entity = _checked(cluster, entity_type, entity_name, pointer)
+    access.require_entity(cluster.name, Operation.DESCRIBE_CONFIGS, entity, pointer=f"{pointer}/entityName")
     collections = _collections(cluster, entity)
     topic = entity.get(EntityType.TOPIC)
     if topic is not None and collections[0].store.topic_exists(topic) is False:
@@ -160,7 +166,7 @@ async def alter(
     """
     results: list[EntityResult | None] = [None] * len(changes)
     batches: dict[FacetName, list[tuple[int, Edit]]] = {}
-    for index, made in enumerate(await _edits(cluster, changes)):
+    for index, made in enumerate(await _edits(cluster, changes, caller.access)):
         if isinstance(made, ConfplaneError):
             results[index] = EntityResult(made)
         else:
@@ -196,7 +202,9 @@ def _result(
     return EntityResult(None, result, fallbacks, (*result.warnings, *assumed))
 
 
-async def _edits(cluster: Cluster, changes: Sequence[EntityChange]) -> list[tuple[FacetName, Edit] | ConfplaneError]:
+async def _edits(
+    cluster: Cluster, changes: Sequence[EntityChange], access: Access
+) -> list[tuple[FacetName, Edit] | ConfplaneError]:
     """Make an edit of each change, or the error that refuses the change."""
     made: list[tuple[FacetName, Edit] | ConfplaneError] = []
     # Counted first: an entity named twice is refused in both places, whatever else is wrong in one of them.
@@ -208,6 +216,8 @@ async def _edits(cluster: Cluster, changes: Sequence[EntityChange]) -> list[tupl
         try:
             entity = _checked(cluster, change.entity_type, change.entity_name, change.pointer)
             named[entity.id] += 1
+            # Already here: which keys may be deleted depends on the stored keys.
+            access.require_entity(cluster.name, Operation.ALTER_CONFIGS, entity, pointer=f"{change.pointer}/entityName")
             made.append(_edit(cluster, entity, change))
         except ConfplaneError as error:
             made.append(error)

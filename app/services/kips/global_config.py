@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from app.domain.changes import Node
     from app.domain.global_config import LegacyEntry
+    from app.services.access import Access
     from app.services.changes.alter import AlterService
     from app.services.changes.callers import Caller
     from app.services.changes.edits import EditResult
@@ -54,14 +55,15 @@ class ImportPlan:
     """The change; None where there is nothing to change."""
 
 
-def read(cluster: Cluster) -> GlobalConfig:
+def read(cluster: Cluster, access: Access) -> GlobalConfig:
     """Return the global config, from the mirror.
 
     Raises:
+        ForbiddenError: The caller may not describe the default of all brokers.
         CorruptZnodeError: The znode of the global config can't be read.
         UnavailableError: The mirror was never loaded.
     """
-    collection = cluster.collections[FacetName.CONFIGS]
+    collection = cluster.collections[FacetName.CONFIGS].seen_by(access)
     node = collection.get(DEFAULT_BROKER.id)
     if node is not None and node.defect is not None and not node.items:
         raise CorruptZnodeError(full_path(collection.tree, DEFAULT_BROKER), node.defect)

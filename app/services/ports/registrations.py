@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
+    from app.domain.access.ranges import Ranges
+
 
 @dataclass(frozen=True, slots=True)
 class Registration:
@@ -28,8 +30,11 @@ class RegistrationLog(Protocol):
     def record(self, registration: Registration) -> None:
         """Take a registration; never waits, never fails. An unknown registration is written in the background."""
 
-    def registered(self, cluster: str) -> Collection[str]:
-        """Return the ids of the entities with registrations, from memory, in no order."""
+    def registered(self, cluster: str, *, within: Ranges | None = None) -> Collection[str]:
+        """Return the ids of the entities with registrations, from memory, in no order.
+
+        ``within`` leaves out ids outside of these ranges, at no cost for each; None: all ids.
+        """
 
     def compatibility(self, cluster: str, entity_id: str) -> list[Registration]:
         """Return the known registrations of one entity, from memory, ordered by software name and version."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from uuid import UUID
 
+    from app.domain.access.ranges import Ranges
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.errors import UnavailableError
@@ -119,7 +120,9 @@ class ClusterStore(Protocol):
             UnavailableError: The mirror was never loaded.
         """
 
-    def with_keys(self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "") -> Iterator[Node]:
+    def with_keys(
+        self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: Ranges | None = None
+    ) -> Iterator[Node]:
         """Iterate over the nodes that hold at least one key of a facet (or can't be read), ordered by id.
 
         Args:
@@ -127,6 +130,7 @@ class ClusterStore(Protocol):
             facet: The facet's name.
             after: Start behind this id.
             prefix: Only ids that start so. ``user=alice,`` are all of alice's client-ids.
+            within: Only ids in these ranges; the cost is that of the ranges and of the nodes in them. None: all ids.
 
         The iteration sees one moment of the mirror as long as the caller does not await within it.
         """
@@ -143,8 +147,13 @@ class ClusterStore(Protocol):
             UnavailableError: The mirror was never loaded.
         """
 
-    def with_client_id(self, tree: Tree, facet: str, client_id: str | None) -> list[Node]:
-        """Return the nodes of entities whose client-id component has this name (None: the default), ordered by id."""
+    def with_client_id(
+        self, tree: Tree, facet: str, client_id: str | None, *, within: Ranges | None = None
+    ) -> list[Node]:
+        """Return the nodes of entities whose client-id component has this name (None: the default), ordered by id.
+
+        ``within`` is as in :meth:`with_keys`.
+        """
 
     # -- ZooKeeper itself
 

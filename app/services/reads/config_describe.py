@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from app.domain.access.operations import Operation
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.broker_levels import (
     EffectiveConfig,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from app.domain.facets import JsonValue
+    from app.services.access import Access
     from app.services.collections import Collection
     from app.services.ports.crypto import Cipher
     from app.services.reads.config_levels import BrokerLevels
@@ -65,11 +67,12 @@ class ConfigReader:
         self._cipher = cipher
 
     async def effective(
-        self, entity: Entity, keys: Some[str] | None = None, *, pointer: str | None = None
+        self, access: Access, entity: Entity, keys: Some[str] | None = None, *, pointer: str | None = None
     ) -> DescribedConfigs:
-        """Return the effective configs of an entity.
+        """Return the effective configs of an entity, over all levels; the caller needs the right to the entity alone.
 
         Args:
+            access: The access of the caller.
             entity: A topic, a broker, or the default broker, which has only the values set as default.
             keys: Only these; None or no keys at all means every config. Unknown keys are left out.
             pointer: JSON pointer for errors.
@@ -77,10 +80,13 @@ class ConfigReader:
         Raises:
             InvalidRequestError: Another entity.
             InvalidTopicError: A name that no topic can have.
+            ForbiddenError: The caller may not describe the entity.
             UnknownTopicError: The cluster's metadata have no such topic.
             CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
         """
         self._collection.facet.check_entity(entity, pointer=pointer)
+        cluster = self._collection.store.name
+        access.require_entity(cluster, Operation.DESCRIBE_CONFIGS, entity, pointer=pointer)
         if entity.types == (EntityType.TOPIC,):
             found, levels, warnings = self._topic(entity, pointer)
             own = stored(self._collection.get(entity.id))

@@ -128,6 +128,7 @@ class DescribeService:
         """Return the node of an entity by its canonical id.
 
         Raises:
+            ForbiddenError: The caller may not describe the entity.
             InvalidRequestError: The facet has no entities of this type.
             NotFoundError: The entity has no node.
         """
@@ -158,9 +159,11 @@ class DescribeService:
 
         Raises:
             InvalidRequestError: The facet has no entities of this type.
+            ForbiddenError: The caller may not describe the entity, or resolve it in the case of client configs.
             CorruptZnodeError: The znode of a level can't be read, so the result can't be known.
         """
         collection.facet.check_entity(entity)
+        collection = collection.around(entity)
         decode = collection.facet.decode
         found_at: dict[str, dict[str, str]] = {}
         levels: list[Level] = []
@@ -201,7 +204,10 @@ class DescribeService:
         """Yield the entities that a filter selects, ordered by id, in slices, with pauses for other requests.
 
         The nodes are of one moment of the mirror. Of client configs, entities with registrations but no declared
-        configs are among them: KIP-649 keeps both in one place.
+        configs are among them: KIP-649 keeps both in one place. Entities that the caller may not describe are left out.
+
+        Raises:
+            ForbiddenError: The filter names one entity exactly, and the caller may not describe it.
         """
         if wanted.impossible:
             return
@@ -225,8 +231,10 @@ class DescribeService:
 
         Raises:
             InvalidRequestError: The filter has no exact user, or a client-id that is not exact.
+            ForbiddenError: The caller may not resolve the client.
         """
         entity = _exact_client(wanted, "resolveEntity")
+        collection = collection.around(entity)
         return entity, tuple([collection.get(level.entity_id) for level in client_config_levels(entity)])
 
     def decided(self, collection: Collection, nodes: Sequence[Node | None]) -> dict[str, JsonValue]:
@@ -246,8 +254,10 @@ class DescribeService:
 
         Raises:
             InvalidRequestError: The filter has no exact user, the software has no name, or a config name is not valid.
+            ForbiddenError: The caller may not resolve the client.
         """
         entity = _exact_client(wanted, "supportedConfigs")
+        collection.around(entity)
         if request.software_name is None or request.software_version is None:
             raise InvalidRequestError(
                 "supportedConfigs needs clientInformation with softwareName and softwareVersion",
@@ -274,6 +284,7 @@ class DescribeService:
         Raises:
             InvalidRequestError: The page token is not valid.
             InvalidEntityIdError: ``id`` is not an entity id.
+            ForbiddenError: ``id`` names an entity that the caller may not describe.
         """
         after = None if query.page_token is None else _decode_token(query.page_token)
         items: list[tuple[Node, dict[str, JsonValue]]] = []
@@ -322,7 +333,7 @@ class DescribeService:
             node = collection.get(wanted.exact_entity.id)
             return [] if node is None else [node]
         if wanted.user_prefix is not None:
-            alone = collection.get(wanted.user_prefix.removesuffix(","))
+            alone = collection.find(wanted.user_prefix.removesuffix(","))
             return [*([] if alone is None else [alone]), *collection.with_keys(prefix=wanted.user_prefix)]
         if wanted.client_id is not None:
             return collection.with_client_id(wanted.client_id[0])
@@ -334,7 +345,7 @@ class DescribeService:
         prefix = "" if query.kind is None else query.kind[0]
         first = _first(query)
         if first is not None:
-            node = collection.get(first.id)
+            node = collection.find(first.id) if query.id is None else collection.get(first.id)
             if node is not None and (after is None or node.id > after):
                 yield node
             if query.id is not None or first.types != (EntityType.USER,):
@@ -357,7 +368,7 @@ class DescribeService:
         if exact is not None:
             candidates = [exact.id] if self._registrations.compatibility(cluster, exact.id) else []
         else:
-            candidates = list(self._registrations.registered(cluster))
+            candidates = list(self._registrations.registered(cluster, within=collection.visible))
         present = {node.id for node in nodes}
         apart: list[str] = []
         for position, entity_id in enumerate(candidates):

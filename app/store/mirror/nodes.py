@@ -22,6 +22,7 @@ from app.store.mirror.listings import Listings, place_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from app.domain.access.ranges import Ranges
     from app.domain.facets import Tree
     from app.store.mirror.journal import Journal
     from app.store.znodes import Content
@@ -80,8 +81,11 @@ class TreeMirror:
 
     # -- reading
 
-    def with_keys(self, facet: str, *, after: str | None, prefix: str) -> Iterator[Node]:
+    def with_keys(self, facet: str, *, after: str | None, prefix: str, within: Ranges | None = None) -> Iterator[Node]:
         """Iterate over the nodes with keys of a facet, by id."""
+        if within is not None:
+            yield from self._with_keys_within(facet, after, prefix, within)
+            return
         low, inclusive = (prefix or None), (True, True)
         if after is not None and after >= prefix:
             low, inclusive = after, (False, True)
@@ -90,11 +94,21 @@ class TreeMirror:
         for entity_id in self._facet_ids[facet].irange(low, high, inclusive=inclusive):
             yield nodes[entity_id]
 
-    def with_client_id(self, facet: str, client_id: str | None) -> list[Node]:
+    def _with_keys_within(self, facet: str, after: str | None, prefix: str, within: Ranges) -> Iterator[Node]:
+        nodes, ids = self.nodes, self._facet_ids[facet]
+        low = prefix if after is None or after < prefix else after + "\0"
+        for start, end in within.between(low, prefix + _AFTER_ALL):
+            for entity_id in ids.irange(start, end, inclusive=(True, False)):
+                yield nodes[entity_id]
+
+    def with_client_id(self, facet: str, client_id: str | None, *, within: Ranges | None = None) -> list[Node]:
         """Return a facet's nodes whose client-id has this name, by id."""
         found = self._by_client.get("" if client_id is None else sanitize(client_id).replace("%", "~"), ())
+        some: Sequence[str] = (found,) if isinstance(found, str) else found
+        if within is not None:
+            some = _within(some, within)
         ids = self._facet_ids[facet]
-        return [self.nodes[each] for each in ((found,) if isinstance(found, str) else found) if each in ids]
+        return [self.nodes[each] for each in some if each in ids]
 
     def page(self, after: str, size: int) -> list[Node]:
         """Return nodes in the order of their ids, from behind a given id."""
@@ -297,3 +311,10 @@ def _mark(paths: dict[str, None], path: str, *, present: bool) -> None:
 def _kind_of(entity_id: str) -> str:
     """Return a text for the types of an id: names have neither comma nor equals sign there."""
     return _PAIR if "," in entity_id else entity_id.partition("=")[0]
+
+
+def _within(ids: Sequence[str], ranges: Ranges) -> list[str]:
+    """Return those of ordered ids that are within ranges, at the cost of the shorter of both."""
+    if len(ids) <= len(ranges.starts):
+        return [entity_id for entity_id in ids if entity_id in ranges]
+    return [each for start, end in ranges for each in ids[bisect_left(ids, start) : bisect_left(ids, end)]]

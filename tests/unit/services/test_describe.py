@@ -23,6 +23,7 @@ from app.services.reads.describe import DescribeService
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from app.domain.access.ranges import Ranges
     from app.services.reads.describe import Selected
 
 FACET = ClientConfigs(extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
@@ -33,7 +34,8 @@ SETS = st.sets(st.sampled_from(IDS))
 def service(registered: Iterable[str]) -> DescribeService:
     known = {entity_id: [Registration("c", entity_id, "librdkafka", "2.6", ("acks",))] for entity_id in registered}
     log = SimpleNamespace(
-        registered=lambda _: known.keys(), compatibility=lambda _, entity_id: known.get(entity_id, [])
+        registered=lambda _, within: [each for each in known if within is None or each in within],
+        compatibility=lambda _, entity_id: known.get(entity_id, []),
     )
     return DescribeService(cast("Any", log))
 
@@ -42,9 +44,12 @@ def collection(facet: Any, stored: Iterable[str]) -> Collection:
     """A collection whose mirror has these nodes at the call of ``with_keys``."""
     nodes = {entity_id: Node(entity_id, ("acks", "1"), 0, 1, 1, 0) for entity_id in stored}
 
-    def with_keys(_: Tree, __: str, *, after: str | None = None, prefix: str = "") -> Iterator[Node]:
+    def with_keys(
+        _: Tree, __: str, *, after: str | None = None, prefix: str = "", within: Ranges | None = None
+    ) -> Iterator[Node]:
         assert after is None
-        return iter([nodes[entity_id] for entity_id in sorted(nodes) if entity_id.startswith(prefix)])
+        seen = [each for each in sorted(nodes) if within is None or each in within]
+        return iter([nodes[entity_id] for entity_id in seen if entity_id.startswith(prefix)])
 
     store = SimpleNamespace(name="c", get=lambda _, entity_id: nodes.get(entity_id), with_keys=with_keys)
     return Collection(facet, Tree.CONFIG, cast("Any", store), cast("Any", None))

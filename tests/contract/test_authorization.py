@@ -1,0 +1,202 @@
+"""Grants over HTTP: what a caller may read and alter, and what is left out or refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest_asyncio
+
+from app.domain.access.operations import Operation, PatternType, ResourceType
+from tests.support import servers
+from tests.support.inside import running_inside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import httpx
+    import pytest
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.support.inside import Inside
+
+NAMES = ("payments-a", "payments-b", "orders", "zebra")
+RATE = {"quotas": {"producer_byte_rate": 1024}}
+
+
+@pytest_asyncio.fixture(scope="module")
+async def inside(
+    zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Inside]:
+    """A service with a few entities, and with a team that manages the users ``payments-*``."""
+    database, chroot = servers.make_migrated(postgres), servers.make_chroot(zookeeper.hosts)
+    async with running_inside(chroot, database, tmp_path_factory.mktemp("inside")) as running:
+        for name in NAMES:
+            for suffix in ("", ",client-id=x"):
+                entity = f"user={name}{suffix}"
+                done(await running.send("admin", "PUT", f"client-quotas/{entity}", RATE))
+                done(await running.send("admin", "PUT", f"client-configs/{entity}", {"configs": {"acks": "all"}}))
+        done(await running.send("admin", "PUT", "client-quotas/user", RATE))
+        done(await running.send("admin", "PUT", "client-configs/user", {"configs": {"heartbeat.interval.ms": "3000"}}))
+        done(await running.send("admin", "PUT", "configs/broker", {"configs": {"log.cleaner.threads": "2"}}))
+        running.grants.give(
+            "User:team",
+            operation=Operation.ALTER_CONFIGS,
+            resource=ResourceType.USER,
+            pattern=PatternType.PREFIXED,
+            name="payments-",
+        )
+        yield running
+
+
+def done(answer: httpx.Response) -> Any:
+    assert answer.status_code < 300, answer.text
+    return answer.json()
+
+
+def refused(answer: httpx.Response, code: int = 31) -> dict[str, Any]:
+    body: dict[str, Any] = answer.json()
+    assert (answer.status_code, body["kafkaErrorCode"]) == (403, code), answer.text
+    return body
+
+
+def entries(*entities: str) -> dict[str, Any]:
+    """The body of an alter of quotas."""
+    return {
+        "entries": [
+            {
+                "entity": [{"entityType": "user", "entityName": entity}],
+                "ops": [{"key": "consumer_byte_rate", "value": 2048}],
+            }
+            for entity in entities
+        ]
+    }
+
+
+async def test_lists_and_describes_leave_hidden_entities_out(inside: Inside) -> None:
+    for facet in ("client-quotas", "client-configs"):
+        listed = done(await inside.send("team", "GET", f"{facet}?pageSize=3"))
+        ids = [item["id"] for item in listed["items"]]
+        rest = done(await inside.send("team", "GET", f"{facet}?pageSize=3&pageToken={listed['nextPageToken']}"))
+        ids += [item["id"] for item in rest["items"]]
+        mine = [f"user={name}{suffix}" for name in ("payments-a", "payments-b") for suffix in ("", ",client-id=x")]
+        assert ids == mine
+        assert rest["nextPageToken"] is None
+        for components, expected in (
+            ([], mine),
+            ([{"entityType": "client-id", "matchType": "EXACT", "match": "x"}], mine[1::2]),
+            ([{"entityType": "user", "matchType": "EXACT", "match": "payments-a"}], mine[:2]),
+            ([{"entityType": "user", "matchType": "EXACT", "match": "orders"}], []),
+            ([{"entityType": "user", "matchType": "DEFAULT"}], []),
+        ):
+            answer = done(await inside.send("team", "POST", f"{facet}:describe", {"components": components}))
+            found = [
+                ",".join(f"{part['entityType']}={part['entityName']}" for part in entry["entity"])
+                for entry in answer["entries"]
+            ]
+            assert found == expected, (facet, components)
+        for query in ("user=orders", "user=", "client-id=x&user=zebra"):
+            assert done(await inside.send("team", "GET", f"{facet}?{query}"))["items"] == []
+        refused(await inside.send("team", "GET", f"{facet}?id=user=orders"))
+        strict = {"components": [{"entityType": "user", "matchType": "EXACT", "match": "orders"}], "strict": True}
+        refused(await inside.send("team", "POST", f"{facet}:describe", strict))
+        assert done(await inside.send("nobody", "GET", facet))["items"] == []
+
+
+async def test_effective_values_are_shown_with_their_levels(inside: Inside) -> None:
+    answer = done(await inside.send("team", "GET", "client-configs/user=payments-a,client-id=x/effective"))
+    assert {item["key"]: item["source"] for item in answer["configs"]}["acks"] == "user=payments-a,client-id=x"
+    quotas = done(await inside.send("team", "GET", "client-quotas/user=payments-c/effective"))
+    assert [item["source"] for item in quotas["quotas"]] == ["user"]
+    refused(await inside.send("team", "GET", "client-quotas/user/effective"))
+    refused(await inside.send("team", "GET", "client-quotas/user=orders/effective"))
+
+
+async def test_an_application_resolves_and_registers_itself_and_nothing_else(inside: Inside) -> None:
+    def asked(user: str, client: str = "x", **more: Any) -> dict[str, Any]:
+        components = [
+            {"entityType": "user", "matchType": "EXACT", "match": user},
+            {"entityType": "client-id", "matchType": "EXACT", "match": client},
+        ]
+        return {"components": components, "resolveEntity": True, **more}
+
+    software: dict[str, Any] = {
+        "clientInformation": {"softwareName": "s", "softwareVersion": "1"},
+        "supportedConfigs": ["acks"],
+    }
+    own = done(await inside.send("orders", "POST", "client-configs:describe", asked("orders", **software)))
+    assert {"key": "acks", "value": "all"} in own["entries"][0]["values"]
+    done(await inside.send("orders", "GET", "client-configs/user=orders,client-id=x/effective"))
+    for user in ("zebra", "nobody-of-that-name"):
+        refused(await inside.send("orders", "POST", "client-configs:describe", asked(user, **software)))
+        refused(await inside.send("orders", "POST", "client-configs:describe", asked(user)))
+        refused(await inside.send("orders", "GET", f"client-configs/user={user}/effective"))
+    for path in ("client-configs/user=orders", "client-quotas/user=orders", "client-quotas/user=orders/effective"):
+        refused(await inside.send("orders", "GET", path))
+    refused(await inside.send("orders", "PUT", "client-configs/user=orders", {"configs": {"acks": "0"}}))
+    known = await inside.send("admin", "POST", "client-configs:describe", {"components": []})
+    registered = [entry["entity"] for entry in done(known)["entries"] if entry["entityCompatibility"]]
+    assert [[part["entityName"] for part in entity] for entity in registered] == [["orders", "x"]]
+
+
+async def test_a_forbidden_entry_fails_alone_or_refuses_an_atomic_batch(inside: Inside) -> None:
+    body = entries("payments-a", "orders", "payments-b", "absent")
+    for validate_only in (True, False):
+        answer = await inside.send("team", "POST", "client-quotas:alter", {**body, "validateOnly": validate_only})
+        assert answer.status_code == 207
+        results = answer.json()["entries"]
+        assert [result["errorCode"] for result in results] == [0, 31, 0, 31]
+        assert results[1]["errorMessage"].replace("orders", "absent") == results[3]["errorMessage"]
+        assert results[1]["outcome"] == "not_applied"
+        assert results[1]["errors"] == [
+            {"pointer": "/entries/1/entity", "detail": results[1]["errorMessage"]},
+        ]
+        assert (results[0]["changeId"] is None) is validate_only
+        await _reset(inside)
+        answer = await inside.send(
+            "team", "POST", "client-quotas:alter", {**body, "atomic": True, "validateOnly": validate_only}
+        )
+        results = refused(answer)["entries"]
+        assert [result["errorCode"] for result in results] == [55, 31, 55, 31]
+        quotas = done(await inside.send("team", "GET", "client-quotas/user=payments-a"))["quotas"]
+        assert quotas == RATE["quotas"]
+
+
+async def _reset(inside: Inside) -> None:
+    for name in ("payments-a", "payments-b"):
+        done(await inside.send("admin", "PUT", f"client-quotas/user={name}", RATE))
+
+
+async def test_entities_of_several_types_stand_each_for_itself(inside: Inside) -> None:
+    named = [
+        {"entityType": kind, "entityName": name}
+        for kind, name in (("users", "payments-a"), ("users", "orders"), ("topics", "t"), ("brokers", None))
+    ]
+    answer = await inside.send("team", "POST", "entity-configs:describe", {"entities": named})
+    assert [each["errorCode"] for each in answer.json()["entities"]] == [0, 31, 29, 31]
+    altered = [{**each, "addedConfigs": [], "deletedConfigs": ["no.such.config"]} for each in named]
+    answer = await inside.send("team", "POST", "entity-configs:alter", {"entities": altered})
+    # Where the key is looked for, the answer differs: which keys are stored is hidden, too.
+    assert [each["errorCode"] for each in answer.json()["entities"]] == [40, 31, 29, 31]
+    refused(await inside.send("team", "GET", "global-config"))
+    refused(
+        await inside.send(
+            "team",
+            "POST",
+            "global-config:change",
+            {"configData": [{"configKey": "log.cleaner.threads", "configValue": "1"}]},
+        )
+    )
+    resources = [
+        {"resourceType": "TOPIC", "resourceName": "t"},
+        {"resourceType": "BROKER", "resourceName": "1"},
+        {"resourceType": "BROKER", "resourceName": ""},
+    ]
+    described = refused(await inside.send("team", "POST", "configs:describe", {"resources": resources}), 29)
+    assert [each["errorCode"] for each in described["results"]] == [29, 31, 31]
+    inside.grants.give("User:broker", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.BROKER, name="1")
+    described = (await inside.send("broker", "POST", "configs:describe", {"resources": resources})).json()
+    assert [each["errorCode"] for each in described["results"]] == [29, 0, 31]
+    # The level behind is shown, though the default of all brokers is not this caller's.
+    [threads] = [each for each in described["results"][1]["configs"] if each["name"] == "log.cleaner.threads"]
+    assert threads["value"] == "2"

@@ -1,0 +1,60 @@
+"""Callers with grants, for services in the process of a test: who has a name as token is the user of that name."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from app.domain.access.grants import Grant, applies
+from app.domain.access.identities import ADMIN, Authentication, Identity
+from app.security.door import Door
+from app.services.access import Access, AccessControl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Grants:
+    """Grants in memory; every change counts at once. Implements :class:`app.services.ports.access.AccessCopy`."""
+
+    def __init__(self, *grants: Grant) -> None:
+        self.version = 0
+        self._grants = list(grants)
+
+    def give(self, principal: str, **members: Any) -> Grant:
+        """Give a grant; members as those of :class:`Grant`."""
+        made = Grant(uuid.uuid4(), principal, **members)
+        self._grants.append(made)
+        self.version += 1
+        return made
+
+    def take(self, *grants: Grant) -> None:
+        """Take grants away."""
+        for each in grants:
+            self._grants.remove(each)
+        self.version += 1
+
+    def grants_of(self, identity: Identity) -> Sequence[Grant]:
+        return [each for each in self._grants if applies(each, identity)]
+
+    def check(self, identity: Identity) -> None:
+        """Accept every credential."""
+
+
+class Names:
+    """Takes each bearer token for the name of its user; ``admin`` for the admin token."""
+
+    def authenticate(self, given: bytes) -> Identity:
+        if given == b"admin":
+            return Identity(ADMIN, Authentication.ADMIN_TOKEN)
+        return Identity(f"User:{given.decode()}", Authentication.TOKEN)
+
+
+def door(grants: Grants) -> Door:
+    """Return a door that admits everybody by name."""
+    return Door([Names()], AccessControl(grants))
+
+
+def access_of(principal: str, grants: Grants) -> Access:
+    """Return the access of a caller."""
+    return AccessControl(grants).access(Identity(principal, Authentication.TOKEN), "127.0.0.1", "r")

@@ -1,0 +1,97 @@
+"""The whole service in the process of a test, on real stores, with the callers and grants of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx
+
+from app import listener, wiring
+from app.settings import Settings
+from tests.support.doors import Grants, door
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from starlette.types import ASGIApp, Message
+
+    from tests.support import servers
+
+
+class Inside:
+    """A running service.
+
+    Attributes:
+        grants: The grants of its callers; a bearer token is the name of its user.
+        client: Sends requests to it.
+    """
+
+    def __init__(self, app: ASGIApp, grants: Grants) -> None:
+        self.grants = grants
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://inside", timeout=60)
+
+    async def send(self, principal: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        """Send a request of a user; a path without a slash is one of the cluster ``default``."""
+        url = path if path.startswith("/") else f"/v1/clusters/default/{path}"
+        sent = {"Authorization": f"Bearer {principal}"} | {
+            name.replace("_", "-"): text for name, text in headers.items()
+        }
+        return await self.client.request(method, url, json=body, headers=sent)
+
+
+@asynccontextmanager
+async def running_inside(
+    chroot: str, database: servers.Database, directory: Path, **cluster: Any
+) -> AsyncIterator[Inside]:
+    """Run a service until the end of the context; ``cluster`` are settings of its one cluster."""
+    token = directory / "token"
+    token.write_text("a token that nobody uses here")
+    settings = Settings.model_validate(
+        {
+            "clusters": {"default": {"zookeeper": chroot, "session_timeout_ms": 20_000, **cluster}},
+            "postgres": {"dsn": database.service_dsn},
+            "admin_token_file": token,
+        }
+    )
+    app, _, _ = wiring.create_app(settings, listener.make_connections(settings.http))
+    grants = Grants()
+    cast("Any", app)._door = door(grants)
+    async with _lifespan(app):
+        inside = Inside(app, grants)
+        try:
+            await _ready(inside.client)
+            yield inside
+        finally:
+            await inside.client.aclose()
+
+
+async def _ready(client: httpx.AsyncClient) -> None:
+    end = time.monotonic() + 60
+    while (answer := await client.get("/readyz")).status_code != httpx.codes.OK:
+        assert time.monotonic() < end, answer.text
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def _lifespan(app: ASGIApp) -> AsyncIterator[None]:
+    """Start and stop an application as a server does."""
+    asked, told = asyncio.Queue[Any](), asyncio.Queue[Any]()
+
+    async def send(message: Message) -> None:
+        await told.put(message)
+
+    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+    task = asyncio.ensure_future(app(scope, asked.get, send))
+    await asked.put({"type": "lifespan.startup"})
+    started = await told.get()
+    assert started["type"] == "lifespan.startup.complete", started
+    try:
+        yield
+    finally:
+        await asked.put({"type": "lifespan.shutdown"})
+        await told.get()
+        await task

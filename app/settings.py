@@ -17,8 +17,11 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+
+from app.identity_settings import Group as _Group
+from app.identity_settings import OidcSettings, check_sources
 
 
 class UnusableSettingsError(ValueError):
@@ -60,10 +63,6 @@ def _as_network(value: object) -> IPv4Network | IPv6Network:
             "as 10.1.0.0/16, whose bits behind the prefix are 0"
         )
     return network
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class BrokerEncoderSettings(_Group):
@@ -318,7 +317,13 @@ class Settings(BaseSettings):
     access: AccessSettings = AccessSettings()
     limits: LimitsSettings = LimitsSettings()
     admin_token_file: Path = Field(description="A file whose first line is the bearer token")
+    oidc: tuple[OidcSettings, ...] = Field(default=(), description="Issuers whose access tokens are accepted")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+
+    @model_validator(mode="after")
+    def _sources(self) -> Settings:
+        check_sources(self.oidc)
+        return self
 
     @model_validator(mode="after")
     def _session_bounds(self) -> Settings:

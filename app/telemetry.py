@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the counts of all parts (app/services/metrics.py), each with one name and one explanation.
 
 The table below is complete; docs/operations.md lists the metrics to watch. Labels are the names of clusters, routes,
-facets, states, results and errors: few, known to the service, and never a client's choice.
+facets, issuers, states, results and errors: few, known to the service, and never a client's choice.
 """
 
 from __future__ import annotations
@@ -151,6 +151,12 @@ METRICS: Final[dict[str, Metric]] = {
     "outcomes_differing": Metric(
         _C, "Outcomes that differed from the one in the trail: config and trail may disagree. It should stay 0"
     ),
+    # identities
+    "oidc_keys": Metric(_G, "Usable public keys of an issuer of access tokens", ("issuer",)),
+    "oidc_keys_age_seconds": Metric(
+        _G, "Time since the keys of an issuer were last fetched; absent before the first fetch", ("issuer",)
+    ),
+    "oidc_fetch_failures": Metric(_C, "Failed fetches of an issuer's keys", ("issuer",)),
     # registrations
     "registrations_held": Metric(_G, "Registrations of client software in memory"),
     "registrations_pending": Metric(_G, "Registrations that wait to be written"),

@@ -41,6 +41,8 @@ from app.policy import load_policies
 from app.rollups.origin import Origin
 from app.security.book import Book
 from app.security.door import Door
+from app.security.oidc.provider import Provider
+from app.security.oidc.tokens import OidcTokens
 from app.security.tokens import AdminToken
 from app.services.access import AccessControl
 from app.services.changes.alter import AlterService, Rules
@@ -200,12 +202,15 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
         if settings.clusters[name].record_external_changes
     }
 
+    providers = [Provider(issuer) for issuer in settings.oidc]
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
-            background: list[Book | IdempotencyService | Reconciler | Recorder] = [book, idempotency, *reconcilers]
+            background: list[Book | IdempotencyService | Reconciler | Recorder | Provider] = [book, idempotency]
+            background += [*reconcilers, *providers]
             background += recorders.values()
             for work in background:
                 work.start()
@@ -214,7 +219,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
 
     describe = DescribeService(registrations)
     limiter = _limiter(settings.limits)
-    readiness = Readiness(parts.clusters, parts.audit, (book, *reconcilers, *recorders.values()))
+    readiness = Readiness(parts.clusters, parts.audit, (book, *reconcilers, *recorders.values(), *providers))
     traffic = Traffic()
     measured: list[Measured] = [
         book,
@@ -229,7 +234,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
     ]
     if limiter is not None:
         measured.append(limiter)
-    measured += [*recorders.values(), parts.database, parts.audit, registrations]
+    measured += [*recorders.values(), *providers, parts.database, parts.audit, registrations]
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -245,7 +250,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             metrics=Telemetry(measured),
             recorders=recorders,
         ),
-        door=Door([AdminToken.from_file(settings.admin_token_file), book], AccessControl(book)),
+        door=Door([AdminToken.from_file(settings.admin_token_file), book, OidcTokens(providers)], AccessControl(book)),
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         traffic=traffic,

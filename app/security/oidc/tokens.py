@@ -1,0 +1,92 @@
+"""The authenticator of OIDC access tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.domain.errors import UnauthenticatedError
+from app.security.oidc import compact
+from app.security.oidc.claims import identity_of
+from app.security.oidc.keys import is_signed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from app.domain.access.identities import Identity
+    from app.security.oidc.keys import KeySet
+    from app.security.oidc.provider import Provider
+
+_KEPT: Final = 4096
+"""Tokens whose validation is remembered."""
+
+
+class _Valid(NamedTuple):
+    """The result of a validation. It holds while the issuer has the same keys, until the token's end."""
+
+    identity: Identity
+    until: float
+    provider: Provider
+    keys: KeySet
+
+
+class OidcTokens:
+    """Turns access tokens of several issuers into identities.
+
+    A token that was valid is remembered by its digest until its end, so that the next request with it costs a hash.
+
+    Args:
+        providers: The issuers.
+        now: Seconds since 1970.
+    """
+
+    def __init__(self, providers: Sequence[Provider], *, now: Callable[[], float] = time.time) -> None:
+        self._providers = {provider.settings.issuer: provider for provider in providers}
+        self._prefixes = {
+            issuer: tuple(
+                other.settings.prefix for other in providers if other is not provider and other.settings.prefix
+            )
+            for issuer, provider in self._providers.items()
+        }
+        self._now = now
+        self._valid: OrderedDict[bytes, _Valid] = OrderedDict()
+
+    def authenticate(self, given: bytes) -> Identity | None:
+        """Return the identity of an access token; None where the token has another form.
+
+        Raises:
+            UnauthenticatedError: The token is not valid.
+            UnavailableError: The keys of its issuer are not known now.
+        """
+        digest = hashlib.sha256(given).digest()
+        known = self._valid.get(digest)
+        if known is not None:
+            if known.provider.check() is known.keys and self._now() < known.until:
+                self._valid.move_to_end(digest)
+                return known.identity
+            del self._valid[digest]
+        if not compact.is_compact(given):
+            return None
+        valid = self._validate(given)
+        self._valid[digest] = valid
+        if len(self._valid) > _KEPT:
+            self._valid.popitem(last=False)
+        return valid.identity
+
+    def _validate(self, given: bytes) -> _Valid:
+        token = compact.read(given)
+        provider = self._providers.get(token.issuer)
+        if provider is None:
+            raise UnauthenticatedError("The access token's issuer is not among those of this service")
+        settings = provider.settings
+        if token.algorithm not in settings.algorithms:
+            raise UnauthenticatedError("The access token's algorithm is not allowed for its issuer")
+        key = provider.find(token.kid, token.algorithm)
+        if key is None or not is_signed(given, key, token.algorithm):
+            raise UnauthenticatedError("The access token's signature is not one of its issuer")
+        identity = identity_of(token.claims, settings, self._prefixes[token.issuer], self._now())
+        assert identity.expires_at is not None  # noqa: S101 - for the type checker: an access token has an end
+        until = identity.expires_at.timestamp() + settings.clock_skew_s
+        return _Valid(identity, until, provider, provider.check())

@@ -1,0 +1,332 @@
+"""Access tokens of an issuer on loopback: good ones, and hostile ones."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from app.domain.access.identities import Authentication
+from app.domain.errors import UnauthenticatedError, UnavailableError
+from app.security.oidc.provider import OLDEST_S, Provider
+from app.security.oidc.tokens import _KEPT, OidcTokens
+from tests.support.issuer import AUDIENCE, Issuer, Signer
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from app.domain.access.identities import Identity
+
+
+class Stage:
+    """An issuer, a second one whose principals are Kafka's users, and what authenticates their tokens."""
+
+    def __init__(self, issuer: Issuer, kafka: Issuer, **more: Any) -> None:
+        self.issuer = issuer
+        self.kafka = kafka
+        self.later = 0.0
+        settings = issuer.settings(algorithms=["ES256", "RS256"], groups_claim="groups", **more)
+        self.providers = [
+            Provider(settings, clock=lambda: time.monotonic() + self.later),
+            Provider(kafka.settings(prefix="", kafka_users=True), clock=time.monotonic),
+        ]
+        self.tokens = OidcTokens(self.providers, now=lambda: time.time() + self.later)
+
+    def authenticate(self, token: bytes) -> Identity:
+        found = self.tokens.authenticate(token)
+        assert found is not None
+        return found
+
+    def signed(self, **more: Any) -> bytes:
+        return self.issuer.token(**more)
+
+    async def start(self) -> None:
+        for provider in self.providers:
+            provider.start()
+        await self.until_known()
+
+    async def until_known(self) -> None:
+        await until(lambda: all(provider.keys is not None for provider in self.providers))
+
+    async def refreshed(self) -> None:
+        """Make the issuer's keys be fetched once more."""
+        before = self.issuer.fetches
+        self.providers[0]._asked.set()
+        await until(lambda: self.issuer.fetches > before and not self.providers[0]._fetching)
+
+
+@pytest_asyncio.fixture
+async def stage() -> AsyncIterator[Stage]:
+    with Issuer() as issuer, Issuer() as kafka:
+        issuer.signers.append(Signer("rsa", "RS256"))
+        made = Stage(issuer, kafka, required_claims={"team": ("a", "b"), "trusted": True})
+        issuer.usual = {"team": "a", "trusted": True}
+        await made.start()
+        yield made
+        for provider in made.providers:
+            await provider.stop()
+
+
+def part(content: Any) -> bytes:
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=")
+
+
+def resigned(signer: Signer, header: Any, claims: Any) -> bytes:
+    """Return a token with any header and body, and a good signature of both."""
+    signing = part(header) + b"." + part(claims)
+    signature = jwt.get_algorithm_by_name(signer.algorithm).sign(signing, signer.private)
+    return signing + b"." + part(signature)
+
+
+async def test_a_good_token_makes_an_identity(stage: Stage) -> None:
+    found = stage.authenticate(stage.signed(groups=["dev", "ops"], exp=int(time.time()) + 100))
+    assert found.principal == "User:test:olga"
+    assert found.groups == {"Group:test:dev", "Group:test:ops"}
+    assert (found.kind, found.issuer) == (Authentication.OIDC, stage.issuer.url)
+    assert not found.is_kafka_user
+    assert not found.is_admin
+    assert found.own_user is None
+    assert found.expires_at is not None
+    kafka = stage.authenticate(stage.kafka.token(aud=["other", AUDIENCE]))
+    assert (kafka.principal, kafka.own_user, kafka.groups) == ("User:olga", "olga", frozenset())
+    assert (
+        stage.authenticate(stage.issuer.signers[1].sign(stage.issuer.claims()).encode()).principal == "User:test:olga"
+    )
+    for kind in ("at+jwt", "JWT", "application/at+jwt"):
+        stage.authenticate(stage.issuer.signers[0].sign(stage.issuer.claims(), typ=kind).encode())
+
+
+@pytest.mark.parametrize(
+    "given", [b"", b"abc", b"a.b", b"a.b.c.d", b"a.b.c.d.e", b"a.\xff.c", b"..", b"a..c", b"confplane_x", b"a b.c.d"]
+)
+async def test_other_forms_are_others(stage: Stage, given: bytes) -> None:
+    assert stage.tokens.authenticate(given) is None
+
+
+NOW = int(time.time())
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"iss": "https://other.example.com"},
+        {"iss": None},
+        {"iss": ["x"]},
+        {"aud": "other"},
+        {"aud": None},
+        {"aud": []},
+        {"aud": {"confplane": 1}},
+        {"aud": [["confplane"]]},
+        {"exp": NOW - 60, "iat": NOW - 120},
+        {"exp": None},
+        {"exp": "4102444800"},
+        {"exp": True},
+        {"exp": -1},
+        {"exp": 10**400},
+        {"exp": 1e300},
+        {"exp": NOW + 90_000},
+        {"exp": NOW + 90_000, "iat": None},
+        {"exp": 253_402_300_799, "iat": 0},
+        {"nbf": NOW + 600},
+        {"nbf": "soon"},
+        {"iat": NOW + 600},
+        {"iat": []},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": 5},
+        {"sub": ["olga"]},
+        {"sub": "x" * 251},
+        {"sub": "a\nb"},
+        {"sub": "a\u202eb"},
+        {"sub": "a\x00"},
+        {"sub": "\ud800"},
+        {"sub": "olga "},
+        {"groups": ["ok", 5]},
+        {"groups": {"a": 1}},
+        {"groups": None, "_claim_names": {"groups": "src1"}},
+        {"groups": ["a\tb"]},
+        {"team": "c"},
+        {"team": None},
+        {"team": ["c"]},
+        {"trusted": 1},
+        {"trusted": "true"},
+    ],
+)
+async def test_a_token_with_wrong_claims_is_refused(stage: Stage, claims: dict[str, Any]) -> None:
+    header = {"alg": "ES256", "kid": "one", "typ": "JWT"}
+    token = resigned(stage.issuer.signers[0], header, stage.issuer.claims(**claims))
+    with pytest.raises(UnauthenticatedError) as raised:
+        stage.tokens.authenticate(token)
+    assert "olga" not in raised.value.detail
+
+
+async def test_claims_within_bounds_are_accepted(stage: Stage) -> None:
+    now = int(time.time())
+    good: tuple[dict[str, Any], ...] = (
+        {"exp": now - 10, "iat": now - 100},
+        {"nbf": now + 10, "iat": now + 10, "exp": now + 86_410},
+        {"iat": None},
+        {"exp": now + 60.5},
+        {"team": ["z", "b"]},
+        {"groups": []},
+        {"groups": "one"},
+        {"sub": "x" * 250},
+        {"sub": "CN=a b,O=Ä"},
+    )
+    for claims in good:
+        assert stage.authenticate(stage.signed(**claims)).principal.startswith("User:test:")
+
+
+async def test_no_issuer_makes_a_reserved_or_anothers_name(stage: Stage) -> None:
+    for name in ("admin", "*", "test:olga", "test:"):
+        with pytest.raises(UnauthenticatedError, match="no token of its issuer"):
+            stage.tokens.authenticate(stage.kafka.token(sub=name))
+    assert stage.authenticate(stage.kafka.token(sub="tes")).principal == "User:tes"
+    assert stage.authenticate(stage.signed(sub="admin")).principal == "User:test:admin"
+
+
+def forged(stage: Stage) -> dict[str, bytes]:
+    """Return hostile tokens by name."""
+    issuer, own = stage.issuer, Signer("one")
+    ec, rsa = issuer.signers
+    claims = issuer.claims()
+    body = part(claims)
+    pem = rsa.private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    made = {}
+    for algorithm in ("none", "None", "NONE", "nOnE"):
+        for kid in (dict[str, str](), {"kid": "one"}):
+            made[f"{algorithm} {kid}"] = part({"alg": algorithm, **kid}) + b"." + body + b"."
+            made[f"{algorithm} {kid} signed"] = part({"alg": algorithm, **kid}) + b"." + body + b".AAAA"
+    for name in ("rsa", "one"):
+        for secret in (pem, pem.strip(), issuer.jwks(), b""):
+            head = part({"alg": "HS256", "kid": name}) + b"." + body
+            made[f"HS256 {name} {secret[:9]!r}"] = head + b"." + part(hmac.digest(secret, head, hashlib.sha256))
+    evil = f"{issuer.url}/evil"
+    for name, value in {"jku": evil, "x5u": evil, "jwk": own.jwk, "x5c": ["AAAA"], "x5t": "AAAA"}.items():
+        made[name] = own.sign(claims, **{name: value}).encode()
+    header = {"alg": "ES256", "kid": "one"}
+    headers: dict[str, dict[str, Any]] = {
+        "crit": {"crit": ["exp"], "exp": 1},
+        "crit empty": {"crit": []},
+        "crit b64": {"crit": ["b64"], "b64": False},
+        "b64": {"b64": False},
+        "b64 true": {"b64": True},
+        "typ": {"typ": "logout+jwt"},
+        "typ number": {"typ": 5},
+        "kid number": {"kid": 5},
+        "kid long": {"kid": "k" * 300},
+        "kid path": {"kid": ["one"]},
+        "alg number": {"alg": 5},
+        "alg null": {"alg": None},
+        "alg of another key": {"alg": "RS256"},
+        "alg that is not allowed": {"alg": "ES384"},
+    }
+    for name, more in headers.items():
+        made[name] = resigned(ec, {**header, **more}, claims)
+    good = json.dumps(claims)
+    for name, content in {
+        "duplicate": good[:-1] + ', "sub": "admin"}',
+        "not an object": "[]",
+        "nan": good[:-1] + ', "x": NaN}',
+        "deep": '{"a":' * 3000 + "1" + "}" * 3000,
+        "digits": '{"exp": ' + "9" * 5000 + "}",
+        "not JSON": "{",
+    }.items():
+        made[name] = resigned(ec, header, content.encode())
+    made["duplicate in the header"] = resigned(ec, b'{"alg": "ES256", "alg": "none", "kid": "one"}', claims)
+    made["no UTF-8"] = resigned(ec, header, b"\xff\xfe")
+    made["huge"] = resigned(ec, header, {**claims, "x": "x" * 20_000})
+    made["another's signature"] = own.sign(claims).encode()
+    made["another issuer's key"] = stage.kafka.signers[0].sign(claims).encode()
+    token = issuer.token()
+    head, _, signature = token.split(b".")
+    made["another body"] = b".".join([head, part({**claims, "sub": "admin"}), signature])
+    made["no signature"] = token.rpartition(b".")[0] + b"."
+    made["cut"] = token[:-5]
+    made["zero signature"] = token.rpartition(b".")[0] + b"." + part(b"\0" * 64)
+    return made
+
+
+async def test_hostile_tokens_are_refused_and_make_no_fetch(stage: Stage) -> None:
+    before = list(stage.issuer.requests)
+    for name, token in forged(stage).items():
+        with pytest.raises(UnauthenticatedError) as raised:
+            pytest.fail(f"{name}: {stage.tokens.authenticate(token)}")
+        assert "BEGIN" not in raised.value.detail
+    await asyncio.sleep(0)
+    assert stage.issuer.requests == before
+    assert not stage.tokens._valid
+
+
+async def test_a_flood_of_key_ids_is_answered_without_faults(stage: Stage) -> None:
+    own = Signer("x")
+    before = stage.issuer.fetches
+    ends = set()
+    for number in range(300):
+        try:
+            stage.tokens.authenticate(own.sign(stage.issuer.claims(), kid=f"x{number}").encode())
+        except (UnauthenticatedError, UnavailableError) as error:
+            ends.add(type(error))
+        await asyncio.sleep(0.002)
+    assert ends == {UnavailableError, UnauthenticatedError}
+    assert stage.issuer.fetches == before + 1
+
+
+async def test_a_validated_token_costs_no_second_signature(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = stage.signed()
+    first = stage.authenticate(token)
+    monkeypatch.setattr("app.security.oidc.tokens.is_signed", None)
+    assert stage.authenticate(token) is first
+
+
+async def test_a_token_ends_in_time(stage: Stage) -> None:
+    token = stage.signed()
+    stage.authenticate(token)
+    stage.later = 329
+    stage.authenticate(token)
+    stage.later = 331
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        stage.tokens.authenticate(token)
+
+
+async def test_a_key_that_left_ends_its_tokens(stage: Stage) -> None:
+    token, kept = stage.signed(), stage.issuer.signers[1].sign(stage.issuer.claims()).encode()
+    stage.authenticate(token)
+    stage.authenticate(kept)
+    del stage.issuer.signers[0]
+    await stage.refreshed()
+    with pytest.raises((UnauthenticatedError, UnavailableError)):
+        stage.tokens.authenticate(token)
+    stage.authenticate(kept)
+
+
+async def test_an_issuer_away_for_an_hour_ends_no_token_and_for_a_day_all(stage: Stage) -> None:
+    stage.issuer.documents["/jwks"] = (503, b"")
+    stage.later = 3600
+    now = int(time.time())
+    token = stage.signed(iat=now + 3600, exp=now + 3600 + 86_000)
+    stage.authenticate(token)
+    stage.later = OLDEST_S + 60
+    with pytest.raises(UnavailableError):
+        stage.tokens.authenticate(token)
+
+
+async def test_the_memory_of_tokens_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.security.oidc.tokens._KEPT", 3)
+    tokens = [stage.signed(sub=f"u{number}") for number in range(5)]
+    for token in tokens:
+        stage.authenticate(token)
+    assert len(stage.tokens._valid) == 3
+    stage.authenticate(tokens[0])
+    assert _KEPT > 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from sqlalchemy import Uuid, bindparam, text
+from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.services.ports.request_keys import Answer, KeyedChange, KeyRow
@@ -27,7 +27,7 @@ _PIECE: Final = 2_000
 """Keys purged by one statement."""
 
 _FIND: Final = text("""
-SELECT id, holder, body, writer, until > now() AS in_time, status, headers, answer
+SELECT id, holder, body, writer, until > now() AS in_time, status, headers, answer, needs
 FROM request_keys WHERE key = :key
 """)
 _TAKE_OVER: Final = text("""
@@ -43,9 +43,9 @@ FROM request_changes AS made LEFT JOIN outcomes AS ended ON ended.change_id = ma
 WHERE made.key_id = :id ORDER BY made.change_id, made.attempt
 """)
 _STORE: Final = text("""
-UPDATE request_keys SET status = :status, headers = CAST(:headers AS jsonb), answer = :answer
+UPDATE request_keys SET status = :status, headers = CAST(:headers AS jsonb), answer = :answer, needs = :needs
 WHERE id = :id AND holder = :holder
-""")
+""").bindparams(bindparam("needs", type_=ARRAY(Text)))
 _HAND_ON: Final = text("UPDATE request_keys SET until = now() WHERE id = :id AND holder = :holder")
 _RELEASE: Final = text("""
 WITH released AS (DELETE FROM request_keys WHERE id = :id AND holder = :holder RETURNING id)
@@ -91,8 +91,9 @@ class PostgresRequestKeys:
     async def store(self, key_id: UUID, holder: UUID, answer: Answer) -> bool:
         """Keep the answer: see the port."""
         headers = orjson.dumps(answer.headers).decode()
-        of = {"id": key_id, "holder": holder}
-        return await self._run(_STORE, {**of, "status": answer.status, "headers": headers, "answer": answer.body}) > 0
+        needs = None if answer.needs is None else list(answer.needs)
+        given = {"status": answer.status, "headers": headers, "answer": answer.body, "needs": needs}
+        return await self._run(_STORE, {"id": key_id, "holder": holder, **given}) > 0
 
     async def hand_on(self, key_id: UUID, holder: UUID) -> bool:
         """End a turn without an answer: see the port."""
@@ -115,7 +116,8 @@ class PostgresRequestKeys:
 
 
 def _row(row: Row[Any]) -> KeyRow:
-    answer = None if row.status is None else Answer(row.status, row.headers, row.answer)
+    needs = None if row.needs is None else tuple(row.needs)
+    answer = None if row.status is None else Answer(row.status, row.headers, row.answer, needs)
     return KeyRow(row.id, row.holder, row.body, row.writer, row.in_time, answer)
 
 

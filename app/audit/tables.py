@@ -190,6 +190,7 @@ request_keys: Final = Table(
     Column("headers", JSONB),
     Column("answer", Text),
     _recorded_at(),
+    Column("needs", ARRAY(Text)),
     CheckConstraint("num_nulls(status, headers, answer) IN (0, 3)", name="answer_is_whole"),
     UniqueConstraint("id"),
     Index(None, "recorded_at"),

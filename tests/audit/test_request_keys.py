@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.services.ports.request_keys import KeyRow
     from tests.support import servers
 
-ANSWER = Answer(200, {"etag": '"a"'}, '{"id":"user=Zoë"}')
+ANSWER = Answer(200, {"etag": '"a"'}, '{"id":"user=Zoë"}', ("ALTER_CONFIGS user=Zo~C3~AB",))
 
 
 @pytest.fixture

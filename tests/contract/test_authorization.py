@@ -200,3 +200,23 @@ async def test_entities_of_several_types_stand_each_for_itself(inside: Inside) -
     # The level behind is shown, though the default of all brokers is not this caller's.
     [threads] = [each for each in described["results"][1]["configs"] if each["name"] == "log.cleaner.threads"]
     assert threads["value"] == "2"
+
+
+async def test_a_stored_answer_is_replayed_only_while_the_grant_is_there(inside: Inside) -> None:
+    async def put(principal: str, entity: str = "user=carol") -> httpx.Response:
+        return await inside.send(principal, "PUT", f"client-quotas/{entity}", RATE, Idempotency_Key="one key")
+
+    grant = inside.grants.give(
+        "User:keyed", operation=Operation.ALTER_CONFIGS, resource=ResourceType.USER, name="carol"
+    )
+    first = await put("keyed")
+    assert "idempotency-replayed" not in first.headers
+    again = await put("keyed")
+    assert (done(again), again.headers["idempotency-replayed"]) == (done(first), "true")
+    # Another caller's key is another key, whatever its name.
+    assert "idempotency-replayed" not in (await put("admin")).headers
+    inside.grants.take(grant)
+    replayed, other = refused(await put("keyed")), refused(await put("keyed", "user=never-there"))
+    assert replayed["detail"] == other["detail"].replace("never-there", "carol")
+    inside.grants.give("User:keyed", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="carol")
+    refused(await put("keyed"))

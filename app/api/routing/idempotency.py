@@ -103,7 +103,7 @@ async def _once(handler: Handler, call: Call, key: str, given: dict[str, Any]) -
     )
     run = None
     while True:
-        begun = await requests.begin(wanted, cluster.store, caller.deadline, ended=run)
+        begun = await requests.begin(wanted, cluster.store, caller.access, caller.deadline, ended=run)
         if isinstance(begun, Answer):
             return _replayed(cluster, begun)
         run = begun

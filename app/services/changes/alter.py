@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.domain.facets import FacetName, Tree
-    from app.services.access import Access
     from app.services.changes.bulk import Waiting
     from app.services.changes.callers import Caller
     from app.services.changes.change import Ended
@@ -110,8 +109,8 @@ class AlterService:
         each is checked against the results of the edits before it.
         """
         # Ahead of all else: a stored result of an Idempotency-Key is one more answer that needs the grant.
-        if not caller.access.unlimited:
-            edits = await in_slices(partial(_permitted, collection, caller.access), edits)
+        if caller.run is not None or not caller.access.unlimited:
+            edits = await in_slices(partial(_permitted, collection, caller), edits)
         run = caller.run
         if run is None:
             results = await self._alter(collection, edits, caller, validate_only=validate_only, atomic=atomic)
@@ -366,11 +365,11 @@ class _EntitiesChange:
         )
 
 
-def _permitted(collection: Collection, access: Access, edit: Edit | EditResult) -> Edit | EditResult:
+def _permitted(collection: Collection, caller: Caller, edit: Edit | EditResult) -> Edit | EditResult:
     """Return an edit, or its refusal where the caller may not alter its entity."""
     if isinstance(edit, Edit):
         try:
-            access.require_entity(collection.store.name, Operation.ALTER_CONFIGS, edit.entity, pointer=edit.pointer)
+            caller.require(collection.store.name, Operation.ALTER_CONFIGS, edit.entity.id, pointer=edit.pointer)
         except ForbiddenError as error:
             return EditResult(edit, error)
     return edit

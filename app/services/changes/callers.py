@@ -10,6 +10,7 @@ from app.domain.errors import UnavailableError, WriteOutcome
 from app.services.access import of_operator
 
 if TYPE_CHECKING:
+    from app.domain.access.operations import Operation
     from app.services.access import Access
     from app.services.changes.idempotency import Run
 
@@ -54,6 +55,18 @@ class Caller:
     def request_id(self) -> str:
         """The id of the request."""
         return self.access.request_id
+
+    def require(self, cluster: str, operation: Operation, spelling: str, *, pointer: str | None = None) -> None:
+        """Refuse what the caller may not do (:meth:`app.services.access.Access.require`).
+
+        An answer that is kept for an Idempotency-Key is given again only to a caller who still has the grant.
+
+        Raises:
+            ForbiddenError: The grant is missing.
+        """
+        self.access.require(cluster, operation, spelling, pointer=pointer)
+        if self.run is not None:
+            self.run.needs(operation, spelling)
 
     def check_in_time(self) -> None:
         """Refuse to begin after the deadline.

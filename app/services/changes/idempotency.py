@@ -10,7 +10,8 @@ its request holds the key. A repeated request
   changes made under the key, and runs the request again; applied changes are not run again, and get their first answer.
   So each entity's part of a request is applied once, after any crash.
 
-An answer is stored once something was applied and nothing failed with an error that invites another try.
+An answer is stored once something was applied and nothing failed with an error that invites another try. The grants
+that the request needed are stored with the answer: a caller who has lost one of them is refused, and not answered.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid_utils.compat import uuid7
 
 from app.domain.access.identities import Authentication
+from app.domain.access.operations import Operation
 from app.domain.changes import Difference, Node
 from app.domain.errors import (
+    ForbiddenError,
     IdempotencyKeyBusyError,
     IdempotencyKeyReusedError,
     OutcomeUnknownError,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.domain.access.identities import Identity
+    from app.services.access import Access
     from app.services.changes.edits import Edit
     from app.services.collections import Collection
     from app.services.ports.request_keys import Answer, KeyedChange, KeyRow, RequestKeys
@@ -68,6 +72,7 @@ _LONGEST_PAUSE_S: Final = 0.5
 _WRITER_CHECK_S: Final = 1.0
 """Seconds between two checks in ZooKeeper that the holder's writer is alive."""
 _CONCURRENCY: Final = 64
+_OPERATIONS: Final = frozenset(operation.value for operation in Operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ class Run:
         """True where something failed with an error that invites another try."""
         self.unknown = False
         """True where a change's outcome is unknown."""
+        self._needed: dict[str, None] = {}
 
     @property
     def applied(self) -> bool:
@@ -148,6 +154,14 @@ class Run:
         """Return the result of an edit that an earlier run applied; None for other edits."""
         found = self._applied.get((collection.name.value, edit.entity.id))
         return None if found is None else _restored(collection, edit, *found)
+
+    def needs(self, operation: Operation, spelling: str) -> None:
+        """Take note of a right that the request needed, and had."""
+        self._needed[f"{operation} {spelling}"] = None
+
+    def kept(self, answer: Answer) -> Answer:
+        """Return an answer in the form in which it is kept."""
+        return replace(answer, needs=tuple(self._needed) or None)
 
     def note(self, results: Sequence[EditResult]) -> None:
         """Take note of the results of edits in this run."""
@@ -184,27 +198,31 @@ class IdempotencyService:
         await self._background.stop()
 
     async def begin(
-        self, key: RequestKey, store: ClusterStore, deadline: float, *, ended: Run | None = None
+        self, key: RequestKey, store: ClusterStore, access: Access, deadline: float, *, ended: Run | None = None
     ) -> Answer | Run:
         """Return the answer of an earlier request, or the run that makes one.
 
         Args:
             key: The request.
             store: The request's cluster.
+            access: The access of the caller.
             deadline: The deadline of waiting for another request, on the clock of ``time.monotonic()``.
             ended: A run of the same request by this caller that is over.
 
         Raises:
             IdempotencyKeyReusedError: The key was used with another body.
+            ForbiddenError: There is an answer, and the caller no longer has a grant that it needs.
             IdempotencyKeyBusyError: Another request with the key was under way until the deadline.
             OutcomeUnknownError: A change of an earlier request can't be settled in time.
             UnavailableError: Postgres or ZooKeeper is away. This request did nothing; ``outcome`` is unknown all the
                 same, because an earlier request may have been applied.
         """
         with _earlier_ones_unknown():
-            return await self._begin(key, store, deadline, ended)
+            return await self._begin(key, store, access, deadline, ended)
 
-    async def _begin(self, key: RequestKey, store: ClusterStore, deadline: float, ended: Run | None) -> Answer | Run:
+    async def _begin(
+        self, key: RequestKey, store: ClusterStore, access: Access, deadline: float, ended: Run | None
+    ) -> Answer | Run:
         pause, look_at = _FIRST_PAUSE_S, time.monotonic()
         if ended is not None and look_at >= deadline:
             raise _busy()
@@ -216,6 +234,7 @@ class IdempotencyService:
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
             if row.answer is not None:
+                _require(access, store.name, row.answer)
                 self._begun["replayed"] += 1
                 return row.answer
             over = not row.in_time or (ended is not None and row.holder == ended.holder)
@@ -254,7 +273,7 @@ class IdempotencyService:
                 return await self._keys.find(run.key.key) is None
         try:
             if answer is not None and run.applied and not run.inviting:
-                held = await self._keys.store(run.id, run.holder, answer)
+                held = await self._keys.store(run.id, run.holder, run.kept(answer))
             elif run.applied or run.unknown:
                 held = await self._keys.hand_on(run.id, run.holder)
             else:
@@ -329,6 +348,31 @@ def _earlier_ones_unknown() -> Iterator[None]:
             outcome=WriteOutcome.UNKNOWN,
             retry_after_s=error.retry_after_s or 1,
         ) from error
+
+
+def _require(access: Access, cluster: str, answer: Answer) -> None:
+    """Refuse a caller who no longer has the grants that a stored answer needs.
+
+    Raises:
+        ForbiddenError: A grant is missing, or the needed grants are not known.
+    """
+    if access.unlimited:
+        return
+    needs = [need.partition(" ") for need in answer.needs or ()]
+    # A later release, before it was rolled back, may have stored an operation that this one does not know.
+    if answer.needs is None or not all(operation in _OPERATIONS for operation, _, _ in needs):
+        raise ForbiddenError(
+            "It is not known which grants the answer to this Idempotency-Key needs; look for the change in the trail,"
+            " or read the resource",
+            pointer=POINTER,
+            outcome=WriteOutcome.UNKNOWN,
+        )
+    for operation, _, spelling in needs:
+        try:
+            access.require(cluster, Operation(operation), spelling, pointer=POINTER)
+        except ForbiddenError as error:
+            error.outcome = WriteOutcome.UNKNOWN  # the outcome is the first request's
+            raise
 
 
 def _busy() -> IdempotencyKeyBusyError:

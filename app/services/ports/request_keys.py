@@ -18,6 +18,9 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: str
+    needs: tuple[str, ...] | None = None
+    """The grants without which the answer is not given again, each an operation and the spelling of a resource with a
+    space between; None where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from app.domain.access.operations import Operation, ResourceType, Role
 from app.domain.entities import Entity
 from app.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
+    ForbiddenError,
     IdempotencyKeyBusyError,
     IdempotencyKeyReusedError,
     InvalidRequestError,
@@ -19,21 +22,26 @@ from app.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
+from app.services.access import of_operator
+from app.services.changes.callers import Caller
 from app.services.changes.edits import Edit, EditResult
 from app.services.changes.idempotency import IdempotencyService, RequestKey, Run
 from app.services.ports.request_keys import Answer, KeyedChange, KeyRow
 from app.services.ports.trail import Outcome
+from tests.support.doors import Grants, access_of
 
 if TYPE_CHECKING:
     from app.services.ports.request_keys import RequestKeys
     from app.services.ports.store import ClusterStore
     from app.services.ports.trail import AuditLog
 
+ADMIN = of_operator("User:admin", "", "")
 KEY = RequestKey("k", "b")
 ANSWER = Answer(200, {}, "{}")
 EDIT = Edit(Entity.of(user="alice"), ())
 DONE = EditResult(EDIT, change_id="c-1", revision=7)
 UNCHANGED = EditResult(EDIT, revision=7)
+USER = ResourceType.USER
 ID, FIRST = uuid.uuid4(), uuid.uuid4()
 
 
@@ -75,6 +83,8 @@ class Keys:
 
 class Store:
     """A cluster of which one writer is there."""
+
+    name = "default"
 
     def __init__(self, *, there: bool | None) -> None:
         self.there = there
@@ -166,19 +176,19 @@ async def test_an_answer_is_given_though_it_can_not_be_stored() -> None:
 
 async def test_a_new_key_begins_a_run_and_a_known_one_is_answered() -> None:
     store, soon = cast("ClusterStore", Store(there=True)), time.monotonic() + 60
-    begun = await service(Keys()).begin(KEY, store, soon)
+    begun = await service(Keys()).begin(KEY, store, ADMIN, soon)
     assert isinstance(begun, Run)
     assert (begun.claimed, begun.applied) == (False, False)
-    assert await service(Keys(row(answer=ANSWER))).begin(KEY, store, soon) == ANSWER
+    assert await service(Keys(row(answer=ANSWER))).begin(KEY, store, ADMIN, soon) == ANSWER
     with pytest.raises(IdempotencyKeyReusedError):
-        await service(Keys(row(answer=ANSWER, body="other"))).begin(KEY, store, soon)
+        await service(Keys(row(answer=ANSWER, body="other"))).begin(KEY, store, ADMIN, soon)
 
 
 @pytest.mark.parametrize("there", [True, None], ids=["there", "nobody-knows"])
 async def test_who_is_there_is_waited_for(there: Any) -> None:
     store, keys = Store(there=there), Keys(row())
     with pytest.raises(IdempotencyKeyBusyError) as caught:
-        await service(keys).begin(KEY, cast("ClusterStore", store), time.monotonic() + 0.2)
+        await service(keys).begin(KEY, cast("ClusterStore", store), ADMIN, time.monotonic() + 0.2)
     assert caught.value.retry_after_s
     assert set(keys.happened) == {"find"}
     assert store.asked >= 1
@@ -188,7 +198,7 @@ async def test_who_is_there_is_waited_for(there: Any) -> None:
 async def test_a_key_is_taken_over(why: str) -> None:
     store, keys = Store(there=why != "writer gone"), Keys(row(in_time=why != "late"))
     ended = Run(KEY, None, FIRST) if why == "own" else None
-    begun = await service(keys).begin(KEY, cast("ClusterStore", store), time.monotonic() + 60, ended=ended)
+    begun = await service(keys).begin(KEY, cast("ClusterStore", store), ADMIN, time.monotonic() + 60, ended=ended)
     assert isinstance(begun, Run)
     assert (begun.id, begun.claimed) == (ID, True)
     assert keys.row is not None
@@ -206,11 +216,46 @@ async def test_while_a_store_is_away_the_outcome_of_an_earlier_request_is_unknow
 
     monkeypatch.setattr(store if call == "writer" else keys, call, away)
     with pytest.raises(UnavailableError) as caught:
-        await service(keys).begin(KEY, cast("ClusterStore", store), time.monotonic() + 60)
+        await service(keys).begin(KEY, cast("ClusterStore", store), ADMIN, time.monotonic() + 60)
     assert (caught.value.outcome, caught.value.retry_after_s) == ("unknown", 30)
 
 
 async def test_nobody_begins_again_for_ever() -> None:
     ended = Run(KEY, None, uuid.uuid4())
     with pytest.raises(IdempotencyKeyBusyError):
-        await service(Keys()).begin(KEY, cast("ClusterStore", Store(there=True)), time.monotonic(), ended=ended)
+        await service(Keys()).begin(KEY, cast("ClusterStore", Store(there=True)), ADMIN, time.monotonic(), ended=ended)
+
+
+async def test_an_answer_is_given_again_to_who_still_has_the_grants() -> None:
+    grants, store, soon = Grants(), cast("ClusterStore", Store(there=True)), time.monotonic() + 60
+    access = access_of("User:team", grants)
+    run = Run(KEY, None, FIRST)
+    with pytest.raises(ForbiddenError):
+        Caller(access, soon, run=run).require("default", Operation.ALTER_CONFIGS, "user=bob")
+    given = [grants.give("User:team", operation=Operation.ALTER_CONFIGS, resource=USER, name=name) for name in "ab"]
+    for name in "ab":
+        Caller(access, soon, run=run).require("default", Operation.ALTER_CONFIGS, f"user={name}")
+    # An entity that was refused then says nothing in the answer, and needs no grant now.
+    kept = run.kept(ANSWER)
+    assert kept.needs == ("ALTER_CONFIGS user=a", "ALTER_CONFIGS user=b")
+    keys = service(Keys(row(answer=kept)))
+    assert await keys.begin(KEY, store, access, soon) == kept
+    grants.take(given[1])
+    with pytest.raises(ForbiddenError, match="ALTER_CONFIGS on user=b") as refused:
+        await keys.begin(KEY, store, access, soon)
+    assert refused.value.outcome is WriteOutcome.UNKNOWN
+    assert await keys.begin(KEY, store, ADMIN, soon) == kept
+
+
+@pytest.mark.parametrize("needs", [None, ("A_LATER_OPERATION user=a",)])
+async def test_an_answer_whose_needs_are_not_known_is_given_to_who_may_do_everything(
+    needs: tuple[str, ...] | None,
+) -> None:
+    """Earlier releases did not keep them, and later ones may know more operations."""
+    grants, store, soon = Grants(), cast("ClusterStore", Store(there=True)), time.monotonic() + 60
+    grants.give("User:team", role=Role.ADMIN)
+    keys = service(Keys(row(answer=replace(ANSWER, needs=needs))))
+    with pytest.raises(ForbiddenError, match="not known which grants"):
+        await keys.begin(KEY, store, access_of("User:team", grants), soon)
+    assert await keys.begin(KEY, store, ADMIN, soon) == replace(ANSWER, needs=needs)
+    assert Run(KEY, None, FIRST).kept(ANSWER).needs is None

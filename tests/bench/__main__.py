@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.bench import alters, beside, bulk, describe, kafka, latency, mirror, picture, reads, rollups, sources
+from tests.bench import access, alters, beside, bulk, describe, kafka, latency, mirror, picture, reads, rollups, sources
 from tests.bench.rounds import progress, table
 from tests.bench.stage import staged
 from tests.support import tools
@@ -44,12 +44,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a file that the result is written to besides")
     parser.add_argument("--picture", type=Path, help="a PNG of the figures beside Kafka's")
     parser.add_argument(
-        "only", nargs="*", help="some of: reads alters bulk beside load memory describe latency rollups kafka"
+        "only", nargs="*", help="some of: reads access alters bulk beside load memory describe latency rollups kafka"
     )
     options = parser.parse_args()
     rounds: int = options.rounds
     measures: dict[str, Callable[[Stage], Iterator[Figure]]] = {
         "reads": lambda stage: reads.measure(stage, rounds=rounds, seconds=options.seconds),
+        "access": lambda stage: access.measure(stage, rounds=rounds, seconds=options.seconds),
         "alters": lambda stage: alters.measure(stage, rounds=rounds, seconds=options.seconds),
         "bulk": lambda stage: bulk.measure(stage, rounds=rounds, entities=options.entities, bulk=options.bulk),
         "beside": lambda stage: beside.measure(

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tests.bench.rounds import Sample
     from tests.bench.stage import Stage
 
-_QUOTAS = "/v1/clusters/default/client-quotas/user=alice"
-_CONFIGS = "/v1/clusters/default/client-configs/user=alice"
-_DESCRIBE = "/v1/clusters/default/client-configs:describe"
-_RESOLVE = (
+QUOTAS = "/v1/clusters/default/client-quotas/user=alice"
+CONFIGS = "/v1/clusters/default/client-configs/user=alice"
+DESCRIBE = "/v1/clusters/default/client-configs:describe"
+RESOLVE = (
     '{"components":[{"entityType":"user","matchType":"exact","match":"alice"},'
     '{"entityType":"client-id","matchType":"exact","match":"billing"}],"resolveEntity":true}'
 )
@@ -37,16 +37,16 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
         authorization = {"Authorization": f"Bearer {service.token}"}
         with httpx.Client(base_url=service.url, headers=authorization, trust_env=False) as client:
             quotas = {"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}
-            client.put(_QUOTAS, json={"quotas": quotas}).raise_for_status()
+            client.put(QUOTAS, json={"quotas": quotas}).raise_for_status()
             configs = {"acks": "all", "session.timeout.ms": "30000"}
-            client.put(_CONFIGS, json={"configs": configs}).raise_for_status()
-            got = client.get(_QUOTAS).raise_for_status()
+            client.put(CONFIGS, json={"configs": configs}).raise_for_status()
+            got = client.get(QUOTAS).raise_for_status()
             described = client.post(
-                _DESCRIBE, content=_RESOLVE, headers={"Content-Type": "application/json"}
+                DESCRIBE, content=RESOLVE, headers={"Content-Type": "application/json"}
             ).raise_for_status()
-        get = Load(service.port, _QUOTAS, headers=authorization, seconds=seconds)
+        get = Load(service.port, QUOTAS, headers=authorization, seconds=seconds)
         unchanged = replace(get, headers={**authorization, "If-None-Match": got.headers["etag"]})
-        resolve = Load(service.port, _DESCRIBE, method="POST", body=_RESOLVE, headers=authorization, seconds=seconds)
+        resolve = Load(service.port, DESCRIBE, method="POST", body=RESOLVE, headers=authorization, seconds=seconds)
         with bare(got) as (port, process):
             ours, revalidated, reference = alternate(
                 "GET of one entity | with If-None-Match | bare route",

@@ -1,0 +1,151 @@
+"""Identity and grants: polls by an application's own token beside the admin token's, and checks among many grants."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
+
+import httpx
+import psycopg
+
+from app.domain.access.grants import Grant
+from app.domain.access.identities import Authentication, Identity
+from app.domain.access.operations import Operation, PatternType, ResourceType
+from app.security.book import Book
+from app.services.access import AccessControl
+from app.services.ports.access import Loaded, StoredGrant
+from tests.bench.load import Load
+from tests.bench.reads import CONFIGS, DESCRIBE, QUOTAS, RESOLVE
+from tests.bench.rounds import Figure, alternate, column
+from tests.bench.stage import loaded
+from tests.support.credentials import credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.services.ports.access import AccessStore
+    from tests.bench.rounds import Sample
+    from tests.bench.stage import Stage
+
+_GRANTS: Final = 10_000
+_PRINCIPALS: Final = 1_000
+_CHECKS: Final = 200_000
+_FINER: Final = 3
+"""As in the bench of reads."""
+_SETTLED_S: Final = 3.0
+"""Seconds after which every process has read new tokens and grants."""
+_FILL: Final = f"""
+WITH raised AS (UPDATE access_version SET version = version + 1 RETURNING version)
+INSERT INTO grants (
+  id, principal, permission, operation, resource, pattern, name, created_at, created_by, change_id, version)
+SELECT gen_random_uuid(), 'User:team-' || n % {_PRINCIPALS}, 'allow', 'ALTER_CONFIGS', 'user',
+  CASE WHEN n % 2 = 0 THEN 'literal' ELSE 'prefixed' END, 'app-' || n, now(), 'User:admin', gen_random_uuid(), version
+FROM raised, generate_series(1, {_GRANTS}) AS n
+"""  # noqa: S608 - constants of this module
+
+
+def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
+    """Yield the figures of identity and grants."""
+    yield from _checks(rounds)
+    yield from _polls(stage, rounds * _FINER, seconds / _FINER)
+
+
+def _checks(rounds: int) -> Iterator[Figure]:
+    callers = [Identity(f"User:team-{number}", Authentication.TOKEN) for number in range(_PRINCIPALS)]
+    entities = [f"user=app-{number}" for number in range(1, _GRANTS + 1)]
+    first, repeated, memory = [], [], []
+    for _ in range(rounds):
+        gc.collect()
+        tracemalloc.start()
+        control = AccessControl(asyncio.run(_book()))
+        held = [control.access(caller, "", "") for caller in callers]
+        for access in held:
+            access.allows("default", Operation.DESCRIBE_CONFIGS, "user=x")
+        memory.append(tracemalloc.get_traced_memory()[0] / _GRANTS)
+        tracemalloc.stop()
+        begun = time.perf_counter()
+        for access in held:
+            access.allows("default", Operation.ALTER_CONFIGS, "user=x")
+        first.append((time.perf_counter() - begun) / _PRINCIPALS * 1e6)
+        pairs = list(islice(zip(cycle(held), cycle(entities), strict=False), _CHECKS))
+        begun = time.perf_counter()
+        for access, entity in pairs:
+            access.allows("default", Operation.ALTER_CONFIGS, entity)
+        repeated.append((time.perf_counter() - begun) / _CHECKS * 1e6)
+    among = f"{_GRANTS:,} grants to {_PRINCIPALS:,} principals"
+    yield Figure(f"First check of a caller after a change, {among}", "µs", first, decimals=1)
+    yield Figure(f"Check, {among}", "µs", repeated, decimals=2)
+    yield Figure("Memory of a grant, with the ranges of its caller", "B", memory)
+
+
+async def _book() -> Book:
+    book = Book(cast("AccessStore", _Tables()), 60)
+    await book.refresh()
+    return book
+
+
+class _Tables:
+    """Tables with many grants."""
+
+    async def load(self, _: int | None) -> Loaded:
+        now = datetime.now(UTC)
+        patterns = PatternType.LITERAL, PatternType.PREFIXED
+        grants = [
+            Grant(
+                UUID(int=number),
+                f"User:team-{number % _PRINCIPALS}",
+                operation=Operation.ALTER_CONFIGS,
+                resource=ResourceType.USER,
+                pattern=patterns[number % 2],
+                name=f"app-{number}",
+            )
+            for number in range(1, _GRANTS + 1)
+        ]
+        return Loaded(1, whole=True, grants=[StoredGrant(grant, now, "User:admin") for grant in grants])
+
+
+def _polls(stage: Stage, rounds: int, seconds: float) -> Iterator[Figure]:
+    dsn = stage.database()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(_FILL)
+    text = asyncio.run(_application(dsn))
+    with stage.service(dsn=dsn) as service:
+        of_admin, of_alice = ({"Authorization": f"Bearer {token}"} for token in (service.token, text))
+        with httpx.Client(base_url=service.url, headers=of_admin, trust_env=False) as client:
+            client.put(QUOTAS, json={"quotas": {"producer_byte_rate": 1048576}}).raise_for_status()
+            client.put(CONFIGS, json={"configs": {"acks": "all"}}).raise_for_status()
+        time.sleep(_SETTLED_S)
+        get = Load(service.port, QUOTAS, headers=of_admin, seconds=seconds)
+        resolve = Load(service.port, DESCRIBE, method="POST", body=RESOLVE, headers=of_admin, seconds=seconds)
+        for name, load in (("GET of one entity", get), ("Describe with resolveEntity", resolve)):
+
+            def admin(_: int, load: Load = load) -> Sample:
+                return loaded(load, "200", service.pid)
+
+            def alice(_: int, load: Load = load) -> Sample:
+                return loaded(replace(load, headers=of_alice), "200", service.pid)
+
+            ours, reference = alternate(f"{name}: by the application | by the admin", rounds, alice, admin)
+            yield Figure(
+                f"{name} by an application, {_GRANTS:,} grants",
+                "/s",
+                column(ours),
+                "by the admin token",
+                column(reference),
+                "0.90",
+            )
+
+
+async def _application(dsn: str) -> str:
+    """Make the token of an application that may describe its own user, and return its text."""
+    async with credentials(dsn) as tables:
+        await tables.grant("User:alice", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="alice")
+        _, text = await tables.token("User:alice")
+    return text

@@ -250,7 +250,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             metrics=Telemetry(measured),
             recorders=recorders,
         ),
-        door=Door([AdminToken.from_file(settings.admin_token_file), book, OidcTokens(providers)], AccessControl(book)),
+        door=Door([book, OidcTokens(providers), AdminToken.from_file(settings.admin_token_file)], AccessControl(book)),
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         traffic=traffic,

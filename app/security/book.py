@@ -8,6 +8,7 @@ book stands, until it is too old: then no credential is decided any more, known 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+_PREFIX: Final = api_tokens.PREFIX.encode()
 INTERVAL_S: Final = 0.5
 """Seconds between two looks at the version."""
 USES_S: Final = 30.0
@@ -50,14 +52,17 @@ class Book:
         self._store = store
         self._max_age_s = max_age_s
         self._version: int | None = None
-        self._tokens: dict[bytes, tuple[Token, Identity]] = {}
-        self._digests: dict[UUID, bytes] = {}
+        self._identities: dict[bytes, Identity] = {}
+        """By the SHA-256 of the token's text."""
+        self._ends: dict[UUID, float] = {}
+        """The ends of tokens in seconds of Unix time; 0 for a revoked one."""
         self._grants: dict[UUID, Grant] = {}
         self._by_principal: dict[str, dict[UUID, Grant]] = {}
         self._confirmed_at: float | None = None
         self._doubtful = False
         """True after a loss of Postgres, which may have been restored: its rows are loaded whole."""
-        self._used: dict[UUID, datetime] = {}
+        self._used: dict[UUID, float] = {}
+        """The last uses that are not noted yet, in seconds of Unix time."""
         self._looks = asyncio.Lock()
         self._background = Background(self._run, name="look at tokens and grants")
         self.version = 0
@@ -88,26 +93,25 @@ class Book:
             return
         self._check_age()
         if identity.token_id is not None:
-            digest = self._digests.get(identity.token_id)
-            if digest is None or not _is_valid(self._tokens[digest][0]):
+            now = time.time()
+            if self._ends.get(identity.token_id, 0) <= now:
                 raise UnauthenticatedError(_REVOKED)
+            self._used[identity.token_id] = now
 
     def authenticate(self, given: bytes) -> Identity | None:
         """Return the identity of an API token; None for a text that is no API token.
 
         Raises:
-            UnauthenticatedError: There is no such token, or it was revoked, or has expired.
+            UnauthenticatedError: There is no such token.
             UnavailableError: The book is missing or too old to decide.
         """
-        digest = api_tokens.parse(given)
-        if digest is None:
+        if not given.startswith(_PREFIX):
             return None
-        self._check_age()
-        found = self._tokens.get(digest)
-        if found is None or not _is_valid(found[0]):
+        # Whether the token is still valid is checked with its access, as for every credential.
+        identity = self._identities.get(hashlib.sha256(given).digest())
+        if identity is None:
+            self._check_age()
             raise UnauthenticatedError(_REVOKED)
-        token, identity = found
-        self._used[token.id] = datetime.now(UTC)
         return identity
 
     def age_s(self) -> float | None:
@@ -146,10 +150,10 @@ class Book:
     def _take(self, loaded: Loaded) -> None:
         """Take changes in, without a pause: no caller sees a half of them."""
         if loaded.whole:
-            self._tokens, self._digests, self._grants, self._by_principal = {}, {}, {}, {}
+            self._identities, self._ends, self._grants, self._by_principal = {}, {}, {}, {}
         for digest, token in loaded.tokens.items():
-            self._tokens[digest] = token, _identity(token)
-            self._digests[token.id] = digest
+            self._identities[digest] = _identity(token)
+            self._ends[token.id] = token.expires_at.timestamp() if token.revoked_at is None else 0
         for grant_id in loaded.removed:
             self._drop(grant_id)
         for stored in loaded.grants:
@@ -185,7 +189,7 @@ class Book:
         used, self._used = self._used, {}
         if used:
             try:
-                await self._store.note_use(used)
+                await self._store.note_use({key: datetime.fromtimestamp(at, UTC) for key, at in used.items()})
             except UnavailableError:
                 self._used = used | self._used
 
@@ -210,12 +214,8 @@ class Book:
         age = self.age_s()
         if age is not None:
             yield Sample("access_age_seconds", age)
-        yield Sample("access_tokens", len(self._tokens))
+        yield Sample("access_tokens", len(self._identities))
         yield Sample("access_grants", len(self._grants))
-
-
-def _is_valid(token: Token) -> bool:
-    return token.revoked_at is None and token.expires_at > datetime.now(UTC)
 
 
 def _identity(token: Token) -> Identity:

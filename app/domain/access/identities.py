@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -61,6 +61,15 @@ class Identity:
     expires_at: datetime | None = None
     behalf_of: Identity | None = None
     """The user for whom a portal acts; allowed is what both may."""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Every request looks its caller up; the hash of all fields would cost more than the look-up.
+        named = (self.principal, self.kind, self.issuer, self.token_id, self.groups, self.behalf_of)
+        object.__setattr__(self, "_hash", hash(named))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def is_admin(self) -> bool:

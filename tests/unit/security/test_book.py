@@ -72,6 +72,14 @@ def grant(principal: str, number: int = 1) -> StoredGrant:
     return StoredGrant(made, NOW, "User:admin")
 
 
+def admitted(of: Book, text: bytes) -> Identity:
+    """The identity of a token that is known and valid."""
+    identity = of.authenticate(text)
+    assert identity is not None
+    of.check(identity)
+    return identity
+
+
 async def loaded(of: Book, tables: Tables, **more: Any) -> None:
     """Have the book read these changes."""
     tables.next = Loaded(**{"version": (of._version or 0) + 1, **more})
@@ -112,13 +120,12 @@ async def test_a_token_that_ended_is_refused_also_where_it_was_admitted_before(
 ) -> None:
     text, digest, one = token()
     await loaded(made, tables, tokens={digest: one})
-    identity = made.authenticate(text)
-    assert identity is not None
+    identity = admitted(made, text)
     access = AccessControl(made).access(identity, "here", "r")
     assert access.allowed("payments", Operation.RESOLVE)
     await loaded(made, tables, tokens={digest: replace(one, **ended)})
     with pytest.raises(UnauthenticatedError):
-        made.authenticate(text)
+        admitted(made, text)
     with pytest.raises(UnauthenticatedError):
         access.allowed("payments", Operation.RESOLVE)
 
@@ -126,11 +133,10 @@ async def test_a_token_that_ended_is_refused_also_where_it_was_admitted_before(
 async def test_a_token_expires_by_the_clock_alone(made: Book, tables: Tables) -> None:
     text, digest, one = token(expires_at=datetime.now(UTC) + timedelta(seconds=0.3))
     await loaded(made, tables, tokens={digest: one})
-    identity = made.authenticate(text)
-    assert identity is not None
+    identity = admitted(made, text)
     await asyncio.sleep(0.35)
     with pytest.raises(UnauthenticatedError):
-        made.authenticate(text)
+        admitted(made, text)
     with pytest.raises(UnauthenticatedError):
         made.check(identity)
 
@@ -171,7 +177,7 @@ async def test_a_whole_load_leaves_nothing_of_before(made: Book, tables: Tables)
     await loaded(made, tables, tokens={digest: one}, grants=[grant("User:alice")])
     await loaded(made, tables, whole=True)
     with pytest.raises(UnauthenticatedError):
-        made.authenticate(text)
+        admitted(made, text)
     assert list(made.grants()) == []
 
 
@@ -182,18 +188,18 @@ async def test_while_postgres_is_away_the_book_stands_until_it_is_too_old(tables
     tables.away = True
     with pytest.raises(UnavailableError):
         await short.refresh()
-    assert short.authenticate(text) is not None
+    admitted(short, text)
     await asyncio.sleep(0.5)
     for given in (text, token()[0]):
         with pytest.raises(UnavailableError) as refused:
-            short.authenticate(given)
+            admitted(short, given)
         assert refused.value.retry_after_s is not None
     with pytest.raises(UnavailableError):
         short.check(ALICE)
     short.check(ROOT)
     tables.away = False
     await short.refresh()
-    assert short.authenticate(text) is not None
+    admitted(short, text)
 
 
 async def test_after_a_loss_of_postgres_everything_is_read_again(made: Book, tables: Tables) -> None:
@@ -215,13 +221,13 @@ async def test_it_follows_by_itself_and_notes_uses(made: Book, tables: Tables, m
     await until(lambda: made.age_s() is not None)
     tables.next = Loaded(2, tokens={digest: one})
     await until(lambda: tables.next is None)
-    assert made.authenticate(text) is not None
+    admitted(made, text)
     await until(lambda: one.id in tables.used)
     tables.away = True
     asked = len(tables.asked)
     await until(lambda: len(tables.asked) > asked + 2)
     before = tables.used[one.id]
-    made.authenticate(text)
+    admitted(made, text)
     tables.away = False
     await until(lambda: tables.used[one.id] > before)
     await made.stop()

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Describe and alter the dynamic configuration of Apache Kafka clusters: validated, versioned, notified to every "
     "watcher, audited. Every answer of a cluster carries `Confplane-Revision`; send it back as "
-    "`Confplane-Min-Revision` to another replica and its answer will include what you saw. Every error, also of paths "
-    "and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
+    "`Confplane-Min-Revision` to another replica and its answer will include what you saw. A portal that may act for a "
+    "user names that user in `Confplane-On-Behalf-Of: User:<name>`; allowed is what both may. Every error, also of "
+    "paths and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
 )
 FAMILIES: Final = (
     client_configs.routes,

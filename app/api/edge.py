@@ -18,6 +18,7 @@ from app.api import problems
 from app.api.responses import CLUSTER
 from app.api.traffic import HUNG_UP
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
+from app.security.door import BEHALF_OF
 from app.security.principals import Credentials
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ DEADLINE: Final = "confplane.deadline"
 HEADERS: Final = "confplane.headers"
 """Key of the scope with the headers by name, the last value of a repeated one; Starlette searches the whole list."""
 _AUTHORIZATION: Final = b"authorization"
-_BEHALF_OF: Final = b"confplane-on-behalf-of"
+_BEHALF_OF: Final = BEHALF_OF.lower().encode()
 CERTIFICATE: Final = "confplane.certificate"
 """Key of the scope with the subject of a verified client certificate."""
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -140,15 +141,20 @@ class Edge:
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
     def _check_repeated(self, sent: Sequence[tuple[bytes, bytes]]) -> None:
-        """Refuse a second Authorization: neither of two tokens is chosen.
+        """Refuse a second Authorization, and a second user to act for: neither of two is chosen.
 
         Raises:
             InvalidRequestError: There is a second one.
         """
-        if sum(name == _AUTHORIZATION for name, _ in sent) > 1:
+        names = [name for name, _ in sent]
+        if names.count(_AUTHORIZATION) > 1:
             self._traffic.unauthenticated("repeated")
             raise InvalidRequestError(
                 "The header Authorization is given more than once; send one token", pointer="Authorization"
+            )
+        if names.count(_BEHALF_OF) > 1:
+            raise InvalidRequestError(
+                f"The header {BEHALF_OF} is given more than once; send one user", pointer=BEHALF_OF
             )
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:

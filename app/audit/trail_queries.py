@@ -329,6 +329,7 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
         reason=row.reason,
         ticket=row.ticket,
         entities=tuple(entities),
+        behalf_of=row.behalf_of,
     )
     outcome = None
     if row.committed is not None:

@@ -74,6 +74,8 @@ class PolicyRequest:
     validate_only: bool
     pointers: Mapping[str, str]
     """Key -> JSON pointer of the part of the request body that names the key; not every key has one."""
+    behalf_of: str | None = None
+    """The user for whom ``principal`` acts, as ``User:name``; None where it acts for itself."""
 
 
 class Globs:
@@ -132,9 +134,10 @@ class Match:
             for kind, names in self.names.items():
                 if kind not in components or not names.match(components[kind]):
                     return False
-        if self.principals is not None and not self.principals.match(request.principal):
+        actors = [request.principal] if request.behalf_of is None else [request.principal, request.behalf_of]
+        if self.principals is not None and not any(map(self.principals.match, actors)):
             return False
-        return not self.except_principals.match(request.principal)
+        return not all(map(self.except_principals.match, actors))
 
 
 class Demand(Protocol):

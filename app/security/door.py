@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import UnauthenticatedError
+from app.domain.access.identities import ADMIN, USER, Authentication, Identity
+from app.domain.access.operations import Operation, ResourceType
+from app.domain.access.ranges import spell
+from app.domain.entities import DEFAULT_NODE
+from app.domain.errors import InvalidRequestError, UnauthenticatedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.domain.access.identities import Identity
     from app.security.principals import Authenticator, Credentials
     from app.services.access import Access, AccessControl
+
+
+BEHALF_OF: Final = "Confplane-On-Behalf-Of"
+_NOBODY: Final = frozenset({"", "*", DEFAULT_NODE})
+"""Names that stand for every user, or for the default user: nobody can act for them."""
+_LONGEST: Final = 1_024
+"""Characters of the longest name of a user."""
 
 
 class Door:
@@ -38,10 +49,17 @@ class Door:
         Raises:
             UnauthenticatedError: There are no credentials, or they are not valid. The text never repeats them.
             UnavailableError: It is not known now whether they are valid.
+            InvalidRequestError: The header with the user to act for names none that can be.
             ForbiddenError: The caller may not act for the user that it names.
         """
-        del cluster
-        return self._control.access(self._identify(credentials), source, request_id)
+        identity = self._identify(credentials)
+        access = self._control.access(identity, source, request_id)
+        if credentials.behalf_of is None:
+            return access
+        user = _user(credentials.behalf_of)
+        access.require(cluster, Operation.IMPERSONATE, spell(ResourceType.USER, user), pointer=BEHALF_OF)
+        behalf_of = Identity(USER + user, Authentication.BEHALF)
+        return self._control.access(replace(identity, behalf_of=behalf_of), source, request_id)
 
     def _identify(self, credentials: Credentials) -> Identity:
         if credentials.authorization is None:
@@ -53,3 +71,27 @@ class Door:
                 if identity is not None:
                     return identity
         raise UnauthenticatedError("The bearer token is not valid")
+
+
+def _user(given: bytes) -> str:
+    """Return the name of the user that a header names.
+
+    Raises:
+        InvalidRequestError: The header is not ``User:<name>`` in UTF-8, or the user is nobody for whom one can act.
+    """
+    try:
+        text = given.decode()
+    except UnicodeDecodeError:
+        text = ""
+    name = text.removeprefix(USER)
+    if not text.startswith(USER) or not name.isprintable() or len(name) > _LONGEST:
+        raise InvalidRequestError(
+            f"{BEHALF_OF} names the user to act for as User:<name>, in UTF-8, of {_LONGEST} characters at most",
+            pointer=BEHALF_OF,
+        )
+    if name in _NOBODY or text == ADMIN:
+        raise InvalidRequestError(
+            f"{BEHALF_OF} is {text!a}, and nobody acts for that: name one user, who is not the administrator",
+            pointer=BEHALF_OF,
+        )
+    return name

@@ -60,6 +60,9 @@ class AuditedChange(AnswerModel):
     cluster: str
     attempt: Annotated[int, Field(ge=1)]
     principal: str
+    on_behalf_of: str | None = Field(
+        description="The user for whom the principal acted; null where it acted for itself"
+    )
     source: str
     request_id: str
     reason: str | None

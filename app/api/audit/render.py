@@ -24,6 +24,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
         "cluster": intent.cluster,
         "attempt": intent.attempt,
         "principal": intent.principal,
+        "onBehalfOf": intent.behalf_of,
         "source": intent.source,
         "requestId": intent.request_id,
         "reason": intent.reason,

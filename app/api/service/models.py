@@ -78,3 +78,4 @@ class WhoAmI(AnswerModel):
 
     principal: str = Field(examples=["User:admin"])
     authenticated_by: str
+    on_behalf_of: str | None = Field(description="The user for whom the caller acts, by Confplane-On-Behalf-Of")

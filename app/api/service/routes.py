@@ -95,7 +95,12 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
 async def whoami(request: Request, _: AcceptedDep) -> Response:
     """The principal in Kafka's form."""
     identity = request.scope[edge.ACCESS].identity
-    return json_response(request, {"principal": identity.principal, "authenticatedBy": identity.kind.value})
+    body = {
+        "principal": identity.principal,
+        "authenticatedBy": identity.kind.value,
+        "onBehalfOf": None if identity.behalf_of is None else identity.behalf_of.principal,
+    }
+    return json_response(request, body)
 
 
 @routes.get(

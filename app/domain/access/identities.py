@@ -29,6 +29,8 @@ class Authentication(StrEnum):
     CERTIFICATE = "certificate"
     COMMAND = "command"
     """A command on a machine with the service's settings."""
+    BEHALF = "on-behalf-of"
+    """No credential: a portal names the user for whom it acts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,6 +361,7 @@ class _EntitiesChange:
                 after={key: value for key, value in shown.items() if owns(entity, key)},
                 validate_only=self._validate_only,
                 pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
+                behalf_of=self._caller.behalf_of,
             )
         )
 

@@ -47,6 +47,12 @@ class Caller:
         return self.access.identity.principal
 
     @property
+    def behalf_of(self) -> str | None:
+        """The user for whom the caller acts; None where it acts for itself."""
+        behalf_of = self.access.identity.behalf_of
+        return None if behalf_of is None else behalf_of.principal
+
+    @property
     def source(self) -> str:
         """The caller's address."""
         return self.access.source

@@ -158,6 +158,7 @@ class Submission:
             reason=caller.reason,
             ticket=caller.ticket,
             entities=attempt.draft.entities,
+            behalf_of=caller.behalf_of,
         )
 
     async def _commit(self, attempts: list[Attempt[Any]]) -> None:

@@ -52,6 +52,8 @@ class Intent:
     reason: str | None
     ticket: str | None
     entities: tuple[IntentEntity, ...]
+    behalf_of: str | None = None
+    """The user for whom the principal acted; None where it acted for itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,159 @@
+"""Acting for people at the door: who may act for whom, what is allowed then, and headers that name nobody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from app.domain.access.grants import Grant, applies
+from app.domain.access.identities import ADMIN, Authentication, Identity
+from app.domain.access.operations import Operation, PatternType, ResourceType
+from app.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
+from app.security.door import BEHALF_OF, Door
+from app.security.principals import Credentials
+from app.services.access import AccessControl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.services.access import Access
+
+
+class Copy:
+    """Grants of a test. Implements :class:`app.services.ports.access.AccessCopy`."""
+
+    version = 0
+
+    def __init__(self, *grants: Grant) -> None:
+        self._grants = grants
+
+    def grants_of(self, identity: Identity) -> Sequence[Grant]:
+        return [grant for grant in self._grants if applies(grant, identity)]
+
+    def check(self, identity: Identity) -> None:
+        """Accept every credential."""
+
+
+class Names:
+    """Takes each bearer token for the name of its user, and ``admin`` for the admin token."""
+
+    def authenticate(self, given: bytes) -> Identity:
+        kind = Authentication.ADMIN_TOKEN if given == b"admin" else Authentication.TOKEN
+        return Identity(f"User:{given.decode()}", kind)
+
+
+def grant(principal: str, operation: Operation, name: str | None = None, **more: Any) -> Grant:
+    resource = ResourceType.CLUSTER if name is None else ResourceType.USER
+    return Grant(uuid4(), principal, operation=operation, resource=resource, name=name or "*", **more)
+
+
+def admit(token: bytes, user: bytes | None, *grants: Grant, cluster: str | None = "c") -> Access:
+    door = Door([Names()], AccessControl(Copy(*grants)))
+    return door.admit(Credentials(b"Bearer " + token, behalf_of=user), cluster, "127.0.0.1", "r")
+
+
+ALICE = b"User:alice"
+ALTER = grant("User:portal", Operation.ALTER_CONFIGS)
+
+
+def test_allowed_is_what_both_may() -> None:
+    acting = admit(
+        b"portal",
+        ALICE,
+        grant("User:portal", Operation.IMPERSONATE, "alice"),
+        grant("User:portal", Operation.ALTER_CONFIGS, "payments-", pattern=PatternType.PREFIXED),
+        grant("User:alice", Operation.ALTER_CONFIGS, "payments-a"),
+        grant("User:alice", Operation.ALTER_CONFIGS, "billing"),
+    )
+    assert acting.identity.principal == "User:portal"
+    assert acting.identity.behalf_of == Identity("User:alice", Authentication.BEHALF)
+    allowed = {name for name in ("payments-a", "payments-b", "billing", "alice") if may(acting, name)}
+    assert allowed == {"payments-a"}
+    assert not acting.unlimited
+
+
+def may(access: Access, name: str) -> bool:
+    return access.allows("c", Operation.ALTER_CONFIGS, f"user={name}")
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        (grant("User:portal", Operation.IMPERSONATE, "alice"), True),
+        (grant("User:portal", Operation.IMPERSONATE, "al", pattern=PatternType.PREFIXED), True),
+        (grant("User:portal", Operation.IMPERSONATE), True),
+        (grant("User:portal", Operation.IMPERSONATE, "alice", cluster="c"), True),
+        (grant("User:portal", Operation.IMPERSONATE, "alice", cluster="d"), False),
+        (grant("User:portal", Operation.IMPERSONATE, "bob"), False),
+        (grant("User:other", Operation.IMPERSONATE, "alice"), False),
+        (ALTER, False),
+    ],
+)
+def test_acting_needs_the_grant_on_that_user(given: Grant, allowed: bool) -> None:  # noqa: FBT001 - a column
+    if allowed:
+        assert admit(b"portal", ALICE, given).identity.behalf_of is not None
+        return
+    with pytest.raises(ForbiddenError, match="User:portal lacks the grant IMPERSONATE on user=alice") as refused:
+        admit(b"portal", ALICE, given)
+    assert refused.value.pointer == BEHALF_OF
+
+
+def test_a_path_of_no_cluster_needs_the_grant_for_all_clusters() -> None:
+    here = grant("User:portal", Operation.IMPERSONATE, "alice", cluster="c")
+    with pytest.raises(ForbiddenError, match="all clusters"):
+        admit(b"portal", ALICE, here, cluster=None)
+    everywhere = grant("User:portal", Operation.IMPERSONATE, "alice")
+    assert admit(b"portal", ALICE, everywhere, cluster=None).identity.behalf_of is not None
+
+
+def test_the_admin_token_acts_for_a_user_with_that_users_rights_alone() -> None:
+    acting = admit(b"admin", ALICE, grant("User:alice", Operation.ALTER_CONFIGS, "payments"))
+    assert acting.identity.principal == ADMIN
+    assert may(acting, "payments")
+    assert not may(acting, "others")
+    assert not acting.allows(None, Operation.ALTER, "grants")
+
+
+def test_a_user_resolves_itself_also_through_a_portal_that_may_resolve_it() -> None:
+    acting = admit(b"portal", ALICE, grant("User:portal", Operation.IMPERSONATE, "alice"), ALTER)
+    assert acting.allows("c", Operation.RESOLVE, "user=alice")
+    assert not acting.allows("c", Operation.RESOLVE, "user=bob")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        b"",
+        b"alice",
+        b"User:",
+        b"User:*",
+        b"User:<default>",
+        b"User:admin",
+        b"user:alice",
+        b"Group:payments",
+        b"User:\xff",
+        b"User:a\x01b",
+        "User:a\u2028b".encode(),
+        b"User:" + b"a" * 1025,
+    ],
+)
+@pytest.mark.parametrize("token", [b"admin", b"portal"])
+def test_nobody_acts_for_nobody(given: bytes, token: bytes) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        admit(token, given, grant("User:portal", Operation.ALL))
+    assert refused.value.pointer == BEHALF_OF
+
+
+def test_names_are_taken_as_they_are_written() -> None:
+    name = "CN=Zo\u00eb, O=Acme"
+    acting = admit(b"admin", f"User:{name}".encode())
+    assert acting.identity.behalf_of is not None
+    assert acting.identity.behalf_of.principal == f"User:{name}"
+
+
+def test_credentials_come_first() -> None:
+    door = Door([Names()], AccessControl(Copy()))
+    with pytest.raises(UnauthenticatedError):
+        door.admit(Credentials(None, behalf_of=b"User:*"), "c", "127.0.0.1", "r")

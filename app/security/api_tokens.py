@@ -31,6 +31,12 @@ def make() -> str:
     return begin + _checksum(begin.encode())
 
 
+def mint() -> tuple[str, bytes]:
+    """Return the text of a new token, and its digest."""
+    text = make()
+    return text, digest(text)
+
+
 def parse(given: bytes) -> bytes | None:
     """Return the digest of a token by its text; None where the text is not of an API token's form."""
     if not _FORM.fullmatch(given) or given[-_CHECKSUM:] != _checksum(given[:-_CHECKSUM]).encode():

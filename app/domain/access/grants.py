@@ -15,6 +15,7 @@ from app.domain.access.operations import (
     PatternType,
     Permission,
     ResourceType,
+    denies,
 )
 from app.domain.access.ranges import EVERYTHING, NOTHING, Ranges, named, whole
 
@@ -75,6 +76,11 @@ def _ranges(kind: ResourceType, pattern: PatternType, name: str) -> list[tuple[s
     return [named(kind, pattern, name)]
 
 
+def counts(grant: Grant, cluster: str | None) -> bool:
+    """Return True where a grant has an effect in a cluster; in all clusters together (None) each deny has one."""
+    return grant.cluster in {None, cluster} or (cluster is None and not grant.allows)
+
+
 def applies(grant: Grant, identity: Identity) -> bool:
     """Return True where a grant is the caller's."""
     return grant.principal in {identity.principal, EVERYBODY} or grant.principal in identity.groups
@@ -95,9 +101,9 @@ class Rules:
             cluster: The cluster; None: all clusters together. There grants of single clusters allow nothing, and deny.
         """
         allows: dict[Operation, list[tuple[str, str]]] = {}
-        denies: dict[Operation, list[tuple[str, str]]] = {}
+        denied: dict[Operation, list[tuple[str, str]]] = {}
         for grant in grants:
-            if grant.cluster is not None and grant.cluster != cluster and (cluster is not None or grant.allows):
+            if not counts(grant, cluster):
                 continue
             for operation, part in grant.rights():
                 if grant.allows:
@@ -105,10 +111,10 @@ class Rules:
                         allows.setdefault(each, []).append(part)
                 else:
                     for each in Operation:
-                        if operation in {each, Operation.ALL} or operation in IMPLIES.get(each, ()):
-                            denies.setdefault(each, []).append(part)
+                        if denies(operation, each):
+                            denied.setdefault(each, []).append(part)
         return cls(
-            {operation: Ranges.of(parts) - Ranges.of(denies.get(operation, ())) for operation, parts in allows.items()}
+            {operation: Ranges.of(parts) - Ranges.of(denied.get(operation, ())) for operation, parts in allows.items()}
         )
 
     def __getitem__(self, operation: Operation) -> Ranges:

@@ -48,6 +48,11 @@ IMPLIES: Final[Mapping[Operation, frozenset[Operation]]] = {
 """The operations that an allowed operation includes. A denied operation denies the operations that include it."""
 
 
+def denies(denied: Operation, operation: Operation) -> bool:
+    """Return True where a denial of one operation denies another: the same, and each that includes it."""
+    return denied in {operation, Operation.ALL} or denied in IMPLIES.get(operation, ())
+
+
 class ResourceType(StrEnum):
     """The type of a resource."""
 
@@ -91,6 +96,8 @@ OWN: Final = (
     ResourceType.WEBHOOKS,
 )
 """The types of the service's own resources."""
+OF_SERVICE: Final = frozenset({ResourceType.TOKENS, ResourceType.GRANTS, ResourceType.AUDIT})
+"""The types whose resources are of no cluster: they are decided for all clusters together."""
 OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
     ResourceType.CLUSTER: _CONFIGS
     | {Operation.RESOLVE, Operation.FREEZE, Operation.IMPERSONATE, Operation.BYPASS_RULES},

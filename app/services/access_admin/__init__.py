@@ -1,0 +1,1 @@
+"""The management of tokens and grants, and answers to who may do what."""

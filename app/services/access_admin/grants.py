@@ -1,0 +1,264 @@
+"""Grants: created, listed, found, replaced and removed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from uuid_utils.compat import uuid7
+
+from app.domain.access.grants import ANY, Grant
+from app.domain.access.identities import EVERYBODY
+from app.domain.access.operations import OF_SERVICE, Operation, PatternType, Permission, ResourceType, Role
+from app.domain.access.ranges import Ranges, spell, whole
+from app.domain.errors import ConcurrentChangeError, InvalidRequestError, NotFoundError, WriteOutcome
+from app.services.access_admin import rules
+from app.services.access_admin.held import check_gift, check_return
+from app.services.access_admin.history import change_of
+from app.services.access_admin.pages import visible_page
+from app.services.access_admin.shown import etag_of, shown_grant
+from app.services.ports.access import StoredGrant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from uuid import UUID
+
+    from app.services.access import Access
+    from app.services.changes.callers import Caller
+    from app.services.etags import Precondition
+    from app.services.ports.access import AccessStore
+
+_EVERY: Final = Ranges.of([whole(ResourceType.GRANTS)])
+_TRIES: Final = 5
+"""Tries of an unconditional replacement or removal among those of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewGrant:
+    """The content of a grant as it is asked for."""
+
+    principal: str
+    permission: Permission = Permission.ALLOW
+    cluster: str | None = None
+    operation: Operation | None = None
+    role: Role | None = None
+    resource: ResourceType | None = None
+    pattern: PatternType = PatternType.LITERAL
+    name: str = ANY
+    note: str | None = None
+
+
+class GrantService:
+    """Manages grants.
+
+    Args:
+        store: The tables.
+        clusters: The clusters of the settings.
+        clock: Returns the moment in UTC.
+    """
+
+    def __init__(
+        self,
+        store: AccessStore,
+        clusters: Collection[str],
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._clusters = clusters
+        self._clock = clock
+
+    async def create(
+        self, wanted: NewGrant, caller: Caller, *, validate_only: bool = False
+    ) -> tuple[StoredGrant, bool]:
+        """Create a grant, or find the grant that has this content already.
+
+        Returns:
+            The grant, and True where it is new.
+
+        Raises:
+            InvalidRequestError: A part of the grant is not valid.
+            ForbiddenError: The caller may give this principal no grants, or does not hold what the grant gives.
+            UnavailableError: Postgres is away.
+        """
+        self._check(wanted)
+        made = StoredGrant(_grant(wanted, uuid7()), self._clock(), caller.principal, wanted.note)
+        _require(caller.access, Operation.ALTER, wanted.principal, "/principal")
+        check_gift(caller.access, made.grant)
+        if validate_only:
+            return made, True
+        change = change_of(caller, "grant-created", _subject(made), after=shown_grant(made))
+        found = await self._store.create_grant(made, change)
+        return found, found.grant.id == made.grant.id
+
+    async def page(
+        self, principal: str | None, cluster: str | None, access: Access, *, page_size: int, after: UUID | None
+    ) -> tuple[list[StoredGrant], UUID | None]:
+        """Return a page of the grants that a caller may see, oldest first, and the cursor of the next.
+
+        Raises:
+            InvalidRequestError: The principal is none, or there is no such cluster.
+            ForbiddenError: A principal is named, and the caller may not see its grants.
+            UnavailableError: Postgres is away.
+        """
+        rules.check_cluster(cluster, self._clusters, "cluster")
+        if principal is not None:
+            rules.check_principal(principal, "principal")
+            if not is_own(access, principal):
+                _require(access, Operation.DESCRIBE, principal, "principal")
+
+        async def read(page_size: int, after: UUID | None) -> tuple[list[StoredGrant], UUID | None]:
+            return await self._store.list_grants(principal=principal, cluster=cluster, page_size=page_size, after=after)
+
+        if principal is not None or access.allowed(None, Operation.DESCRIBE) >= _EVERY:
+            return await read(page_size, after)
+        return await visible_page(
+            read, lambda stored: is_visible(access, stored), lambda stored: stored.grant.id, page_size, after
+        )
+
+    async def find(self, grant_id: UUID, access: Access) -> StoredGrant:
+        """Return a grant.
+
+        Raises:
+            NotFoundError: There is none, and the caller may see all.
+            ForbiddenError: There is none that the caller may see.
+            UnavailableError: Postgres is away.
+        """
+        stored = await self._store.find_grant(grant_id)
+        if stored is not None and is_visible(access, stored):
+            return stored
+        access.require(None, Operation.DESCRIBE, ResourceType.GRANTS)
+        raise _none(grant_id)
+
+    async def replace(
+        self,
+        grant_id: UUID,
+        wanted: NewGrant,
+        precondition: Precondition,
+        caller: Caller,
+        *,
+        validate_only: bool = False,
+    ) -> StoredGrant:
+        """Replace the content of a grant; the same content changes nothing.
+
+        Raises:
+            InvalidRequestError: A part of the grant is not valid.
+            NotFoundError: There is none, and the caller may alter all.
+            ForbiddenError: There is none that the caller may alter, or the caller does not hold what the replacement
+                gives: by the new content, or by the end of a deny.
+            PreconditionFailedError: The grant has another ETag.
+            AlreadyExistsError: Another grant has this content.
+            ConcurrentChangeError: Others kept replacing the grant.
+            UnavailableError: Postgres is away.
+        """
+        self._check(wanted)
+        for _ in range(_TRIES):
+            old = await self._altered(grant_id, caller.access)
+            _require(caller.access, Operation.ALTER, wanted.principal, "/principal")
+            precondition.check(etag_of(old))
+            made = replace(old, grant=_grant(wanted, grant_id), note=wanted.note)
+            if made == old:
+                return old
+            check_return(caller.access, old.grant)
+            check_gift(caller.access, made.grant)
+            if validate_only:
+                return made
+            change = change_of(
+                caller, "grant-replaced", _subject(old), before=shown_grant(old), after=shown_grant(made)
+            )
+            found = await self._store.replace_grant(made, change)
+            if found is not None:
+                return found
+        raise _changing(grant_id)
+
+    async def remove(
+        self, grant_id: UUID, precondition: Precondition, caller: Caller, *, validate_only: bool = False
+    ) -> StoredGrant:
+        """Remove a grant, and return its last content.
+
+        Raises:
+            NotFoundError: There is none, and the caller may alter all.
+            ForbiddenError: There is none that the caller may alter, or the end of a deny gives back what the caller
+                does not hold.
+            PreconditionFailedError: The grant has another ETag.
+            ConcurrentChangeError: Others kept replacing the grant.
+            UnavailableError: Postgres is away.
+        """
+        for _ in range(_TRIES):
+            old = await self._altered(grant_id, caller.access)
+            precondition.check(etag_of(old))
+            check_return(caller.access, old.grant)
+            if validate_only:
+                return old
+            change = change_of(caller, "grant-removed", _subject(old), before=shown_grant(old))
+            if await self._store.remove_grant(grant_id, old.revision, change):
+                return old
+        raise _changing(grant_id)
+
+    def _check(self, wanted: NewGrant) -> None:
+        rules.check_grantee(wanted.principal, "/principal")
+        rules.check_cluster(wanted.cluster, self._clusters, "/cluster")
+        if wanted.cluster is not None and wanted.resource in OF_SERVICE:
+            raise InvalidRequestError(
+                f"The resource type {wanted.resource} is of no cluster; leave cluster out", pointer="/cluster"
+            )
+        rules.check_right(wanted.operation, wanted.role, wanted.resource)
+        rules.check_pattern(wanted.resource, wanted.pattern, wanted.name)
+        rules.check_text(wanted.note, "note", "/note")
+
+    async def _altered(self, grant_id: UUID, access: Access) -> StoredGrant:
+        stored = await self._store.find_grant(grant_id)
+        if stored is None or not access.allows(None, Operation.ALTER, _spelled(stored.grant.principal)):
+            access.require(None, Operation.ALTER, ResourceType.GRANTS)
+            raise _none(grant_id)
+        return stored
+
+
+def is_own(access: Access, principal: str) -> bool:
+    """Return True where grants to a principal are a caller's own."""
+    identity = access.identity
+    return identity.behalf_of is None and principal in {identity.principal, EVERYBODY, *identity.groups}
+
+
+def is_visible(access: Access, stored: StoredGrant) -> bool:
+    """Return True where a caller may see a grant."""
+    principal = stored.grant.principal
+    return is_own(access, principal) or access.allows(None, Operation.DESCRIBE, _spelled(principal))
+
+
+def _grant(wanted: NewGrant, grant_id: UUID) -> Grant:
+    return Grant(
+        grant_id,
+        wanted.principal,
+        wanted.permission,
+        wanted.cluster,
+        wanted.operation,
+        wanted.role,
+        wanted.resource,
+        wanted.pattern,
+        wanted.name,
+    )
+
+
+def _require(access: Access, operation: Operation, principal: str, pointer: str) -> None:
+    access.require(None, operation, _spelled(principal), pointer=pointer)
+
+
+def _spelled(principal: str) -> str:
+    return spell(ResourceType.GRANTS, principal)
+
+
+def _subject(stored: StoredGrant) -> str:
+    return f"grants/{stored.grant.id}"
+
+
+def _none(grant_id: UUID) -> NotFoundError:
+    return NotFoundError(f"There is no grant {grant_id}")
+
+
+def _changing(grant_id: UUID) -> ConcurrentChangeError:
+    return ConcurrentChangeError(
+        f"Others kept changing the grant {grant_id}; nothing was applied, send the request again",
+        outcome=WriteOutcome.NOT_APPLIED,
+    )

@@ -1,0 +1,147 @@
+"""Answers to who may do what, and by which grants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.domain.access.grants import Grant, Rules, counts
+from app.domain.access.identities import EVERYBODY, GROUP, Authentication, Identity
+from app.domain.access.operations import ROLES, Operation, PatternType, ResourceType, denies
+from app.domain.access.ranges import Ranges, spell
+from app.domain.errors import InvalidRequestError
+from app.domain.texts import shown
+from app.services.access import own_grants
+from app.services.access_admin import rules
+from app.services.access_admin.grants import is_own
+from app.services.access_admin.pages import SHARE
+
+if TYPE_CHECKING:
+    from app.services.access import Access
+    from app.services.ports.access import AccessStore, StoredGrant
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """An operation on the resources that match a pattern."""
+
+    operation: Operation
+    resource: ResourceType
+    pattern: PatternType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """A grant, and a principal for which the grant decides one question."""
+
+    principal: str
+    grant: StoredGrant
+
+
+class OverviewService:
+    """Shows who may do what in a cluster, from the tables of this moment.
+
+    Args:
+        store: The tables.
+    """
+
+    def __init__(self, store: AccessStore) -> None:
+        self._store = store
+
+    async def grants_of(
+        self, principal: str | None, group: str | None, cluster: str | None, access: Access
+    ) -> list[StoredGrant]:
+        """Return the grants that count for a user, for the members of a group, or for a user who is a member.
+
+        Denies come first, as they are decided first.
+
+        Args:
+            principal: The user; None: the group alone.
+            group: The group; None: no group.
+            cluster: The cluster; None: all clusters together, where denies of single clusters count and allows do not.
+            access: The caller, who needs no grant to ask about its own.
+
+        Raises:
+            InvalidRequestError: Neither is given, or one is not valid.
+            ForbiddenError: The caller may not see the grants of the user or of the group.
+            UnavailableError: Postgres is away.
+        """
+        if principal is None and group is None:
+            raise InvalidRequestError("Give a principal, a group, or both", pointer="principal")
+        if principal is not None:
+            rules.check_grantee(principal, "principal")
+            if principal.startswith(GROUP):
+                raise InvalidRequestError(f"{shown(principal)} is a group; ask with group=", pointer="principal")
+        if group is not None:
+            rules.check_group(group, "group")
+        for each, pointer in ((principal, "principal"), (group, "group")):
+            if each is not None and not is_own(access, each):
+                access.require(None, Operation.DESCRIBE, spell(ResourceType.GRANTS, each), pointer=pointer)
+        asked = {each for each in (principal, group, EVERYBODY) if each is not None}
+        found = [stored for each in sorted(asked) for stored in await self._all(each)]
+        return sorted(
+            (stored for stored in found if counts(stored.grant, cluster)), key=lambda stored: stored.grant.allows
+        )
+
+    async def who(self, cluster: str, operation: Operation, spelling: str, access: Access) -> list[Deciding]:
+        """Return the principals and groups with a grant that decides about an operation on a resource.
+
+        For each there is one grant: the deny that refuses, or else an allow. Grants to everybody count for each.
+
+        Args:
+            cluster: The cluster.
+            operation: The operation.
+            spelling: The resource, as :func:`app.domain.access.ranges.spell` spells it.
+            access: The caller.
+
+        Raises:
+            ForbiddenError: The caller may not see all grants.
+            UnavailableError: Postgres is away.
+        """
+        access.require(None, Operation.DESCRIBE, ResourceType.GRANTS)
+        allowing: dict[str, StoredGrant] = {}
+        denying: dict[str, StoredGrant] = {}
+        for stored in await self._all(None):
+            grant = stored.grant
+            if not counts(grant, cluster):
+                continue
+            if grant.allows:
+                if spelling in Rules.of([grant], cluster)[operation]:
+                    allowing.setdefault(grant.principal, stored)
+            elif spelling in Ranges.of(part for denied, part in grant.rights() if denies(denied, operation)):
+                denying.setdefault(grant.principal, stored)
+        for_all = denying.get(EVERYBODY)
+        found = []
+        for principal in sorted({*allowing, *denying}):
+            decided = for_all or denying.get(principal) or allowing[principal]
+            found.append(Deciding(principal, decided))
+        return found
+
+    async def _all(self, principal: str | None) -> list[StoredGrant]:
+        found: list[StoredGrant] = []
+        after = None
+        while True:
+            rows, after = await self._store.list_grants(principal=principal, cluster=None, page_size=SHARE, after=after)
+            found += rows
+            if after is None:
+                return found
+
+
+def own_rights(principal: str) -> list[Right]:
+    """Return the rights that a user of Kafka's has without a grant."""
+    identity = Identity(principal, Authentication.TOKEN)
+    return [right for grant in own_grants(identity) for right in rights_of(grant)]
+
+
+def rights_of(grant: Grant) -> list[Right]:
+    """Return the rights that a grant gives or denies, its role expanded; implied operations are not repeated."""
+    if grant.operation is not None and grant.resource is not None:
+        return [Right(grant.operation, grant.resource, grant.pattern, grant.name)]
+    bundle = {} if grant.role is None else ROLES[grant.role]
+    return [
+        Right(operation, kind, grant.pattern, grant.name)
+        for kind, operations in bundle.items()
+        if grant.resource in {None, kind}
+        for operation in sorted(operations)
+    ]

@@ -1,0 +1,84 @@
+"""Tokens and grants as the API shows them, and as the history keeps them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from app.domain.access.operations import ResourceType
+
+if TYPE_CHECKING:
+    from app.domain.access.grants import Grant
+    from app.domain.access.identities import Narrowing
+    from app.services.ports.access import StoredGrant, Token
+
+
+def shown_token(token: Token, now: datetime) -> dict[str, Any]:
+    """Return a token without its secret; ``now`` decides about its status."""
+    return {
+        "id": str(token.id),
+        "principal": token.principal,
+        "groups": sorted(token.groups),
+        "owner": token.owner,
+        "note": token.note,
+        "narrowing": shown_narrowing(token.narrowing),
+        "status": _status(token, now),
+        "createdAt": _moment(token.created_at),
+        "createdBy": token.created_by,
+        "expiresAt": _moment(token.expires_at),
+        "revokedAt": None if token.revoked_at is None else _moment(token.revoked_at),
+        "lastUsedAt": None if token.last_used_at is None else _moment(token.last_used_at),
+        "replaces": None if token.replaces is None else str(token.replaces),
+    }
+
+
+def shown_narrowing(narrowing: Narrowing | None) -> dict[str, Any] | None:
+    """Return the limits of a token; None where there are none."""
+    if narrowing is None:
+        return None
+    return {
+        "readOnly": narrowing.read_only,
+        "clusters": None if narrowing.clusters is None else sorted(narrowing.clusters),
+        "operations": None if narrowing.operations is None else sorted(narrowing.operations),
+    }
+
+
+def shown_content(grant: Grant) -> dict[str, Any]:
+    """Return the content of a grant, as a request gives it."""
+    named = grant.resource is not None and grant.resource is not ResourceType.CLUSTER
+    return {
+        "principal": grant.principal,
+        "permission": grant.permission.value,
+        "cluster": grant.cluster,
+        "operation": None if grant.operation is None else grant.operation.value,
+        "role": None if grant.role is None else grant.role.value,
+        "resourceType": None if grant.resource is None else grant.resource.value,
+        "patternType": grant.pattern.value if named else None,
+        "name": grant.name if named else None,
+    }
+
+
+def shown_grant(stored: StoredGrant) -> dict[str, Any]:
+    """Return a grant."""
+    return {
+        "id": str(stored.grant.id),
+        **shown_content(stored.grant),
+        "note": stored.note,
+        "createdAt": _moment(stored.created_at),
+        "createdBy": stored.created_by,
+    }
+
+
+def etag_of(stored: StoredGrant) -> str:
+    """Return the ETag of a grant, quotes included: another one after each replacement."""
+    return f'"{stored.revision}"'
+
+
+def _status(token: Token, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expires_at <= now else "active"
+
+
+def _moment(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

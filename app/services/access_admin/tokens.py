@@ -1,0 +1,336 @@
+"""API tokens: created, listed, found, rotated and revoked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from uuid_utils.compat import uuid7
+
+from app.domain.access.identities import Authentication, Identity
+from app.domain.access.operations import Operation, ResourceType
+from app.domain.access.ranges import Ranges, spell, whole
+from app.domain.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from app.services.access_admin import rules
+from app.services.access_admin.held import check_rights
+from app.services.access_admin.history import change_of
+from app.services.access_admin.pages import visible_page
+from app.services.access_admin.shown import shown_token
+from app.services.ports.access import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from uuid import UUID
+
+    from app.domain.access.identities import Narrowing
+    from app.services.access import Access, AccessControl
+    from app.services.changes.callers import Caller
+    from app.services.ports.access import AccessStore
+
+LONGEST_OVERLAP_S: Final = 30 * 86_400
+"""Seconds for which a replaced token may stay valid, at most."""
+_EVERY: Final = Ranges.of([whole(ResourceType.TOKENS)])
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """The lifetimes of tokens, in days."""
+
+    default_days: int = 90
+    longest_days: int = 365
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """The wishes for a new token; None is left to the service."""
+
+    principal: str
+    groups: tuple[str, ...] = ()
+    owner: str | None = None
+    note: str | None = None
+    expires_at: datetime | None = None
+    narrowing: Narrowing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new token; ``text`` is its secret, which is shown this once, and None where nothing was written."""
+
+    token: Token
+    text: str | None
+
+
+class TokenService:
+    """Manages API tokens.
+
+    Args:
+        store: The tables.
+        control: Makes the rights that a token would have.
+        mint: Makes the text of a token and its digest.
+        clusters: The clusters of the settings.
+        lifetimes: The default and the longest lifetime.
+        clock: Returns the moment in UTC.
+    """
+
+    def __init__(
+        self,
+        store: AccessStore,
+        control: AccessControl,
+        mint: Callable[[], tuple[str, bytes]],
+        clusters: Collection[str],
+        lifetimes: Lifetimes,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._control = control
+        self._mint = mint
+        self._clusters = clusters
+        self._lifetimes = lifetimes
+        self._clock = clock
+
+    @property
+    def now(self) -> datetime:
+        """The moment by which a token's status is decided."""
+        return self._clock()
+
+    async def create(self, wanted: NewToken, caller: Caller, *, validate_only: bool = False) -> Made:
+        """Create a token.
+
+        Raises:
+            InvalidRequestError: The principal, a group, the owner, the note, the expiry or a limit is not valid.
+            ForbiddenError: The caller may make no token of this principal, of a group or of this owner, or lacks a
+                right that the token would have.
+            UnavailableError: Postgres is away.
+        """
+        self._check(wanted)
+        now = self._clock()
+        token = Token(
+            uuid7(),
+            wanted.principal,
+            now,
+            caller.principal,
+            self._expiry(wanted.expires_at, now),
+            groups=frozenset(wanted.groups),
+            owner=_owner(wanted, caller.access),
+            note=wanted.note,
+            narrowing=wanted.narrowing,
+        )
+        self._check_rights(token, caller.access)
+        if validate_only:
+            return Made(token, None)
+        text, digest = self._mint()
+        change = change_of(caller, "token-created", _subject(token.id), after=shown_token(token, now))
+        await self._store.create_token(token, digest, change)
+        return Made(token, text)
+
+    async def page(
+        self, principal: str | None, access: Access, *, page_size: int, after: UUID | None
+    ) -> tuple[list[Token], UUID | None]:
+        """Return a page of the tokens that a caller may see, oldest first, and the cursor of the next.
+
+        Raises:
+            InvalidRequestError: The principal is none.
+            ForbiddenError: A principal is named, and the caller may not see its tokens.
+            UnavailableError: Postgres is away.
+        """
+        if principal is not None:
+            rules.check_principal(principal, "principal")
+            if not _is_own(access, principal):
+                access.require(None, Operation.DESCRIBE, _spelled(principal), pointer="principal")
+            return await self._store.list_tokens(principal=principal, page_size=page_size, after=after)
+
+        async def read(page_size: int, after: UUID | None) -> tuple[list[Token], UUID | None]:
+            return await self._store.list_tokens(principal=None, page_size=page_size, after=after)
+
+        if access.allowed(None, Operation.DESCRIBE) >= _EVERY:
+            return await read(page_size, after)
+        return await visible_page(
+            read, lambda token: _is_visible(access, token), lambda token: token.id, page_size, after
+        )
+
+    async def find(self, token_id: UUID, access: Access) -> Token:
+        """Return a token, also an expired or revoked one.
+
+        Raises:
+            NotFoundError: There is none, and the caller may see all.
+            ForbiddenError: There is none that the caller may see.
+            UnavailableError: Postgres is away.
+        """
+        token = await self._store.find_token(token_id)
+        if token is not None and _is_visible(access, token):
+            return token
+        access.require(None, Operation.DESCRIBE, ResourceType.TOKENS)
+        raise _none(token_id)
+
+    async def revoke(self, token_id: UUID, caller: Caller, *, validate_only: bool = False) -> Token:
+        """Revoke a token for good; a revoked token stays as it is.
+
+        Raises:
+            NotFoundError: There is none, and the caller may revoke all.
+            ForbiddenError: There is none that the caller may revoke.
+            UnavailableError: Postgres is away.
+        """
+        token = await self._altered(token_id, caller.access)
+        if token.revoked_at is not None or validate_only:
+            return token
+        now = self._clock()
+        after = replace(token, revoked_at=now)
+        change = change_of(
+            caller,
+            "token-revoked",
+            _subject(token_id),
+            before=shown_token(token, now),
+            after=shown_token(after, now),
+        )
+        return await self._store.revoke_token(token_id, change) or after
+
+    async def rotate(
+        self,
+        token_id: UUID,
+        overlap_s: int,
+        caller: Caller,
+        *,
+        expires_at: datetime | None = None,
+        validate_only: bool = False,
+    ) -> Made:
+        """Replace a token by a new one of the same principal, groups, owner, note and limits.
+
+        Args:
+            token_id: The old token, which stays valid for the overlap, or until its own expiry where this is earlier.
+            overlap_s: Seconds.
+            caller: The caller.
+            expires_at: The expiry of the new token; None: after the same time as the old one lasted.
+            validate_only: Write nothing.
+
+        Raises:
+            InvalidRequestError: The overlap or the expiry is not valid, or the token was revoked or has expired.
+            NotFoundError: There is none, and the caller may alter all.
+            ForbiddenError: There is none that the caller may alter, or the caller lacks a right of the token.
+            UnavailableError: Postgres is away.
+        """
+        if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
+            raise InvalidRequestError(
+                f"overlapSeconds has to be 0 to {LONGEST_OVERLAP_S} (30 days)", pointer="/overlapSeconds"
+            )
+        old = await self._altered(token_id, caller.access)
+        now = self._clock()
+        longest = timedelta(days=self._lifetimes.longest_days)
+        made = replace(
+            old,
+            id=uuid7(),
+            created_at=now,
+            created_by=caller.principal,
+            expires_at=now + min(longest, old.expires_at - old.created_at)
+            if expires_at is None
+            else self._expiry(expires_at, now),
+            last_used_at=None,
+            replaces=old.id,
+        )
+        self._check_rights(made, caller.access)
+        if old.revoked_at is not None or old.expires_at <= now:
+            raise _ended(token_id)
+        if validate_only:
+            return Made(made, None)
+        text, digest = self._mint()
+        change = change_of(
+            caller,
+            "token-rotated",
+            _subject(made.id),
+            before=shown_token(old, now),
+            after=shown_token(made, now),
+        )
+        if not await self._store.rotate_token(old.id, now + timedelta(seconds=overlap_s), made, digest, change):
+            raise _ended(token_id)
+        return Made(made, text)
+
+    def _check(self, wanted: NewToken) -> None:
+        rules.check_holder(wanted.principal, "/principal")
+        for index, group in enumerate(wanted.groups):
+            rules.check_group(group, f"/groups/{index}")
+        rules.check_text(wanted.owner, "owner", "/owner")
+        rules.check_text(wanted.note, "note", "/note")
+        limits = wanted.narrowing
+        if limits is None:
+            return
+        for name, given in (("clusters", limits.clusters), ("operations", limits.operations)):
+            if given is not None and not given:
+                raise InvalidRequestError(
+                    f"No {name} at all would leave a token without any right; leave it out for no limit",
+                    pointer=f"/narrowing/{name}",
+                )
+        for cluster in sorted(limits.clusters or ()):
+            rules.check_cluster(cluster, self._clusters, "/narrowing/clusters")
+
+    def _expiry(self, wanted: datetime | None, now: datetime) -> datetime:
+        longest = now + timedelta(days=self._lifetimes.longest_days)
+        if wanted is None:
+            return min(longest, now + timedelta(days=self._lifetimes.default_days))
+        if not now < wanted <= longest:
+            raise InvalidRequestError(
+                f"expiresAt has to be in the future, and within {self._lifetimes.longest_days} days",
+                pointer="/expiresAt",
+            )
+        return wanted
+
+    def _check_rights(self, token: Token, access: Access) -> None:
+        access.require(None, Operation.ALTER, _spelled(token.principal), pointer="/principal")
+        for group in sorted(token.groups):
+            # A group's later grants are the token's as well: only its members, and its keepers, hand it on.
+            if group not in access.identity.groups or access.identity.behalf_of is not None:
+                access.require(None, Operation.ALTER, _spelled(group), pointer="/groups")
+        identity = Identity(token.principal, Authentication.TOKEN, groups=token.groups, narrowing=token.narrowing)
+        check_rights(access, self._control.rights(identity), self._clusters)
+
+    async def _altered(self, token_id: UUID, access: Access) -> Token:
+        token = await self._store.find_token(token_id)
+        if token is None or not access.allows(None, Operation.ALTER, _spelled(token.principal)):
+            access.require(None, Operation.ALTER, ResourceType.TOKENS)
+            raise _none(token_id)
+        return token
+
+
+def _owner(wanted: NewToken, access: Access) -> str | None:
+    """Return the person behind a new token: the maker's, unless the maker keeps the tokens of everybody.
+
+    Raises:
+        ForbiddenError: Another owner is wanted, by whom a maker could pass as two persons.
+    """
+    identity = access.identity
+    if access.allowed(None, Operation.ALTER) >= _EVERY:
+        return wanted.owner
+    own = identity.owner or identity.principal
+    if wanted.owner not in {None, own}:
+        raise ForbiddenError(
+            f"The owner of this token is {own}, who makes it; another owner is set by callers with the grant ALTER on"
+            " tokens of every principal",
+            pointer="/owner",
+        )
+    return own
+
+
+def _is_own(access: Access, principal: str) -> bool:
+    return access.identity.behalf_of is None and principal == access.identity.principal
+
+
+def _is_visible(access: Access, token: Token) -> bool:
+    return _is_own(access, token.principal) or access.allows(None, Operation.DESCRIBE, _spelled(token.principal))
+
+
+def _spelled(principal: str) -> str:
+    return spell(ResourceType.TOKENS, principal)
+
+
+def _subject(token_id: UUID) -> str:
+    return f"tokens/{token_id}"
+
+
+def _none(token_id: UUID) -> NotFoundError:
+    return NotFoundError(f"There is no token {token_id}")
+
+
+def _ended(token_id: UUID) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"The token {token_id} was revoked or has expired, and can't be rotated; create a new one"
+    )

@@ -1,0 +1,84 @@
+"""Tokens and grants in memory, with the services on them and callers of every kind."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from app.domain.access.identities import ADMIN, Authentication, Identity
+from app.domain.access.operations import Operation, Permission, ResourceType, Role
+from app.security import api_tokens
+from app.security.book import Book
+from app.services.access import AccessControl
+from app.services.access_admin.grants import GrantService, NewGrant
+from app.services.access_admin.overview import OverviewService
+from app.services.access_admin.tokens import Lifetimes, TokenService
+from app.services.changes.callers import Caller
+from tests.support.access_store import MemoryAccessStore
+
+if TYPE_CHECKING:
+    from app.services.ports.access import StoredGrant
+
+CLUSTERS = ("one", "two")
+ADMINISTRATOR = Identity(ADMIN, Authentication.ADMIN_TOKEN)
+
+
+@dataclass
+class Denials:
+    """Takes note of refusals."""
+
+    noted: list[tuple[str, str, str]] = field(default_factory=list)
+    """Principal, operation and resource of each."""
+
+    def denied(self, identity: Identity, source: str, request_id: str, operation: Operation, resource: str) -> None:
+        del source, request_id
+        self.noted.append((identity.principal, operation.value, resource))
+
+    def unauthenticated(self, kind: str, source: str, request_id: str) -> None:
+        del kind, source, request_id
+
+    def admitted_admin(self, source: str, request_id: str) -> None:
+        del source, request_id
+
+
+class World:
+    """The services on a store in memory, decided by a real book."""
+
+    def __init__(self) -> None:
+        self.store = MemoryAccessStore()
+        self.book = Book(self.store, 60.0)
+        self.denials = Denials()
+        self.control = AccessControl(self.book, self.denials)
+        self.tokens = TokenService(self.store, self.control, api_tokens.mint, CLUSTERS, Lifetimes())
+        self.grants = GrantService(self.store, CLUSTERS)
+        self.overview = OverviewService(self.store)
+
+    def caller(self, identity: Identity = ADMINISTRATOR, **more: Any) -> Caller:
+        """Return a caller with half a minute of time."""
+        access = self.control.access(identity, "127.0.0.1", "request-1")
+        return Caller(access, time.monotonic() + 30, **more)
+
+    async def user(self, name: str, *rights: NewGrant | Role, **more: Any) -> Identity:
+        """Return a user, with grants given by the administrator; ``more`` are members of the identity."""
+        principal = f"User:{name}"
+        for right in rights:
+            await self.give(NewGrant(principal, role=right) if isinstance(right, Role) else right)
+        await self.book.refresh()
+        return Identity(principal, Authentication.TOKEN, **more)
+
+    async def give(self, wanted: NewGrant) -> StoredGrant:
+        """Create a grant, and have the book know it."""
+        made, _ = await self.grants.create(wanted, self.caller())
+        await self.book.refresh()
+        return made
+
+
+def allow(principal: str, operation: Operation, resource: ResourceType, name: str = "*", **more: Any) -> NewGrant:
+    """Return the content of an allowing grant."""
+    return NewGrant(principal, operation=operation, resource=resource, name=name, **more)
+
+
+def deny(principal: str, operation: Operation, resource: ResourceType, name: str = "*", **more: Any) -> NewGrant:
+    """Return the content of a denying grant."""
+    return NewGrant(principal, operation=operation, resource=resource, name=name, permission=Permission.DENY, **more)

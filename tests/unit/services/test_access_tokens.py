@@ -1,0 +1,336 @@
+"""Tokens: nobody makes one for more than they hold, and nobody sees one that is not theirs to see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from app.domain.access.identities import Authentication, Identity, Narrowing
+from app.domain.access.operations import Operation, PatternType, ResourceType, Role
+from app.domain.errors import ConfplaneError, ForbiddenError, InvalidRequestError, NotFoundError
+from app.security import api_tokens
+from app.services.access_admin.grants import NewGrant
+from app.services.access_admin.shown import shown_token
+from app.services.access_admin.tokens import LONGEST_OVERLAP_S, Lifetimes, NewToken, TokenService
+from tests.support.access_world import CLUSTERS, World, allow, deny
+
+PREFIXED = PatternType.PREFIXED
+TEAM = (
+    allow("User:team", Operation.ALTER, ResourceType.TOKENS, "User:payments-", pattern=PREFIXED),
+    allow("User:team", Operation.ALTER_CONFIGS, ResourceType.USER, "payments-", pattern=PREFIXED),
+)
+"""The grants of a team that manages the users and the tokens named payments-*."""
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def refused(world: World, wanted: NewToken, by: Identity, kind: type[ConfplaneError] = ForbiddenError) -> str:
+    """Return the text of a refusal, and see to it that nothing was written."""
+    written = len(world.store.history)
+    with pytest.raises(kind) as caught:
+        await world.tokens.create(wanted, world.caller(by))
+    assert len(world.store.history) == written
+    return f"{caught.value.pointer}: {caught.value.detail}"
+
+
+async def test_a_token_works_and_only_its_digest_is_kept(world: World) -> None:
+    wanted = NewToken("User:payments-portal", ("Group:b", "Group:a"), "team payments", "the portal")
+    made = await world.tokens.create(wanted, world.caller(reason="new portal", ticket="CHG-1"))
+    await world.book.refresh()
+    assert made.text is not None
+    identity = world.book.authenticate(made.text.encode())
+    assert identity is not None
+    assert (identity.principal, identity.groups, identity.owner) == (
+        "User:payments-portal",
+        frozenset({"Group:a", "Group:b"}),
+        "team payments",
+    )
+    (row,) = world.store.history
+    assert (row.kind, row.subject, row.reason, row.ticket) == (
+        "token-created",
+        f"tokens/{made.token.id}",
+        "new portal",
+        "CHG-1",
+    )
+    assert row.after == shown_token(made.token, world.tokens.now)
+    secret = made.text.removeprefix(api_tokens.PREFIX)
+    assert secret not in repr(world.store.history) + repr(await world.store.find_token(made.token.id))
+
+
+@pytest.mark.parametrize("days", [(90, 365), (7, 30), (400, 30)])
+async def test_the_expiry_is_the_default_within_the_longest(world: World, days: tuple[int, int]) -> None:
+    service = TokenService(world.store, world.control, api_tokens.mint, CLUSTERS, Lifetimes(*days))
+    made = await service.create(NewToken("User:a"), world.caller())
+    assert made.token.expires_at - made.token.created_at == timedelta(days=min(days))
+
+
+@pytest.mark.parametrize("offset", [timedelta(0), timedelta(seconds=-1), timedelta(days=366)])
+async def test_an_expiry_that_has_passed_or_is_too_late_is_refused(world: World, offset: timedelta) -> None:
+    wanted = NewToken("User:a", expires_at=datetime.now(UTC) + offset)
+    assert "/expiresAt: " in await refused(world, wanted, world.caller().access.identity, InvalidRequestError)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pointer", "text"),
+    [
+        (NewToken("User:admin"), "/principal", "admin token alone"),
+        (NewToken("User:*"), "/principal", "one user"),
+        (NewToken("Group:payments"), "/principal", "one user"),
+        (NewToken("alice"), "/principal", "User:name"),
+        (NewToken("User:"), "/principal", "Empty"),
+        (NewToken("User:a\nb"), "/principal", "control characters"),
+        (NewToken("User:\ud800"), "/principal", "surrogate"),
+        (NewToken("User:" + "é" * 2_000), "/principal", "4096 bytes"),
+        (NewToken("User:a", ("Group:x", "User:b")), "/groups/1", "Group:name"),
+        (NewToken("User:a", ("Group:*",)), "/groups/0", "User:*"),
+        (NewToken("User:a", owner=""), "/owner", "1 to 1024"),
+        (NewToken("User:a", note="\0"), "/note", "control characters"),
+        (NewToken("User:a", narrowing=Narrowing(clusters=frozenset({"three"}))), "/narrowing/clusters", "one, two"),
+        (NewToken("User:a", narrowing=Narrowing(clusters=frozenset())), "/narrowing/clusters", "no limit"),
+        (NewToken("User:a", narrowing=Narrowing(operations=frozenset())), "/narrowing/operations", "no limit"),
+    ],
+)
+async def test_what_no_token_can_have_is_refused_by_name(
+    world: World, wanted: NewToken, pointer: str, text: str
+) -> None:
+    said = await refused(world, wanted, world.caller().access.identity, InvalidRequestError)
+    assert said.startswith(f"{pointer}: ")
+    assert text in said
+
+
+async def test_a_team_makes_tokens_of_its_applications_alone(world: World) -> None:
+    team = await world.user("team", *TEAM)
+    made = await world.tokens.create(NewToken("User:payments-app"), world.caller(team))
+    assert made.token.created_by == "User:team"
+    said = await refused(world, NewToken("User:billing-app"), team)
+    assert said.startswith("/principal: User:team lacks the grant ALTER on tokens=User~3Abilling-app of all clusters")
+    assert world.denials.noted == [("User:team", "ALTER", "tokens=User~3Abilling-app")]
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (NewGrant("User:payments-app", role=Role.VIEWER), "DESCRIBE_CONFIGS on every"),
+        (allow("User:payments-app", Operation.ALTER_CONFIGS, ResourceType.USER, "pay", pattern=PREFIXED), "user=pay"),
+        (
+            allow("User:payments-app", Operation.ALTER_CONFIGS, ResourceType.TOPIC, "orders", cluster="two"),
+            "ALTER_CONFIGS on topic=orders of cluster two",
+        ),
+        (allow("User:*", Operation.ALTER, ResourceType.GRANTS), None),
+        (allow("Group:payments", Operation.FREEZE, ResourceType.CLUSTER), None),
+    ],
+)
+async def test_a_token_for_more_than_its_maker_holds_is_refused(
+    world: World, more: NewGrant, named: str | None
+) -> None:
+    team = await world.user("team", *TEAM)
+    await world.give(more)
+    wanted = NewToken("User:payments-app")
+    if named is None:  # everybody has the first, and a group that the token lacks has the second
+        await world.tokens.create(wanted, world.caller(team))
+        return
+    said = await refused(world, wanted, team)
+    assert "nobody gives more than they hold" in said
+    assert named in said
+
+
+async def test_a_narrowed_token_has_to_be_within_its_makers_rights_and_no_more(world: World) -> None:
+    team = await world.user("team", *TEAM)
+    await world.give(allow("User:payments-app", Operation.ALTER_CONFIGS, ResourceType.TOPIC, cluster="two"))
+    await refused(world, NewToken("User:payments-app"), team)
+    await refused(world, NewToken("User:payments-app", narrowing=Narrowing(read_only=True)), team)
+    only = Narrowing(clusters=frozenset({"one"}))
+    assert (await world.tokens.create(NewToken("User:payments-app", narrowing=only), world.caller(team))).text
+
+
+async def test_a_narrowed_maker_hands_its_limits_on(world: World) -> None:
+    keeper = await world.user("keeper", Role.ADMIN, narrowing=Narrowing(operations=frozenset({Operation.ALTER})))
+    await world.give(allow("User:app", Operation.ALTER_CONFIGS, ResourceType.TOPIC))
+    assert "ALTER_CONFIGS" in await refused(world, NewToken("User:app"), keeper)
+    reader = replace(keeper, narrowing=Narrowing(read_only=True))
+    assert "lacks the grant ALTER on tokens" in await refused(world, NewToken("User:app"), reader)
+    in_one = replace(keeper, narrowing=Narrowing(clusters=frozenset({"one"})))
+    assert "lacks the grant ALTER on tokens" in await refused(world, NewToken("User:app"), in_one)
+
+
+async def test_a_deny_that_only_the_maker_has_counts_in_clusters_of_later_days(world: World) -> None:
+    # In all clusters together both lack topic=secret, and in the clusters of today each has it denied.
+    await world.give(allow("User:app", Operation.ALTER_CONFIGS, ResourceType.TOPIC))
+    for cluster in CLUSTERS:
+        await world.give(deny("User:app", Operation.ALTER_CONFIGS, ResourceType.TOPIC, "secret", cluster=cluster))
+    keeper = await world.user(
+        "keeper", Role.ADMIN, deny("User:keeper", Operation.ALTER_CONFIGS, ResourceType.TOPIC, "secret")
+    )
+    said = await refused(world, NewToken("User:app"), keeper)
+    assert "ALTER_CONFIGS on topic=secret of further clusters" in said
+
+
+async def test_a_maker_needs_the_right_that_an_application_has_of_itself(world: World) -> None:
+    bare = await world.user("bare", allow("User:bare", Operation.ALTER, ResourceType.TOKENS))
+    assert "RESOLVE on user=app of all clusters" in await refused(world, NewToken("User:app"), bare)
+    assert (await world.tokens.create(NewToken("User:bare"), world.caller(bare))).text
+
+
+async def test_a_group_is_handed_on_by_its_members_and_its_keepers(world: World) -> None:
+    wanted = NewToken("User:payments-app", ("Group:payments",))
+    team = await world.user("team", *TEAM)
+    assert "/groups: User:team lacks the grant ALTER on tokens=Group~3Apayments" in await refused(world, wanted, team)
+    member = replace(team, groups=frozenset({"Group:payments"}))
+    assert (await world.tokens.create(wanted, world.caller(member))).text
+    await world.give(allow("User:team", Operation.ALTER, ResourceType.TOKENS, "Group:payments"))
+    assert (await world.tokens.create(wanted, world.caller(team))).text
+    await world.give(allow("Group:payments", Operation.ALTER_CONFIGS, ResourceType.TOPIC))
+    assert "ALTER_CONFIGS on every named topic" in await refused(world, wanted, team)
+
+
+async def test_nobody_becomes_two_persons_by_a_token(world: World) -> None:
+    team = await world.user("team", *TEAM, owner="payments")
+    made = await world.tokens.create(NewToken("User:payments-app"), world.caller(team))
+    assert made.token.owner == "payments"
+    assert "The owner of this token is payments" in await refused(
+        world, NewToken("User:payments-app", owner="somebody else"), team
+    )
+    keeper = await world.user("keeper", Role.ADMIN)
+    made = await world.tokens.create(NewToken("User:app", owner="billing"), world.caller(keeper))
+    assert made.token.owner == "billing"
+
+
+async def test_a_portal_makes_what_both_may_and_the_history_has_both(world: World) -> None:
+    alice = await world.user("alice", Role.ADMIN)
+    portal = await world.user("portal", *(replace(each, principal="User:portal") for each in TEAM), behalf_of=alice)
+    made = await world.tokens.create(NewToken("User:payments-app"), world.caller(portal))
+    assert made.text
+    assert (world.store.history[-1].principal, world.store.history[-1].behalf_of) == ("User:portal", "User:alice")
+    await refused(world, NewToken("User:alice"), portal)
+    bob = await world.user("bob")
+    await refused(world, NewToken("User:payments-app"), replace(portal, behalf_of=bob))
+
+
+async def test_nothing_is_written_when_only_validated(world: World) -> None:
+    made = await world.tokens.create(NewToken("User:app"), world.caller(), validate_only=True)
+    assert made.text is None
+    assert not world.store.history
+    made = await world.tokens.create(NewToken("User:app"), world.caller())
+    rotated = await world.tokens.rotate(made.token.id, 60, world.caller(), validate_only=True)
+    assert rotated.text is None
+    assert (await world.tokens.revoke(made.token.id, world.caller(), validate_only=True)).revoked_at is None
+    assert len(world.store.history) == 1
+
+
+async def test_a_list_leaves_out_what_is_hidden(world: World) -> None:
+    for name in ("payments-a", "billing", "payments-b", "reader"):
+        await world.tokens.create(NewToken(f"User:{name}"), world.caller())
+    reader = await world.user(
+        "reader", allow("User:reader", Operation.DESCRIBE, ResourceType.TOKENS, "User:payments-", pattern=PREFIXED)
+    )
+    access = world.caller(reader).access
+    found, cursor = await world.tokens.page(None, access, page_size=10, after=None)
+    assert [token.principal for token in found] == ["User:payments-a", "User:payments-b", "User:reader"]
+    assert cursor is None
+    paged = []
+    while True:
+        page, cursor = await world.tokens.page(None, access, page_size=1, after=cursor)
+        paged += page
+        if cursor is None:
+            break
+    assert paged == found
+    assert [
+        token.principal for token in (await world.tokens.page("User:payments-a", access, page_size=10, after=None))[0]
+    ] == ["User:payments-a"]
+    with pytest.raises(ForbiddenError, match="DESCRIBE on tokens=User~3Abilling"):
+        await world.tokens.page("User:billing", access, page_size=10, after=None)
+    assert len((await world.tokens.page(None, world.caller().access, page_size=10, after=None))[0]) == 4
+
+
+async def test_a_hidden_token_and_an_absent_one_are_refused_alike(world: World) -> None:
+    hidden = (await world.tokens.create(NewToken("User:other"), world.caller())).token
+    own = (await world.tokens.create(NewToken("User:plain"), world.caller())).token
+    plain = world.caller(await world.user("plain"))
+    assert await world.tokens.find(own.id, plain.access) == own
+    said = set()
+    for token_id in (hidden.id, uuid7()):
+        with pytest.raises(ForbiddenError) as caught:
+            await world.tokens.find(token_id, plain.access)
+        said.add(caught.value.detail)
+        for change in (world.tokens.revoke(token_id, plain), world.tokens.rotate(token_id, 60, plain)):
+            with pytest.raises(ForbiddenError, match="ALTER on tokens of all clusters"):
+                await change
+    assert len(said) == 1
+    with pytest.raises(ForbiddenError):  # seen, and not altered
+        await world.tokens.revoke(own.id, plain)
+    for work in (world.tokens.find(UUID(int=0), world.caller().access), world.tokens.revoke(uuid7(), world.caller())):
+        with pytest.raises(NotFoundError):
+            await work
+
+
+async def test_a_revoked_token_stays_revoked_and_is_written_down_once(world: World) -> None:
+    made = await world.tokens.create(NewToken("User:app"), world.caller())
+    first = await world.tokens.revoke(made.token.id, world.caller(reason="leaked"))
+    assert first.revoked_at is not None
+    assert await world.tokens.revoke(made.token.id, world.caller()) == first
+    assert [row.kind for row in world.store.history] == ["token-created", "token-revoked"]
+    before, after = world.store.history[-1].before, world.store.history[-1].after
+    assert before is not None
+    assert after is not None
+    assert (before["status"], after["status"]) == ("active", "revoked")
+    with pytest.raises(InvalidRequestError, match="create a new one"):
+        await world.tokens.rotate(made.token.id, 60, world.caller())
+
+
+@pytest.mark.parametrize("overlap", [0, 60, LONGEST_OVERLAP_S])
+async def test_a_rotated_token_has_what_the_old_one_had(world: World, overlap: int) -> None:
+    limits = Narrowing(read_only=True, clusters=frozenset({"one"}))
+    wanted = NewToken("User:app", ("Group:g",), "owner", "note", narrowing=limits)
+    old = (await world.tokens.create(wanted, world.caller())).token
+    made = await world.tokens.rotate(old.id, overlap, world.caller())
+    assert made.text
+    assert api_tokens.parse(made.text.encode())
+    new = made.token
+    assert (new.principal, new.groups, new.owner, new.note, new.narrowing) == (
+        old.principal,
+        old.groups,
+        old.owner,
+        old.note,
+        old.narrowing,
+    )
+    assert new.replaces == old.id
+    assert new.expires_at - new.created_at == old.expires_at - old.created_at
+    ended = await world.store.find_token(old.id)
+    assert ended is not None
+    assert ended.expires_at == new.created_at + timedelta(seconds=overlap)
+    assert world.store.history[-1].kind == "token-rotated"
+
+
+@pytest.mark.parametrize("overlap", [-1, LONGEST_OVERLAP_S + 1])
+async def test_an_overlap_is_bounded(world: World, overlap: int) -> None:
+    old = (await world.tokens.create(NewToken("User:app"), world.caller())).token
+    with pytest.raises(InvalidRequestError) as caught:
+        await world.tokens.rotate(old.id, overlap, world.caller())
+    assert caught.value.pointer == "/overlapSeconds"
+
+
+async def test_a_rotation_gives_no_more_than_its_caller_holds(world: World) -> None:
+    team = await world.user("team", *TEAM)
+    old = (await world.tokens.create(NewToken("User:payments-app"), world.caller())).token
+    assert (await world.tokens.rotate(old.id, 0, world.caller(team), validate_only=True)).token.replaces == old.id
+    await world.give(NewGrant("User:payments-app", role=Role.OPERATOR))
+    with pytest.raises(ForbiddenError, match="nobody gives more"):
+        await world.tokens.rotate(old.id, 0, world.caller(team))
+
+
+async def test_a_caller_sees_its_own_tokens_by_whatever_credential(world: World) -> None:
+    await world.book.refresh()
+    made = (await world.tokens.create(NewToken("User:alice"), world.caller())).token
+    for kind in (Authentication.OIDC, Authentication.CERTIFICATE, Authentication.TOKEN):
+        access = world.control.access(Identity("User:alice", kind), "::1", "r")
+        assert await world.tokens.find(made.id, access) == made
+        other = world.control.access(Identity("User:alicia", kind), "::1", "r")
+        with pytest.raises(ForbiddenError):
+            await world.tokens.find(made.id, other)

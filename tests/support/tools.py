@@ -67,8 +67,11 @@ _HELM_KUBERNETES: Final = ("1", "37")
 _HELM_MODULE: Final = "helm.sh/helm/v3"
 MANIFESTCHECK_SOURCE: Final = ROOT / "tests" / "deploy" / "manifestcheck"
 
+ISSUER_SOURCE: Final = ROOT / "tests" / "identities" / "issuer"
+
 _LOOKUP_S: Final = 60
 _MAVEN_S: Final = 900
+_NPM_S: Final = 300
 _BUILD_S: Final = 1800
 # Tools run for seconds: optimizing them costs more than half of the build's time again. No C compiler is needed.
 _BUILD_FLAGS: Final = ("-trimpath", "-gcflags=all=-N -l")
@@ -123,6 +126,37 @@ def kafka_class_path() -> Path:
     if kept.is_file() and not all(Path(jar).is_file() for jar in kept.read_text().split(os.pathsep)):
         kept.unlink(missing_ok=True)  # the checkout was moved, or somebody tidied up
     return _built(name, _fetch_kafka)
+
+
+def oidc_provider() -> Path:
+    """Have npm fetch an OpenID provider; return the file that holds the folder of its modules.
+
+    Raises:
+        ToolMissingError: No Node.js or no npm, or no registry that it can reach.
+    """
+    if shutil.which("node") is None:
+        raise ToolMissingError("Node.js, which runs the OpenID provider, is not on PATH")
+    return _built(f"{_issuer_name()}.modules", _fetch_oidc_provider)
+
+
+def _issuer_name() -> str:
+    return f"issuer-{hashlib.sha256((ISSUER_SOURCE / 'package-lock.json').read_bytes()).hexdigest()[:12]}"
+
+
+def _fetch_oidc_provider(directory: Path) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise ToolMissingError("npm, which fetches the OpenID provider, is not on PATH")
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(ISSUER_SOURCE / name, directory)
+    _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], timeout_s=_NPM_S, cwd=directory)
+    kept = TOOLS_DIR / _issuer_name()
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    modules = (directory / "node_modules").rename(kept / "node_modules")  # imports look for this name
+    made = directory / "modules"
+    made.write_text(str(modules))
+    return made
 
 
 def _fetch_kafka(directory: Path) -> Path:
@@ -228,7 +262,7 @@ def main() -> None:
     """Get all tools; those that can't be had are said so, and are no error."""
     # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    for tool in (kafka_class_path, helm, manifestcheck):
+    for tool in (kafka_class_path, oidc_provider, helm, manifestcheck):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
 
 _SERIAL: Final = "serial AS MATERIALIZED (SELECT pg_advisory_xact_lock(7305084164))"
 
@@ -65,22 +66,41 @@ FROM registrations WHERE id > :after ORDER BY id LIMIT :count
 
 # Entities are skipped over one by one and read one by one, each by the index. With a plain GROUP BY and LIMIT the
 # planner may aggregate the whole table for one page.
-_WINDOW: Final = """
-WITH RECURSIVE entities(cluster, entity_id, number) AS (
+_OF_ALL: Final = """
   (
     SELECT cluster, entity_id, 1 FROM registrations
-    WHERE event = 'seen' AND {first}
+    WHERE event = 'seen' AND (cluster, entity_id) >= (:cluster, :entity_id)
     ORDER BY cluster, entity_id LIMIT 1
   )
   UNION ALL
   SELECT next.cluster, next.entity_id, entities.number + 1
   FROM entities CROSS JOIN LATERAL (
     SELECT registrations.cluster, registrations.entity_id FROM registrations
-    WHERE registrations.event = 'seen' AND {next}
+    WHERE registrations.event = 'seen'
+      AND (registrations.cluster, registrations.entity_id) > (entities.cluster, entities.entity_id)
     ORDER BY registrations.cluster, registrations.entity_id LIMIT 1
   ) AS next
   WHERE entities.number < :entities
-)
+"""
+# A step finds the next entity of a range, or passes on to the next range: then it has no entity and the number stays.
+_WITHIN: Final = """
+  SELECT CAST(:cluster AS text), CAST(NULL AS text) COLLATE "C", 0, 1
+  UNION ALL
+  SELECT
+    entities.cluster, next.entity_id, entities.number + CASE WHEN next.entity_id IS NULL THEN 0 ELSE 1 END,
+    entities.place + CASE WHEN next.entity_id IS NULL THEN 1 ELSE 0 END
+  FROM entities LEFT JOIN LATERAL (
+    SELECT registrations.entity_id FROM registrations
+    WHERE registrations.event = 'seen' AND registrations.cluster = :cluster
+      AND registrations.entity_id >= (CAST(:starts AS text[]))[entities.place]
+      AND registrations.entity_id > coalesce(entities.entity_id, '')
+      AND registrations.entity_id < (CAST(:ends AS text[]))[entities.place]
+    ORDER BY registrations.cluster, registrations.entity_id LIMIT 1
+  ) AS next ON true
+  WHERE entities.number < :entities AND entities.place <= cardinality(CAST(:starts AS text[]))
+"""
+_WINDOW: Final = """
+WITH RECURSIVE entities({columns}) AS ({walk})
 SELECT
   entities.cluster, entities.entity_id, entities.number, software_name, software_version, supported_configs,
   first_seen, last_seen, last_seen_on
@@ -93,22 +113,15 @@ FROM entities LEFT JOIN LATERAL (
     AND {not_cleared}
   GROUP BY software_name, software_version, supported_configs
 ) AS current ON true
+WHERE entities.entity_id IS NOT NULL
 ORDER BY number, software_name, software_version, supported_configs
 """
 
-# Both return at least one row for each of the next :entities entities, from :entity_id on; software_name is null for an
-# entity whose registrations were all cleared.
+# Both return at least one row for each of the next :entities entities: from :entity_id on, or in the ranges of ids;
+# software_name is null for an entity whose registrations were all cleared.
 CURRENT_OF_ALL: Final = text(
-    _WINDOW.format(
-        first="(cluster, entity_id) >= (:cluster, :entity_id)",
-        next="(registrations.cluster, registrations.entity_id) > (entities.cluster, entities.entity_id)",
-        not_cleared=_NOT_CLEARED,
-    )
+    _WINDOW.format(columns="cluster, entity_id, number", walk=_OF_ALL, not_cleared=_NOT_CLEARED)
 )
-CURRENT_OF_CLUSTER: Final = text(
-    _WINDOW.format(
-        first="cluster = :cluster AND entity_id >= :entity_id",
-        next="registrations.cluster = entities.cluster AND registrations.entity_id > entities.entity_id",
-        not_cleared=_NOT_CLEARED,
-    )
-)
+CURRENT_WITHIN: Final = text(
+    _WINDOW.format(columns="cluster, entity_id, number, place", walk=_WITHIN, not_cleared=_NOT_CLEARED)
+).bindparams(bindparam("starts", type_=ARRAY(Text)), bindparam("ends", type_=ARRAY(Text)))

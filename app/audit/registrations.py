@@ -14,6 +14,7 @@ import logging
 import time
 from collections import deque
 from datetime import date
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -22,6 +23,7 @@ from app.audit import registration_statements as sql
 from app.audit.database import storable
 from app.audit.group_commit import GroupWriter, Lane
 from app.audit.registration_view import RegistrationView, Software
+from app.domain.access.ranges import EVERYTHING, LAST, Ranges
 from app.domain.errors import InvalidRequestError, UnavailableError
 from app.services.metrics import Sample
 from app.services.ports.registrations import Registration
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
-    from app.domain.access.ranges import Ranges
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ _ROWS_PER_INSERT: Final = 1_000
 _ROWS_PER_READ: Final = 1_000
 _ENTITIES_PER_READ: Final = 500
 """Entities read at a time, few enough that the work does not delay requests."""
+_RANGES_PER_READ: Final = 1_000
+"""Ranges of visible entities that one statement looks into."""
 _MAX_WINDOWS: Final = 10
 """Windows of entities read for one page, at most: where nearly all was cleared, a page is short and yet has a
 cursor."""
@@ -178,7 +181,13 @@ class PostgresRegistrationLog:
         return self._view.of_entity(cluster, entity_id)
 
     async def search(
-        self, cluster: str, *, entity_id: str | None, page_size: int, after: str | None
+        self,
+        cluster: str,
+        *,
+        entity_id: str | None,
+        page_size: int,
+        after: str | None,
+        within: Ranges | None = None,
     ) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
         """Return a page: see the port. The latest registrations may still be missing.
 
@@ -189,22 +198,28 @@ class PostgresRegistrationLog:
         if entity_id is not None:
             if not storable(entity_id):
                 return [], None
-            rows = await self._select(
-                sql.CURRENT_OF_CLUSTER, {"cluster": cluster, "entity_id": entity_id, "entities": 1}
-            )
-            found = [row for row in _behind(rows, behind) if row.entity_id == entity_id]
-            return _page(found, page_size, None)
-        found = []
+            one = Ranges((entity_id,), (_successor(entity_id),))
+            within = one if within is None else one & within
+        found: list[Row[Any]] = []
         start = behind[0]
         for _ in range(_MAX_WINDOWS):
+            parts = list(islice((EVERYTHING if within is None else within).between(start, LAST), _RANGES_PER_READ))
+            if not parts:
+                return _page(found, page_size, None)
             rows = await self._select(
-                sql.CURRENT_OF_CLUSTER, {"cluster": cluster, "entity_id": start, "entities": page_size + 1}
+                sql.CURRENT_WITHIN,
+                {
+                    "cluster": cluster,
+                    "starts": [low for low, _ in parts],
+                    "ends": [high for _, high in parts],
+                    "entities": page_size + 1,
+                },
             )
             found += _behind(rows, behind)
-            ended = not rows or rows[-1].number <= page_size
-            if ended or len(found) > page_size:
+            if len(found) > page_size:
                 return _page(found, page_size, None)
-            start = _successor(rows[-1].entity_id)
+            is_full = bool(rows) and rows[-1].number > page_size
+            start = _successor(rows[-1].entity_id) if is_full else parts[-1][1]
         return _page(found, page_size, (start,))
 
     async def clear(self, cluster: str, *, entity_id: str | None, principal: str, request_id: str) -> int:

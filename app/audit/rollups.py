@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from sqlalchemy import text
 
+from app.audit import visible
 from app.audit.database import storable
 from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.rollups import JobRuns, Place, RollupRun, RunState
@@ -57,7 +59,7 @@ WHERE cluster = :cluster AND job = :job AND state = 'complete' AND id = coalesce
 ORDER BY as_of DESC, id DESC LIMIT 1
 """)  # noqa: S608 - put together from constants
 _ROWS: Final = """
-SELECT part, ordinal, item FROM rollup_rows
+SELECT part, ordinal, entity_id, item FROM rollup_rows
 WHERE run_id = :run_id AND (part, ordinal) > (:part, :ordinal) {entity}
 ORDER BY part, ordinal LIMIT :count
 """
@@ -80,15 +82,17 @@ _PAGE_OF_ENTITY: Final = text(_PAGE.format(rows=_OF_ENTITY.text))
 # The window is inside the filter: in the other order, a filter that few rows match would walk the whole run.
 _SEARCH: Final = """
 WITH seen AS MATERIALIZED ({rows}), found AS (
-  SELECT part, ordinal, item FROM seen WHERE item @> CAST(:members AS jsonb) ORDER BY part, ordinal LIMIT :limit
+  SELECT part, ordinal, item FROM seen WHERE item @> CAST(:members AS jsonb) {visible}
+  ORDER BY part, ordinal LIMIT :limit
 )
 SELECT part, ordinal, item, false AS is_end FROM found
 UNION ALL
 (SELECT part, ordinal, NULL, true FROM seen ORDER BY part DESC, ordinal DESC LIMIT 1)
 ORDER BY is_end, part, ordinal
 """
-_SEARCH_BY_PLACE: Final = text(_SEARCH.format(rows=_BY_PLACE.text))
-_SEARCH_OF_ENTITY: Final = text(_SEARCH.format(rows=_OF_ENTITY.text))
+_SEARCH_BY_PLACE: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=""))
+_SEARCH_OF_ENTITY: Final = text(_SEARCH.format(rows=_OF_ENTITY.text, visible=""))
+_SEARCH_WITHIN: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=f"AND {visible.condition('entity_id')}"))
 _IS_THERE: Final = text("SELECT EXISTS (SELECT FROM rollup_runs WHERE id = :run_id AND state = 'complete')")
 _BEFORE_ALL: Final = (-1, -1)
 
@@ -132,9 +136,14 @@ class PostgresRollups:
         # No row has a text that Postgres can't hold.
         if not all(storable(given) for given in _texts(query)):
             return [], None
+        if query.within is not None and query.entity_id is not None:
+            if query.entity_id not in query.within:
+                return [], None
+            query = replace(query, within=None)  # all rows of one entity are as visible as the entity
 
         async def work(connection: AsyncConnection) -> tuple[list[dict[str, Any]], Place | None] | None:
-            page = await (self._search(connection, query) if query.members else self._page(connection, query))
+            filtered = query.members or query.within is not None
+            page = await (self._search(connection, query) if filtered else self._page(connection, query))
             # A run is removed with all its rows in one transaction. So if it still exists, no row was missing above.
             is_there = await connection.scalar(_IS_THERE, {"run_id": query.run_id})
             return page if is_there else None
@@ -150,12 +159,16 @@ class PostgresRollups:
 
     async def _search(self, connection: AsyncConnection, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None]:
         statement = _SEARCH_BY_PLACE if query.entity_id is None else _SEARCH_OF_ENTITY
-        members = orjson.dumps(query.members).decode()
+        if query.within is not None:
+            statement = _SEARCH_WITHIN
+        members = orjson.dumps(query.members or {}).decode()
         items: list[dict[str, Any]] = []
         after = query.after
         for _ in range(max(1, self._max_examined // self._window)):
             limit = query.page_size - len(items)
             given = _given(query, after) | {"count": self._window, "members": members, "limit": limit}
+            if query.within is not None:
+                given |= visible.parameters(query.within)
             rows = (await connection.execute(statement, given)).all()
             if not rows:
                 return items, None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
+    from app.domain.access.ranges import Ranges
     from app.services.ports.trail import AuditQuery, AuditRecord, Claim, Intent, Outcome
 
 _log: Final = logging.getLogger(__name__)
@@ -163,9 +164,9 @@ class PostgresAuditLog:
         """Search: see the port. A page may be short, even empty, and yet have a cursor: its work is bounded."""
         return await self._database.read(lambda connection: trail_queries.search(connection, query))
 
-    async def get(self, cluster: str, change_id: UUID) -> AuditRecord | None:
+    async def get(self, cluster: str, change_id: UUID, *, within: Ranges | None = None) -> AuditRecord | None:
         """Return one change: see the port."""
-        return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id))
+        return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id, within))
 
     async def check(self) -> list[Notice]:
         """Return warnings about the database and the trail: see the port."""

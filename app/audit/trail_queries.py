@@ -7,6 +7,9 @@ guess walks a hundred million rows.) After enough ids the page ends, full or not
 The time of a change is its commit's by ZooKeeper, or else the time at which Postgres recorded its intent: no clock of a
 process that made the change counts. The window of a span of time has the ids near the span, and the changes in it whose
 ids are far from their times, which have indexes of their own.
+
+For a caller who may describe some entities alone, those are one more filter: hidden changes are walked over within the
+same bounds.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from uuid import UUID
 from sqlalchemy import Select, Text, Uuid, and_, any_, bindparam, cast, func, literal, select, union
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from app.audit import visible
 from app.audit.database import storable
 from app.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
 from app.services.ports.pages import PAGE_BYTES
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, FromClause, Row, RowMapping, Table, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from app.domain.access.ranges import Ranges
     from app.services.ports.trail import AuditQuery
 
 _LARGEST_WINDOW: Final = 4_096
@@ -40,6 +45,7 @@ _OPEN_WINDOW: Final = 100_000
 
 _LARGE: Final = tuple(intent_entities.c["entity_id", "path", "ops", "before", "after"])
 """Columns of any size."""
+_ENTITY_ID: Final = "intent_entities.entity_id"
 _ROW_BYTES: Final = 500
 """Bytes of all other columns of a change, or of an entity in a change."""
 _COMPRESSED: Final = 2_000
@@ -59,6 +65,8 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
     """Return a page and the cursor of the next one, or None at the end."""
     if not all(storable(given) for given in (query.cluster, query.entity_id, query.key, query.principal) if given):
         return [], None
+    if query.within is not None and not query.within:
+        return [], None
     found: list[AuditRecord] = []
     before = query.before
     window = query.page_size + 1
@@ -68,9 +76,7 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
         ids, floor = await _candidates(connection, query, before, window)
         if ids:
             fitting = await _fitting(connection, query, ids, limit=query.page_size + 1 - len(found))
-            more = await _read_until(
-                connection, query.cluster, fitting[: query.page_size - len(found)], room, first=not found
-            )
+            more = await _read_until(connection, query, fitting[: query.page_size - len(found)], room, first=not found)
             found += [record for record, _ in more]
             room -= sum(size for _, size in more)
             if len(more) < len(fitting):
@@ -82,10 +88,12 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
         window = min(window * 4, _LARGEST_WINDOW)
 
 
-async def get(connection: AsyncConnection, cluster: str, change_id: UUID) -> AuditRecord | None:
+async def get(connection: AsyncConnection, cluster: str, change_id: UUID, within: Ranges | None) -> AuditRecord | None:
     """Return one change."""
-    records = await _read(connection, cluster, [change_id])
-    return records[0][0] if records else None
+    records = await _read(connection, cluster, [change_id], within)
+    if not records or (within is not None and not records[0][0].intent.entities):
+        return None
+    return records[0][0]
 
 
 def created_at(change_id: UUID) -> datetime:
@@ -235,11 +243,14 @@ async def _fitting(
         statement = statement.where(latest.c.committed.is_(None))
     elif query.outcome is not None:
         statement = statement.where(latest.c.committed == (query.outcome == "committed"))
-    entity_conditions: list[ColumnElement[bool]] = []
+    entity_conditions: list[ColumnElement[bool] | TextClause] = []
     if query.entity_id is not None:
         entity_conditions.append(intent_entities.c.entity_id == query.entity_id)
     if query.key is not None:
         entity_conditions.append(literal(query.key) == any_(intent_entities.c["keys"]))
+    if query.within is not None:
+        # In one condition with the others: a filter never says anything about a hidden entity of the same change.
+        entity_conditions.append(visible.clause(_ENTITY_ID, query.within))
     if entity_conditions:
         of_this = and_(
             intent_entities.c.change_id == latest.c.change_id,
@@ -251,7 +262,7 @@ async def _fitting(
 
 
 async def _read_until(
-    connection: AsyncConnection, cluster: str, fitting: Sequence[tuple[UUID, int]], room: int, *, first: bool
+    connection: AsyncConnection, query: AuditQuery, fitting: Sequence[tuple[UUID, int]], room: int, *, first: bool
 ) -> list[tuple[AuditRecord, int]]:
     """Read changes, a few at a time, until they fill the room in bytes.
 
@@ -266,7 +277,7 @@ async def _read_until(
             if expected > _BATCH_BYTES:
                 break
             batch.append(change_id)
-        for record, size in await _read(connection, cluster, batch):
+        for record, size in await _read(connection, query.cluster, batch, query.within):
             room -= size
             if room < 0 and (read or not first):
                 return read
@@ -280,10 +291,20 @@ def _expected(stored: int) -> int:
     return stored if stored < _COMPRESSED else stored * _COMPRESSION
 
 
-async def _read(connection: AsyncConnection, cluster: str, ids: list[UUID]) -> list[tuple[AuditRecord, int]]:
-    """Return changes, newest first, each with its bytes as text."""
+async def _read(
+    connection: AsyncConnection, cluster: str, ids: list[UUID], within: Ranges | None
+) -> list[tuple[AuditRecord, int]]:
+    """Return changes, newest first, with their entities in the ranges; each with its bytes as text."""
     latest = _latest().subquery("latest")
-    statement = select(latest).where(latest.c.cluster == cluster).order_by(latest.c.change_id.desc())
+    of_this = and_(intent_entities.c.change_id == latest.c.change_id, intent_entities.c.attempt == latest.c.attempt)
+    partial: ColumnElement[bool] = literal(False)  # noqa: FBT003 - a value of a column
+    if within is not None:
+        partial = (
+            select(intent_entities.c.position).where(of_this, visible.clause(_ENTITY_ID, within, hidden=True)).exists()
+        )
+    statement = (
+        select(latest, partial.label("partial")).where(latest.c.cluster == cluster).order_by(latest.c.change_id.desc())
+    )
     rows = (await connection.execute(statement, {"ids": ids})).all()
     if not rows:
         return []
@@ -294,6 +315,8 @@ async def _read(connection: AsyncConnection, cluster: str, ids: list[UUID]) -> l
         .where(intent_entities.c.change_id == any_(bindparam("ids", type_=ARRAY(Uuid))))
         .order_by(*intent_entities.c["change_id", "attempt", "position"])
     )
+    if within is not None:
+        of_these = of_these.where(visible.clause(_ENTITY_ID, within))
     entities: dict[UUID, list[IntentEntity]] = {change_id: [] for change_id in attempts}
     sizes: dict[UUID, int] = dict.fromkeys(attempts, _ROW_BYTES)
     for entity in (await connection.execute(of_these, {"ids": list(attempts)})).mappings():
@@ -342,7 +365,8 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
             time_ms=None if row.time is None else (row.time - _EPOCH) // _MILLISECOND,
             versions=row.versions,
             error_code=row.error_code,
-            error=row.error,
+            error=None if row.partial else row.error,
             remade=row.remade or {},
         )
-    return AuditRecord(intent, created_at(row.change_id), outcome, row.concluded_at, row.kind, row.writes)
+    created = created_at(row.change_id)
+    return AuditRecord(intent, created, outcome, row.concluded_at, row.kind, row.writes, row.partial)

@@ -70,6 +70,9 @@ class Rollup:
     """The column that finds the rows of an entity at once."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Value of its column ``kind`` -> the mismatch, and its remedy."""
+    is_per_entity: bool = False
+    """True where each row is about the one entity of its column ``entity``: no sums over entities, and no examples. A
+    row without an entity is about all."""
 
 
 def _text(name: str, description: str, *, nullable: bool = False) -> Column:
@@ -96,6 +99,7 @@ _COMPATIBILITY: Final = Rollup(
     ),
     key=("entity_id", "software_name", "software_version"),
     entity="entity_id",
+    is_per_entity=True,
 )
 _DRIFT: Final = Rollup(
     "drift",
@@ -154,6 +158,7 @@ _QUOTAS: Final = Rollup(
     ),
     key=("config_key", "entity_id"),
     entity="entity_id",
+    is_per_entity=True,
 )
 _ACTIVITY: Final = Rollup(
     "activity",
@@ -207,6 +212,7 @@ _INTEGRITY: Final = Rollup(
     ),
     key=("tree", "entity_id", "kind", "config_key", "trail_revision"),
     entity="entity_id",
+    is_per_entity=True,
     kinds=_MISMATCHES,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from app.audit import (
     open_changes,
     trail_queries,
 )
+from app.domain.access.ranges import Ranges
 from app.services.ports.trail import AuditQuery
 from tests.audit.rows import run
 from tests.support import servers
@@ -103,6 +105,11 @@ async def plans(large: servers.Database) -> AsyncIterator[Plans]:
     await plans.pool.close()
 
 
+FEW = Ranges.of((f"user=u{number}", f"user=u{number}-") for number in range(1, 20_000, 50))
+"""Four hundred users, by name."""
+SEEN = {f"user=u{number}" for number in range(1, 20_000, 50)}
+
+
 def at(seconds: int) -> datetime:
     return datetime.fromtimestamp(1_763_682_000 + seconds, UTC)
 
@@ -127,6 +134,10 @@ def at(seconds: int) -> datetime:
         {"outcome": "open"},
         {"outcome": "open", "since": at(590), "until": at(600)},
         {"key": "common", "principal": "User:p9", "outcome": "committed"},
+        {"within": FEW},
+        {"within": FEW, "key": "common"},
+        {"within": FEW, "since": at(100), "until": at(110)},
+        {"within": FEW, "outcome": "open"},
     ],
 )
 async def test_a_search_of_the_trail_goes_by_an_index(
@@ -136,7 +147,11 @@ async def test_a_search_of_the_trail_goes_by_an_index(
     monkeypatch.setattr(trail_queries, "_OPEN_WINDOW", 1_000)
     log = PostgresAuditLog(plans.pool)
     page, cursor = await log.search(AuditQuery("payments", **filters))
-    assert bool(page) is not bool({"never", "nobody"} & set(map(str, filters.values())))
+    if "within" in filters:
+        assert {each.entity_id for record in page for each in record.intent.entities} <= SEEN
+        await log.get("payments", UUID(int=0), within=FEW)
+    else:
+        assert bool(page) is not bool({"never", "nobody"} & set(map(str, filters.values())))
     if cursor is not None:
         await log.search(AuditQuery("payments", before=cursor, **filters))
     assert plans.scanned_whole() == []
@@ -182,6 +197,8 @@ async def test_registrations_are_read_by_an_index(plans: Plans) -> None:
     assert len(page) == 50
     await log.search("payments", entity_id=None, page_size=50, after=cursor)
     await log.search("payments", entity_id="user=u7", page_size=50, after=None)
+    page, _ = await log.search("payments", entity_id=None, page_size=500, after=None, within=FEW)
+    assert {each.entity_id for each, _, _ in page} == SEEN
     assert plans.scanned_whole() == []
     await log._load()
     assert len(log.compatibility("payments", "user=u7")) == 1

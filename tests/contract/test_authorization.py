@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
 
-from app.domain.access.operations import Operation, PatternType, ResourceType
+from app.domain.access.operations import Operation, PatternType, ResourceType, Role
+from app.domain.rollups import ROLLUPS
 from tests.support import servers
 from tests.support.inside import running_inside
 
@@ -220,3 +223,73 @@ async def test_a_stored_answer_is_replayed_only_while_the_grant_is_there(inside:
     assert replayed["detail"] == other["detail"].replace("never-there", "carol")
     inside.grants.give("User:keyed", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="carol")
     refused(await put("keyed"))
+
+
+async def test_the_trail_shows_visible_entities_alone(inside: Inside) -> None:
+    body = entries("payments-t", "orders-t")
+    answer = await inside.send("admin", "POST", "client-quotas:alter", {**body, "atomic": True})
+    both, mine = done(answer)["entries"][0]["changeId"], "user=payments-t"
+    answer = await inside.send("admin", "PUT", "client-quotas/user=orders-t", RATE)
+    hidden = answer.headers["confplane-change-id"]
+    change = done(await inside.send("team", "GET", f"audit/{both}"))
+    assert ([each["id"] for each in change["entities"]], change["partial"]) == ([mine], True)
+    assert "orders-t" not in str(change)
+    whole = done(await inside.send("admin", "GET", f"audit/{both}"))
+    assert ([each["id"] for each in whole["entities"]], whole["partial"]) == ([mine, "user=orders-t"], False)
+    absent = await inside.send("team", "GET", f"audit/{hidden[:-4]}0000")
+    missing = await inside.send("team", "GET", f"audit/{hidden}")
+    assert (absent.status_code, missing.status_code) == (404, 404)
+    listed = done(await inside.send("team", "GET", "audit?pageSize=1000"))
+    assert listed["items"]
+    seen = [each["id"] for item in listed["items"] for each in item["entities"]]
+    assert all(entity_id.startswith("user=payments-") for entity_id in seen)
+    assert done(await inside.send("team", "GET", f"audit?entity={mine}"))["items"][0] == change
+    for entity in ("user=orders-t", "user=never-there", "cluster"):
+        refused(await inside.send("team", "GET", f"audit?entity={entity}"))
+    inside.grants.give("User:auditor", role=Role.AUDITOR)
+    assert done(await inside.send("auditor", "GET", f"audit/{both}")) == whole
+
+
+async def test_registrations_are_listed_and_cleared_by_grants(inside: Inside) -> None:
+    def registering(user: str) -> dict[str, Any]:
+        return {
+            "components": [{"entityType": "user", "matchType": "EXACT", "match": user}],
+            "clientInformation": {"softwareName": "s", "softwareVersion": "1"},
+            "supportedConfigs": ["acks"],
+        }
+
+    for user in ("payments-r", "reports-r"):
+        done(await inside.send("admin", "POST", "client-configs:describe", registering(user)))
+
+    async def listed(principal: str) -> list[str]:
+        found = done(await inside.send(principal, "GET", "registrations"))["items"]
+        return [item["id"] for item in found if item["id"].endswith("-r")]
+
+    deadline = time.monotonic() + 60
+    while len(await listed("admin")) < 2:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    assert await listed("team") == ["user=payments-r"]
+    assert await listed("nobody") == []
+    for path in ("registrations?id=user=reports-r", "registrations?id=user=never-r"):
+        refused(await inside.send("team", "GET", path))
+        refused(await inside.send("team", "DELETE", path))
+    refused(await inside.send("team", "DELETE", "registrations?all=true"))
+    refused(await inside.send("team", "DELETE", "registrations?all=true&validateOnly=true"))
+    assert done(await inside.send("team", "DELETE", "registrations?id=user=payments-r"))["cleared"] == 1
+    assert await listed("admin") == ["user=reports-r"]
+
+
+async def test_rows_of_rollups_are_filtered_or_need_the_grant(inside: Inside) -> None:
+    inside.grants.give("User:analyst", operation=Operation.DESCRIBE, resource=ResourceType.ROLLUPS)
+    for name, rollup in ROLLUPS.items():
+        # It never ran, which is said to who may see the rows.
+        assert (await inside.send("analyst", "GET", f"rollups/{name}")).status_code == 404
+        answer = await inside.send("team", "GET", f"rollups/{name}")
+        if rollup.is_per_entity:
+            assert answer.status_code == 404
+            refused(await inside.send("team", "GET", f"rollups/{name}?entityId=user=orders"))
+            refused(await inside.send("team", "GET", f"rollups/{name}?entityId="))
+        else:
+            refused(answer)
+    assert len(done(await inside.send("nobody", "GET", "rollups"))["items"]) == len(ROLLUPS)

@@ -73,7 +73,8 @@ class AuditedChange(AnswerModel):
     committed_at: Time | None
     recorded_at: Time | None
     error_code: int | None
-    error_message: str | None
+    error_message: str | None = Field(description="null where it may name an entity that is left out")
+    partial: bool = Field(description="The change has further entities, which the caller may not describe")
     entities: list[AuditedEntity]
 
 

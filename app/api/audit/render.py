@@ -36,6 +36,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
         "recordedAt": None if record.recorded_at is None else rfc3339(record.recorded_at),
         "errorCode": None if outcome is None else outcome.error_code,
         "errorMessage": None if outcome is None else outcome.error,
+        "partial": record.partial,
         "entities": [
             {
                 "id": entity.entity_id,

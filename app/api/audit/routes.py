@@ -16,10 +16,11 @@ from app.api.responses import json_response
 from app.api.routing.operations import read
 from app.api.routing.routes import Routes
 from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError, NotFoundError
+from app.domain.errors import InvalidRequestError
 from app.services.changes import states
 from app.services.limits import LimitClass
 from app.services.ports.trail import AuditQuery
+from app.services.reads import trail
 
 routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 
@@ -66,8 +67,14 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
         ),
     ] = None,
 ) -> Response:
-    """Changes, each with its whole config before and after, without the values of secrets."""
-    records, cursor = await call.services.audit.search(
+    """Changes, each with its whole config before and after, without the values of secrets.
+
+    A caller without DESCRIBE on `audit` sees changes of the entities that it may describe. Then a page may be short,
+    and even empty, and yet have a `nextPageToken`: the work for one page is bounded.
+    """
+    records, cursor = await trail.search(
+        call.services.audit,
+        call.access,
         AuditQuery(
             cluster=call.cluster.name,
             entity_id=entity
@@ -80,7 +87,7 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
             outcome=outcome,
             page_size=page_size,
             before=None if page_token is None else _uuid(page_token, "pageToken"),
-        )
+        ),
     )
     call.charge(LimitClass.BULK, len(records))
     return json_response(
@@ -101,11 +108,9 @@ async def get_audited_change(
         str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": patterns.CHANGE_ID})
     ],
 ) -> Response:
-    """The change with its outcome, as far as it is known."""
+    """The change with its outcome, as far as it is known. 404 where the caller may describe none of its entities."""
     change_id = _uuid(changeId, "changeId")
-    record = await call.services.audit.get(call.cluster.name, change_id)
-    if record is None:
-        raise NotFoundError(f"The trail of cluster {call.cluster.name!r} has no change {change_id}")
+    record = await trail.find(call.services.audit, call.access, call.cluster.name, change_id)
     return json_response(call.request, audit_record(record))
 
 

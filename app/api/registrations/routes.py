@@ -18,6 +18,7 @@ from app.domain.entities import Entity, split_id
 from app.domain.errors import InvalidRequestError
 from app.services.limits import LimitClass
 from app.services.ports.registrations import Registration
+from app.services.reads import registrations
 
 routes = Routes("/v1/clusters/{cluster}/registrations", tag="registrations")
 
@@ -72,7 +73,9 @@ async def list_registrations(
     ] = None,
 ) -> Response:
     """The `supportedConfigs` that clients sent; a new registration shows within seconds."""
-    found, cursor = await call.services.registrations.search(
+    found, cursor = await registrations.search(
+        call.services.registrations,
+        call.access,
         call.cluster.name,
         entity_id=None if entity_id is None else Entity.from_id(entity_id, pointer="id").id,
         page_size=page_size,
@@ -104,11 +107,13 @@ async def clear_registrations(
     if (entity_id is None) is not everything:
         raise InvalidRequestError("Say what to clear: either id=<entity id> or all=true", pointer="id")
     entity = None if entity_id is None else Entity.from_id(entity_id, pointer="id").id
-    cleared = 0
-    if not call.validate_only:
-        cleared = await call.services.registrations.clear(
-            call.cluster.name, entity_id=entity, principal=call.caller.principal, request_id=call.caller.request_id
-        )
+    cleared = await registrations.clear(
+        call.services.registrations,
+        call.access,
+        call.cluster.name,
+        entity_id=entity,
+        validate_only=call.validate_only,
+    )
     return json_response(call.request, {"cleared": cleared})
 
 

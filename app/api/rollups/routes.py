@@ -16,11 +16,13 @@ from app.api.rollups.render import rollup_attempt, rollup_run
 from app.api.routing.operations import read
 from app.api.routing.preconditions import not_modified
 from app.api.routing.routes import Routes, declared
+from app.domain.access.ranges import Ranges
 from app.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
 from app.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
+from app.services.etags import digest
 from app.services.limits import LimitClass
 from app.services.ports.rollups import Place, RollupRun, RowQuery
-from app.services.reads.rollups import item_of, never_run, selection
+from app.services.reads.rollups import item_of, never_run, selection, visible
 
 routes = Routes("/v1/clusters/{cluster}/rollups", tag="rollups")
 
@@ -85,13 +87,14 @@ async def _rows(
     wanted = selection(rollup, {member: value for member, value in given.items() if value is not None})
     run_id, after = _parse(page_token)
     name, rollups = call.cluster.name, call.services.rollups
+    within = visible(call.access, name, rollup, wanted.entity_id)
     run: RollupRun | None = await rollups.run(name, rollup.name, run_id)
     if run is None:
         raise NotFoundError(never_run(name, rollup.name)) if run_id is None else _gone(run_id)
-    etag = f'"{run.id}"'
+    etag = _etag(run.id, within)
     if not_modified(if_none_match, etag):
         return PreparedResponse(b"", encoded({"etag": etag}) + consistency_headers(call.cluster.store), status=304)
-    page = await rollups.rows(RowQuery(run.id, page_size, wanted.entity_id, wanted.members, after))
+    page = await rollups.rows(RowQuery(run.id, page_size, wanted.entity_id, wanted.members, after, within))
     if page is None:
         raise _gone(run.id)
     rows, place = page
@@ -106,6 +109,13 @@ async def _rows(
         "nextPageToken": None if place is None else f"{run.id}.{place[0]}.{place[1]}",
     }
     return json_response(call.request, body, headers={"ETag": etag})
+
+
+def _etag(run_id: UUID, within: Ranges | None) -> str:
+    """Return the ETag of a run, for all callers who see the same rows."""
+    if within is None:
+        return f'"{run_id}"'
+    return digest({"run": str(run_id), "starts": "\n".join(within.starts), "ends": "\n".join(within.ends)})
 
 
 def _gone(run_id: UUID) -> ResultGoneError:
@@ -147,7 +157,12 @@ def _add(rollup: Rollup) -> None:
         id=f"getRollup{models.title(rollup)}",
         description=f"The rows of the current run, in the order of {', '.join(order)}. Filters are exact, and may be "
         "given together; a page of a filtered list may be short, and even empty, and yet have a `nextPageToken`. 404 "
-        "where it was never run: no rows would mean something else.",
+        "where it was never run: no rows would mean something else. "
+        + (
+            "A caller without DESCRIBE on `rollups` sees the rows of the entities that it may describe."
+            if rollup.is_per_entity
+            else "Needs DESCRIBE on `rollups`: its rows are about many entities."
+        ),
     )
     routes.get(f"/{rollup.name}", operation)(declared(partial(_rows, rollup), filters))
 

@@ -40,9 +40,17 @@ class RegistrationLog(Protocol):
         """Return the known registrations of one entity, from memory, ordered by software name and version."""
 
     async def search(
-        self, cluster: str, *, entity_id: str | None, page_size: int, after: str | None
+        self,
+        cluster: str,
+        *,
+        entity_id: str | None,
+        page_size: int,
+        after: str | None,
+        within: Ranges | None = None,
     ) -> tuple[list[tuple[Registration, datetime, datetime]], str | None]:
         """Return a page of (registration, first seen, last seen) ordered by entity id, and the next cursor.
+
+        ``within`` is as in :meth:`registered`.
 
         Raises:
             UnavailableError: Postgres is away.

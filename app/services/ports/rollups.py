@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from app.domain.access.ranges import Ranges
+
 
 KEEP_RUNS: Final = 3
 """The number of complete runs of a job that are kept, the current run among them."""
@@ -80,6 +82,7 @@ class RowQuery:
         members: Only rows with these members, equal as JSON; scans the rows.
         page_size: Most rows.
         after: The place behind which the page begins; None for the beginning.
+        within: Only the rows of entities in these ranges; scans the rows. None for all rows.
     """
 
     run_id: UUID
@@ -87,6 +90,7 @@ class RowQuery:
     entity_id: str | None = None
     members: Mapping[str, Any] | None = None
     after: Place | None = None
+    within: Ranges | None = None
 
 
 class RollupResults(Protocol):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from app.domain.access.ranges import Ranges
     from app.services.notices import Notice
 
 FEW: Final = 16
@@ -109,6 +110,8 @@ class AuditQuery:
     page_size: int = 100
     before: UUID | None = None
     """Cursor: only changes older than this one."""
+    within: Ranges | None = None
+    """Only changes of entities in these ranges, without their other entities; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ class AuditRecord:
     ``recovered``: made by this service, lost with Postgres's rows and found by its marker."""
     writes: int | None = None
     """The least number of writes of an external or recovered change."""
+    partial: bool = False
+    """True where entities are left out. The text of an error, which may name them, is left out then, too."""
 
 
 class AuditLog(Protocol):
@@ -158,8 +163,8 @@ class AuditLog(Protocol):
             UnavailableError: Postgres is away.
         """
 
-    async def get(self, cluster: str, change_id: UUID) -> AuditRecord | None:
-        """Return one change.
+    async def get(self, cluster: str, change_id: UUID, *, within: Ranges | None = None) -> AuditRecord | None:
+        """Return one change; ``within`` as in :class:`AuditQuery`, None for a change of none of these entities.
 
         Raises:
             UnavailableError: Postgres is away.

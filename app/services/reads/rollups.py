@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from app.domain.access.operations import Operation, ResourceType
+from app.domain.access.ranges import spell
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.rollups import ColumnType
@@ -18,7 +20,9 @@ from app.domain.rollups import ColumnType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from app.domain.access.ranges import Ranges
     from app.domain.rollups import Column, Rollup
+    from app.services.access import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,32 @@ def selection(rollup: Rollup, given: Mapping[str, str]) -> Selection:
         else:
             members[column.name] = _value(column, text, name)
     return Selection(entity_id, members)
+
+
+def visible(access: Access, cluster: str, rollup: Rollup, entity_id: str | None) -> Ranges | None:
+    """Return the entities whose rows a caller may see; None: all rows.
+
+    A caller with the grant DESCRIBE on ``rollups`` sees all rows. Without it, rows about single entities are seen by
+    who may describe the entity.
+
+    Args:
+        access: The access of the caller.
+        cluster: The cluster.
+        rollup: The rollup.
+        entity_id: The entity that the request names; ``""`` names the row of the whole cluster.
+
+    Raises:
+        ForbiddenError: The caller lacks the grant, and the rollup has sums or examples, or the request names a row that
+            the caller may not see.
+    """
+    own = spell(ResourceType.ROLLUPS)
+    if access.unlimited or access.allows(cluster, Operation.DESCRIBE, own):
+        return None
+    if not rollup.is_per_entity or entity_id == "":
+        access.require(cluster, Operation.DESCRIBE, own)
+    if entity_id is not None:
+        access.require(cluster, Operation.DESCRIBE_CONFIGS, entity_id, pointer=rollup.entity)
+    return access.allowed(cluster, Operation.DESCRIBE_CONFIGS)
 
 
 def row_of(rollup: Rollup, stored: Mapping[str, Any]) -> dict[str, Any]:

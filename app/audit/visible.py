@@ -1,0 +1,36 @@
+"""A caller's visible entities as a condition in SQL: one binary search for each row, however many grants there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+
+if TYPE_CHECKING:
+    from sqlalchemy import TextClause
+
+    from app.domain.access.ranges import Ranges
+
+_SQL: Final = "{column} < (CAST(:visible_ends AS text[]))[width_bucket({column}, CAST(:visible_starts AS text[]))]"
+
+
+def condition(column: str) -> str:
+    """Return SQL that is true where a column with collation C is in the ranges of :func:`parameters`.
+
+    ``width_bucket`` gives the number of starts up to the value, which is the place of the one range that may have the
+    value. Before the first range the place is 0, the end there is null, and so is the condition.
+    """
+    return _SQL.format(column=column)
+
+
+def parameters(within: Ranges) -> dict[str, Any]:
+    """Return the parameters of :func:`condition`."""
+    return {"visible_starts": list(within.starts), "visible_ends": list(within.ends)}
+
+
+def clause(column: str, within: Ranges, *, hidden: bool = False) -> TextClause:
+    """Return :func:`condition` with its parameters, or its opposite."""
+    sql = f"({condition(column)}) IS {'NOT' if hidden else ''} TRUE"
+    given = [bindparam(name, value, type_=ARRAY(Text)) for name, value in parameters(within).items()]
+    return text(sql).bindparams(*given)

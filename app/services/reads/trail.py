@@ -1,0 +1,56 @@
+"""The trail as a caller may read it.
+
+The grant DESCRIBE on ``audit`` shows the whole trail of a cluster. Without it a caller sees the changes of entities
+that it may describe now. Other entities are left out of a change, which is then partial; a change of none but hidden
+entities is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from app.domain.access.operations import Operation, ResourceType
+from app.domain.access.ranges import spell
+from app.domain.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from app.domain.access.ranges import Ranges
+    from app.services.access import Access
+    from app.services.ports.trail import AuditLog, AuditQuery, AuditRecord
+
+
+async def search(audit: AuditLog, access: Access, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
+    """Return one page of the trail, and the cursor of the next or None.
+
+    Raises:
+        ForbiddenError: The query names an entity that the caller may not describe.
+        UnavailableError: Postgres is away.
+    """
+    within = _visible(access, query.cluster)
+    if within is None:
+        return await audit.search(query)
+    if query.entity_id is not None:
+        access.require(query.cluster, Operation.DESCRIBE_CONFIGS, query.entity_id, pointer="entity")
+    return await audit.search(replace(query, within=within))
+
+
+async def find(audit: AuditLog, access: Access, cluster: str, change_id: UUID) -> AuditRecord:
+    """Return one change.
+
+    Raises:
+        NotFoundError: The cluster's trail has no such change, or all its entities are hidden.
+        UnavailableError: Postgres is away.
+    """
+    record = await audit.get(cluster, change_id, within=_visible(access, cluster))
+    if record is None:
+        raise NotFoundError(f"The trail of cluster {cluster!r} has no change {change_id}")
+    return record
+
+
+def _visible(access: Access, cluster: str) -> Ranges | None:
+    if access.unlimited or access.allows(cluster, Operation.DESCRIBE, spell(ResourceType.AUDIT)):
+        return None
+    return access.allowed(cluster, Operation.DESCRIBE_CONFIGS)

@@ -16,7 +16,7 @@ LINT := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYT
 	$(PYTHON) -c "import importlinter.cli as c; c.lint_imports_command()"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-long bench faults lint format lock openapi clean
+.PHONY: help install run check test test-long bench faults lint format lock audit openapi clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,9 @@ format: install ## Format the code
 
 lock: ## Write the locks anew; UPGRADE=1 takes the newest versions
 	@sh .ci/lock.sh $(if $(UPGRADE),--upgrade)
+
+audit: ## Look the locked requirements up in PyPI's advisories
+	@sh .ci/audit.sh
 
 openapi: install ## Write openapi/openapi.yaml from the code
 	@$(PYTHON) -m app openapi > openapi/openapi.yaml.new && mv openapi/openapi.yaml.new openapi/openapi.yaml

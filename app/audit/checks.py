@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
-from app.audit import migrate
+from app.audit import revisions
 from app.audit.faults import COMMAND
 from app.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
@@ -62,8 +61,7 @@ async def check(connection: AsyncConnection) -> list[Notice]:
         UnavailableError: The schema is missing, or older than this version of the code.
     """
     revision = await connection.scalar(_REVISION) if await connection.scalar(_HAS_REVISION) else None
-    # The first call reads the migrations from disk.
-    head, known = await asyncio.to_thread(lambda: (migrate.head_revision(), migrate.known_revisions()))
+    head, known = revisions.head_revision(), revisions.known_revisions()
     if revision is None:
         raise UnavailableError(f"The database is empty; run `{COMMAND}`", retry_after_s=_RETRY_AFTER_S)
     warnings: list[Notice] = []

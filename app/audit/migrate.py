@@ -7,19 +7,17 @@ Alembic is driven in code, so there is no alembic.ini. The migrations lie in ``m
 from __future__ import annotations
 
 import time
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import NullPool, create_engine, text
 
 from app.audit.dsn import parse_dsn
+from app.audit.revisions import location
 from app.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
 from app.domain.errors import UnavailableError
 
@@ -84,29 +82,9 @@ def current_revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-@cache
-def head_revision() -> str:
-    """Return the revision that this version of the code needs."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    if head is None:
-        raise RuntimeError("The migrations hold no revision")
-    return head
-
-
-@cache
-def known_revisions() -> frozenset[str]:
-    """Return every revision that this version of the code knows of."""
-    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
-
-
 def _config() -> Config:
-    package = Path(__file__).parents[1]
-    installed = package / "_migrations"
-    location = installed if installed.is_dir() else package.parent / "migrations"
-    if not (location / "env.py").is_file():
-        raise RuntimeError(f"The migrations are missing: looked in {installed} and {location}")
     config = Config()
-    config.set_main_option("script_location", str(location).replace("%", "%%"))
+    config.set_main_option("script_location", str(location()).replace("%", "%%"))
     # The separator of a path list: a location with a blank in it must not be split.
     config.set_main_option("path_separator", "newline")
     return config

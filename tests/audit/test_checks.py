@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.audit import Database, PostgresAuditLog, migrate
+from app.audit import Database, PostgresAuditLog, revisions
 from app.domain.errors import UnavailableError
 from tests.audit.rows import intent, run
 
@@ -36,8 +36,8 @@ async def test_an_empty_database_names_the_command_to_run(database: servers.Data
 async def test_an_older_schema_names_the_command_to_run(
     migrated: servers.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = migrate.head_revision()
-    monkeypatch.setattr(migrate, "head_revision", lambda: "9999")
+    head = revisions.head_revision()
+    monkeypatch.setattr(revisions, "head_revision", lambda: "9999")
     with pytest.raises(
         UnavailableError, match=f"at revision {head} and this version needs 9999; run `confplane migrate`"
     ):

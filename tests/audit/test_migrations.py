@@ -7,9 +7,10 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import NullPool, create_engine, make_url
 
-from app.audit import migrate
+from app.audit import migrate, revisions
 from app.audit.tables import metadata
 from tests.audit.rows import CURRENT, POSITIONS, TABLES, TRANSIENT, committed, count, fetch, intent, run
 
@@ -22,15 +23,21 @@ if TYPE_CHECKING:
 def test_an_empty_database_is_brought_to_the_head_and_a_second_run_changes_nothing(database: servers.Database) -> None:
     told: list[str] = []
     migrate.upgrade(database.owner_dsn, "confplane", progress=told.append)
-    assert told[0] == f"The schema went from nothing to revision {migrate.head_revision()}."
+    assert told[0] == f"The schema went from nothing to revision {revisions.head_revision()}."
     told.clear()
     migrate.upgrade(database.owner_dsn, "confplane", progress=told.append)
-    assert told[0] == f"The schema is at revision {migrate.head_revision()} already."
+    assert told[0] == f"The schema is at revision {revisions.head_revision()} already."
     tables = [
         row[0]
         for row in fetch(database.owner_dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
     ]
     assert tables == sorted([*TABLES, *TRANSIENT, *POSITIONS, *CURRENT, "alembic_version"])
+
+
+def test_the_revisions_by_the_names_of_files_are_those_of_alembic() -> None:
+    scripts = ScriptDirectory.from_config(migrate._config())
+    assert revisions.head_revision() == scripts.get_current_head()
+    assert revisions.known_revisions() == {script.revision for script in scripts.walk_revisions()}
 
 
 def test_two_migrations_at_once_take_turns(database: servers.Database) -> None:

@@ -1,6 +1,7 @@
 """The context of a handler: the service's parts, the cluster, the caller, the common parameters."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
@@ -33,6 +34,8 @@ EMBEDDED = "embedded"
 """The name of an example that the specification shows as the only one."""
 MAX_REASON = 1024
 _REVISION_DIGITS = 19
+_JUDGED_S = 0.5
+"""Seconds after which the credential of a request that waits is judged again."""
 
 
 class Metrics(Protocol):
@@ -210,13 +213,27 @@ async def _fresh(
         UnavailableError: The revision was not reached by the request's deadline.
         InvalidRequestError: The revision is not a decimal number.
         LimitExceededError: Too many requests of the caller are waiting.
+        UnauthenticatedError: The caller's token was revoked meanwhile.
     """
     if min_revision is None and consistency == "mirror":
         return
     store = _cluster_of(request, request.path_params["cluster"]).store
     allowance: Allowance | None = request.scope.get(edge.ALLOWANCE)
     with nullcontext() if allowance is None else allowance.wait():
-        await _caught_up(store, request.scope[edge.DEADLINE], min_revision, strong=consistency == "strong")
+        caught_up = _caught_up(store, request.scope[edge.DEADLINE], min_revision, strong=consistency == "strong")
+        await _while_valid(request.scope[edge.ACCESS], caught_up)
+
+
+async def _while_valid(access: Access, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for work, and give it up once the caller's credential is not valid any more."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=_JUDGED_S))[0]:
+            access.check()
+    except BaseException:
+        task.cancel()
+        raise
+    await task
 
 
 async def _caught_up(store: ClusterStore, deadline: float, min_revision: str | None, *, strong: bool) -> None:

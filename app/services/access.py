@@ -62,6 +62,10 @@ class Rights:
             found = self._made[cluster, operation] = self._make(cluster, operation)
         return found
 
+    def check(self) -> None:
+        """Refuse a credential that is not valid any more; see :meth:`Access.check`."""
+        self._copy.check(self.identity)
+
     def _make(self, cluster: str | None, operation: Operation) -> Ranges:
         identity = self.identity
         if identity.is_admin:
@@ -100,6 +104,15 @@ class Access:
         """True where every operation on every resource is allowed, now and later."""
         identity = self.rights.identity
         return identity.is_admin and identity.narrowing is None and identity.behalf_of is None
+
+    def check(self) -> None:
+        """Refuse to go on for a caller whose credential is not valid any more.
+
+        Raises:
+            UnauthenticatedError: The caller's token was revoked, or has expired.
+            UnavailableError: The copy of tokens and grants is too old.
+        """
+        self.rights.check()
 
     def allowed(self, cluster: str | None, operation: Operation) -> Ranges:
         """Return the resources on which the caller may do something; see :meth:`Rights.allowed`."""

@@ -143,5 +143,26 @@ async def test_tokens_while_postgres_is_away(tmp_path: Path, chroot: str, own_po
             await asyncio.to_thread(restarted.__exit__)
 
 
+async def test_a_request_that_waits_ends_with_its_token(
+    tmp_path: Path, chroot: str, migrated: servers.Database
+) -> None:
+    settings = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000"}
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings) as service:
+        async with credentials(migrated.service_dsn) as tables:
+            token_id, text = await tables.token("User:alice")
+            await until(partial(_is, service, text, 200))
+            async with ConfplaneClient(service.url, token=text, timeout_s=90) as client:
+                far = {"Confplane-Min-Revision": str(2**60)}
+                waiting = asyncio.create_task(client.request("GET", "client-quotas", headers=far))
+                await asyncio.sleep(1)
+                assert not waiting.done()
+                await tables.revoke(token_id)
+                began = time.monotonic()
+                with pytest.raises(ProblemError) as refused:
+                    await waiting
+    assert refused.value.status == 401
+    assert time.monotonic() - began < 30, "it ended by its deadline"
+
+
 async def _is(service: Service, token: str, status: int) -> bool:
     return await whoami(service, token) == status

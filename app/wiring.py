@@ -48,6 +48,7 @@ from app.services.access import AccessControl
 from app.services.changes.alter import AlterService, Rules
 from app.services.changes.client_drafts import ClientDrafter
 from app.services.changes.config_drafts import ConfigDrafter
+from app.services.changes.freeze import FreezeService
 from app.services.changes.idempotency import IdempotencyService
 from app.services.changes.runner import ChangeRunner
 from app.services.clusters import Cluster, Clusters
@@ -239,6 +240,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
         Services(
             clusters=parts.clusters,
             alter=parts.alter,
+            freezes=FreezeService(parts.runner),
             idempotency=idempotency,
             describe=describe,
             entries=Entries(describe),

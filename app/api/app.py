@@ -15,6 +15,7 @@ from app.api.configs import routes as configs
 from app.api.definitions import routes as definitions
 from app.api.edge import Edge
 from app.api.entity_configs import routes as entity_configs
+from app.api.freezes import routes as freezes
 from app.api.global_config import routes as global_config
 from app.api.registrations import routes as registrations
 from app.api.rollups import routes as rollups
@@ -45,6 +46,7 @@ FAMILIES: Final = (
     configs.routes,
     entity_configs.routes,
     global_config.routes,
+    freezes.routes,
     audit.routes,
     registrations.routes,
     rollups.routes,

@@ -18,6 +18,7 @@ from app.domain.facets import FacetName
 from app.services.access import Access
 from app.services.changes.alter import AlterService
 from app.services.changes.callers import Caller
+from app.services.changes.freeze import FreezeService
 from app.services.changes.idempotency import IdempotencyService, Run
 from app.services.clusters import Cluster, Clusters
 from app.services.collections import Collection
@@ -51,6 +52,7 @@ class Services:
 
     clusters: Clusters
     alter: AlterService
+    freezes: FreezeService
     idempotency: IdempotencyService
     describe: DescribeService
     entries: Entries

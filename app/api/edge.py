@@ -162,7 +162,10 @@ class Edge:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         cluster = None
         if path.startswith(_CLUSTERS):
-            cluster = self._clusters.find(path[len(_CLUSTERS) :].partition("/")[0])
+            name = path[len(_CLUSTERS) :].partition("/")[0]
+            cluster = self._clusters.find(name)
+            if cluster is None and scope["method"] == "POST":  # of /v1/clusters/{cluster}:freeze
+                cluster = self._clusters.find(name.rpartition(":")[0])
             if cluster is not None:
                 scope[CLUSTER] = cluster
         is_open = scope["path"] in self._open_paths

@@ -32,6 +32,7 @@ TAGS: Final = {
     "configs": "Configs of topics and brokers, level by level (KIP-226, KIP-339)",
     "entity-configs": "Entities of every type in one request (KIP-21)",
     "global-config": "The config that all brokers share (KIP-5)",
+    "freezes": "Refusing all writes to a cluster's configs for a while",
     "audit": "Changes with their principals, values before and after, and reasons",
     "config-definitions": "Definitions of configs: types, defaults, ranges, dynamic or not (KIP-21)",
     "rollups": "Questions about the whole cluster and all of its history, answered by Spark (`confplane rollups run`)",

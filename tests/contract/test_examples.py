@@ -42,6 +42,8 @@ ORDER = (
     "changeGlobalConfig",
     "alterEntityConfigs",
     "describeEntityConfigs",
+    "freezeCluster",
+    "thawCluster",
 )
 """Operations with bodies, in the order in which all examples of them succeed on an empty cluster."""
 

@@ -30,8 +30,9 @@ READS = frozenset(
     if operation["method"] == "get" or operation["path"].endswith(":describe")
 )
 WRITES = frozenset(OPERATIONS) - READS - {"clearRegistrations"}
-UNCONDITIONAL = frozenset({"alterEntityConfigs", "changeGlobalConfig"})
-"""Writes of KIPs that have no preconditions."""
+FREEZES = frozenset({"freezeCluster", "thawCluster"})
+UNCONDITIONAL = frozenset({"alterEntityConfigs", "changeGlobalConfig"}) | FREEZES
+"""Writes of KIPs that have no preconditions, and freezes."""
 
 
 def _resolve(item: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +117,10 @@ def test_what_operations_do_fits_their_methods_and_paths() -> None:
 def test_every_operation_but_open_ones_counts_against_a_limit() -> None:
     limits = {name: ROUTES[name].operation.limit for name in OPERATIONS}
     assert {name for name, limit in limits.items() if limit is None} == OPEN
-    assert {name for name, limit in limits.items() if limit is LimitClass.WRITE} == WRITES | {"clearRegistrations"}
+    assert {name for name, limit in limits.items() if limit is LimitClass.WRITE} == WRITES - FREEZES | {
+        "clearRegistrations"
+    }
+    assert {name for name, limit in limits.items() if limit is LimitClass.ADMIN} >= FREEZES
     read = {"describeClientConfigs", "effectiveConfigs", "getConfigs", "whoami", "listClusters", "getGlobalConfig"}
     assert read <= {name for name, limit in limits.items() if limit is LimitClass.READ}
     for name in OPERATIONS.keys() - OPEN:

@@ -72,6 +72,11 @@ class Lookup:
             cluster, slash, behind = path[len(_CLUSTERS) :].partition("/")
             parameters["cluster"] = cluster
             found = self._of_cluster.get((method, slash + behind)) if cluster else None
+            if found is None and not slash:
+                name, colon, verb = cluster.rpartition(":")
+                found = self._of_cluster.get((method, colon + verb)) if name else None
+                if found is not None:
+                    cluster = parameters["cluster"] = name
             if found is None and cluster:
                 facet, end, entity_id = behind.partition("/")
                 suffix = _EFFECTIVE if entity_id.endswith(_EFFECTIVE) else ""

@@ -6,20 +6,22 @@ After the commit of a freeze no write of configs commits, in any process that se
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.errors import AlreadyExistsError, InvalidRequestError, WriteOutcome
+from app.domain.access.operations import Operation, ResourceType
+from app.domain.errors import AlreadyExistsError, ConfplaneError, InvalidRequestError, WriteOutcome
 from app.services.changes.draft import Unchanged
-from app.services.changes.states import StateChange, draft
+from app.services.changes.states import ENTITY, StateChange, draft
 from app.services.ports.cluster_states import Freeze
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from app.services.changes.callers import Caller
     from app.services.changes.draft import Draft
     from app.services.changes.runner import ChangeRunner
+    from app.services.ports.request_keys import KeyedChange
     from app.services.ports.store import ClusterStore
 
 PATH: Final = "/confplane/freeze"
@@ -46,10 +48,13 @@ class FreezeService:
     def __init__(self, runner: ChangeRunner) -> None:
         self._runner = runner
 
-    async def freeze(self, store: ClusterStore, reason: str, caller: Caller) -> FreezeResult:
-        """Freeze a cluster; nothing is written where the cluster is frozen for the same reason.
+    async def freeze(
+        self, store: ClusterStore, reason: str, caller: Caller, *, validate_only: bool = False
+    ) -> FreezeResult:
+        """Freeze a cluster; nothing is written where the cluster is frozen for the same reason, or to be validated.
 
         Raises:
+            ForbiddenError: The caller may not freeze the cluster.
             InvalidRequestError: The reason can't be stored.
             AlreadyExistsError: The cluster is frozen for another reason; the text has it.
             ConcurrentChangeError: Others kept freezing and thawing the cluster until the deadline.
@@ -69,22 +74,37 @@ class FreezeService:
                 outcome=WriteOutcome.NOT_APPLIED,
             )
 
-        return await self._run(store, after, replace(caller, reason=reason))
+        return await self._run(store, after, replace(caller, reason=reason), validate_only=validate_only)
 
-    async def thaw(self, store: ClusterStore, reason: str, caller: Caller) -> FreezeResult:
-        """Thaw a cluster; nothing is written where the cluster is not frozen.
+    async def thaw(
+        self, store: ClusterStore, reason: str, caller: Caller, *, validate_only: bool = False
+    ) -> FreezeResult:
+        """Thaw a cluster; nothing is written where the cluster is not frozen, or to be validated.
 
         Raises:
+            ForbiddenError: The caller may not thaw the cluster.
             InvalidRequestError: The reason can't be stored.
             ConcurrentChangeError: Others kept freezing and thawing the cluster until the deadline.
             UnavailableError: ZooKeeper or Postgres is away; nothing was changed.
             OutcomeUnknownError: The reply was lost; the cluster may be thawed.
         """
-        return await self._run(store, lambda _: None, replace(caller, reason=_checked(reason)))
+        caller = replace(caller, reason=_checked(reason))
+        return await self._run(store, lambda _: None, caller, validate_only=validate_only)
 
     async def _run(
-        self, store: ClusterStore, after: Callable[[Freeze | None], Freeze | None], caller: Caller
+        self,
+        store: ClusterStore,
+        after: Callable[[Freeze | None], Freeze | None],
+        caller: Caller,
+        *,
+        validate_only: bool,
     ) -> FreezeResult:
+        caller.require(store.name, Operation.FREEZE, ResourceType.CLUSTER)
+        run = caller.run
+        earlier = None if run is None else run.earlier(ENTITY, ENTITY)
+        if earlier is not None:
+            return _restored(*earlier)
+
         async def decide(*, again: bool) -> Draft[StateChange[Freeze | None]] | Unchanged[StateChange[Freeze | None]]:
             del again  # decided on ZooKeeper's state at every attempt
             state = await store.read_freeze(caller.deadline)
@@ -92,11 +112,32 @@ class FreezeService:
             if change.after == change.before:
                 return Unchanged(change)
             # A thaw must commit in a frozen cluster, and a freeze under any controller.
-            return draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=False)
+            drafted = draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=False)
+            return drafted if run is None else replace(drafted, answers=(_kept(change),))
 
-        ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
+        try:
+            ended = await self._runner.run(store, decide, caller, validate_only=validate_only, contended=_CONTENDED)
+        except ConfplaneError as error:
+            if run is not None:
+                run.note_error(error)
+            raise
         change_id = None if ended.change_id is None else str(ended.change_id)
+        if run is not None and change_id is not None:
+            run.wrote = True
         return FreezeResult(ended.decided.before, ended.decided.after, change_id, ended.revision)
+
+
+def _kept(change: StateChange[Freeze | None]) -> dict[str, Any]:
+    """Return the answer of a change as an Idempotency-Key keeps it."""
+    before, after = (None if each is None else asdict(each) for each in (change.before, change.after))
+    return {"facet": ENTITY, "entity": ENTITY, "before": before, "after": after}
+
+
+def _restored(change: KeyedChange, kept: Mapping[str, Any]) -> FreezeResult:
+    """Return the result of a change that an earlier run of the same request made."""
+    before, after = (None if kept[name] is None else Freeze(**kept[name]) for name in ("before", "after"))
+    revision = None if change.outcome is None else change.outcome.revision
+    return FreezeResult(before, after, str(change.change_id), revision)
 
 
 def _checked(reason: str) -> str:

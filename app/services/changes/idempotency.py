@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.domain.access.identities import Identity
+    from app.domain.errors import ConfplaneError
     from app.services.access import Access
     from app.services.changes.edits import Edit
     from app.services.collections import Collection
@@ -163,6 +164,10 @@ class Run:
         """Return an answer in the form in which it is kept."""
         return replace(answer, needs=tuple(self._needed) or None)
 
+    def earlier(self, facet: str, entity_id: str) -> tuple[KeyedChange, dict[str, Any]] | None:
+        """Return the change of an earlier run on an entity, with its kept answer; None where there is none."""
+        return self._applied.get((facet, entity_id))
+
     def note(self, results: Sequence[EditResult]) -> None:
         """Take note of the results of edits in this run."""
         for result in results:
@@ -170,9 +175,13 @@ class Run:
             if error is None:
                 self.wrote = self.wrote or result.change_id is not None
                 continue
-            self.lost = self.lost or isinstance(error, IdempotencyKeyBusyError)
-            self.unknown = self.unknown or isinstance(error, OutcomeUnknownError)
-            self.inviting = self.inviting or error.retriable
+            self.note_error(error)
+
+    def note_error(self, error: ConfplaneError) -> None:
+        """Take note of an error in this run."""
+        self.lost = self.lost or isinstance(error, IdempotencyKeyBusyError)
+        self.unknown = self.unknown or isinstance(error, OutcomeUnknownError)
+        self.inviting = self.inviting or error.retriable
 
 
 class IdempotencyService:

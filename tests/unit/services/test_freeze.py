@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -9,20 +10,25 @@ from uuid import uuid4
 
 import pytest
 
+from app.domain.access.operations import Operation, ResourceType
 from app.domain.errors import (
     AlreadyExistsError,
     ConcurrentChangeError,
+    ForbiddenError,
     InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
 )
 from app.services.changes.callers import Caller
 from app.services.changes.freeze import FreezeService
+from app.services.changes.idempotency import RequestKey, Run
 from app.services.changes.runner import ChangeRunner
 from app.services.ports.cluster_states import Freeze, FreezeState
+from app.services.ports.request_keys import KeyedChange, KeyRow
 from app.services.ports.store import Marker
 from app.services.ports.trail import Outcome
 from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Transaction, Unknown
+from tests.support.doors import Grants, access_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from app.services.ports.trail import AuditLog, Claim, Intent
     from app.services.ports.transactions import CommitResult, Write
 
+KEY = RequestKey("k", "b")
 COMMITTED = Committed(77, 1_000, (), {"/confplane/freeze": 5})
 OTHERS = Freeze("maintenance", "User:bob", 1_700_000_000_000)
 
@@ -45,6 +52,7 @@ class Stage:
         self.results = list(results)
         self.state = FreezeState(4, freeze)
         self.happened: list[Any] = []
+        self.claims: list[Claim] = []
         self.trail_is_away = False
         self.writers = ["w"]
         self.marker: Marker | None = None
@@ -63,7 +71,8 @@ class Stage:
         self.happened.append(transaction)
         return self.results.pop(0)
 
-    async def intend(self, intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
+    async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
+        self.claims = list(claims)
         if self.trail_is_away:
             raise UnavailableError("away")
         self.happened += intents
@@ -89,10 +98,15 @@ class Stage:
     def kinds(self) -> list[str]:
         return [type(each).__name__ for each in self.happened]
 
-    async def run(self, method: str = "freeze", reason: str = "upgrade", seconds: float = 60) -> Any:
-        service = FreezeService(ChangeRunner(cast("AuditLog", self)))
+    async def run(
+        self, method: str = "freeze", reason: str = "upgrade", seconds: float = 60, *, run: Run | None = None
+    ) -> Any:
         caller = Caller.operator("User:olga", "here", "r-1", time.monotonic() + seconds)
-        return await getattr(service, method)(cast("ClusterStore", self), reason, caller)
+        return await self.run_by(replace(caller, run=run), method, reason)
+
+    async def run_by(self, caller: Caller, method: str, reason: str = "upgrade", *, validate_only: bool = False) -> Any:
+        service = FreezeService(ChangeRunner(cast("AuditLog", self)))
+        return await getattr(service, method)(cast("ClusterStore", self), reason, caller, validate_only=validate_only)
 
 
 async def test_intent_then_transaction_then_outcome() -> None:
@@ -227,3 +241,55 @@ async def test_reasons_that_cannot_be_stored(method: str, reason: str) -> None:
         await stage.run(method, reason)
     assert caught.value.pointer == "/reason"
     assert stage.happened == []
+
+
+@pytest.mark.parametrize("method", ["freeze", "thaw"])
+async def test_the_grant_is_asked_for_before_anything_is_read(method: str) -> None:
+    stage = Stage(freeze=OTHERS)
+    grants = Grants()
+    grants.give("User:team", operation=Operation.ALTER_CONFIGS, resource=ResourceType.CLUSTER)
+    deadline = time.monotonic() + 60
+    with pytest.raises(ForbiddenError, match="User:team lacks the grant FREEZE on the cluster of cluster c"):
+        await stage.run_by(Caller(access_of("User:team", grants), deadline), method)
+    grants.give("User:team", operation=Operation.FREEZE, resource=ResourceType.CLUSTER)
+    stage.state = FreezeState(4, None if method == "freeze" else OTHERS)
+    stage.results.append(COMMITTED)
+    assert (await stage.run_by(Caller(access_of("User:team", grants), deadline), method)).change_id is not None
+
+
+@pytest.mark.parametrize(("method", "before"), [("freeze", None), ("thaw", OTHERS)])
+async def test_validation_goes_up_to_the_write(method: str, before: Freeze | None) -> None:
+    stage = Stage(freeze=before)
+    caller = Caller.operator("User:olga", "here", "r-1", time.monotonic() + 60)
+    result = await stage.run_by(caller, method, validate_only=True)
+    assert (result.change_id, result.before, result.after is None) == (None, before, method == "thaw")
+    assert stage.happened == []
+    stage.state = FreezeState(4, OTHERS)
+    with pytest.raises(AlreadyExistsError):
+        await stage.run_by(caller, "freeze", validate_only=True)
+
+
+async def test_a_run_that_takes_over_answers_the_change_that_was_made_and_freezes_nothing_again() -> None:
+    stage = Stage(COMMITTED)
+    first = Run(KEY, None, uuid4())
+    result = await stage.run(run=first)
+    [claim] = stage.claims
+    assert first.wrote
+    intent, outcome = stage.happened[0], stage.happened[2]
+    kept = json.loads(json.dumps(claim.results))  # as Postgres keeps it
+    row = KeyRow(claim.key_id, claim.holder, "body", "w", in_time=False, answer=None)
+    again = Run(KEY, row, uuid4(), [KeyedChange(intent.change_id, 1, kept, outcome)])
+    later = Stage()  # others have thawed it meanwhile
+    assert await later.run(run=again) == result
+    assert later.happened == []
+    assert again.replays
+
+
+async def test_an_error_that_invites_another_try_is_noted() -> None:
+    stage = Stage()
+    stage.trail_is_away = True
+    run = Run(KEY, None, uuid4())
+    with pytest.raises(UnavailableError):
+        await stage.run(run=run)
+    assert run.inviting
+    assert not run.wrote

@@ -1,0 +1,1 @@
+"""Freezing a cluster's configs, and thawing them."""

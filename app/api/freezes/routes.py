@@ -1,0 +1,70 @@
+"""Freezing a cluster's configs, and thawing them: ``confplane freeze`` and ``confplane thaw`` over HTTP."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from app.api.context import Call, CallDep
+from app.api.freezes import models
+from app.api.responses import json_response, timestamp
+from app.api.routing.operations import change
+from app.api.routing.routes import Routes
+from app.services.changes.freeze import FreezeResult
+from app.services.limits import LimitClass
+from app.services.ports.cluster_states import Freeze
+
+routes = Routes("/v1/clusters/{cluster}", tag="freezes")
+
+
+@routes.post(
+    ":freeze",
+    change(
+        "Freeze a cluster: from the answer on no config is written",
+        models.FreezeState,
+        limit=LimitClass.ADMIN,
+        tagged=False,
+        problems=(),
+    ),
+)
+async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
+    """Needs FREEZE on the cluster. 409 where the cluster is frozen for another reason: thaw it first."""
+    found = await call.services.freezes.freeze(
+        call.cluster.store, body.reason, call.caller, validate_only=call.validate_only or body.validate_only
+    )
+    return _answer(call, found)
+
+
+@routes.post(
+    ":thaw",
+    change(
+        "Thaw a cluster, so that configs may be written again",
+        models.FreezeState,
+        limit=LimitClass.ADMIN,
+        tagged=False,
+        problems=(),
+    ),
+)
+async def thaw_cluster(call: CallDep, body: models.FreezeReason) -> Response:
+    """Needs FREEZE on the cluster."""
+    found = await call.services.freezes.thaw(
+        call.cluster.store, body.reason, call.caller, validate_only=call.validate_only or body.validate_only
+    )
+    return _answer(call, found)
+
+
+def _answer(call: Call, found: FreezeResult) -> Response:
+    body = {
+        "before": _freeze(found.before),
+        "after": _freeze(found.after),
+        "changeId": found.change_id,
+        "revision": None if found.revision is None else str(found.revision),
+    }
+    headers = None if found.change_id is None else {"Confplane-Change-Id": found.change_id}
+    return json_response(call.request, body, headers=headers, revision=found.revision)
+
+
+def _freeze(freeze: Freeze | None) -> dict[str, Any] | None:
+    if freeze is None:
+        return None
+    since = None if freeze.principal is None else timestamp(freeze.since_ms)
+    return {"reason": freeze.reason, "principal": freeze.principal, "since": since}

@@ -42,6 +42,7 @@ _REF: Final = "#/components/{}/{}"
 _PROBLEMS: Final = {
     400: ("InvalidRequest", "The request breaks a rule; `errors` names the place"),
     401: ("Unauthenticated", "No valid bearer token"),
+    403: ("Forbidden", "A grant is missing, or the caller may not act for the user that it names; the text says which"),
     404: ("NotFound", "No such cluster, entity or change"),
     409: ("Conflict", "The stored state does not allow it"),
     410: ("Gone", "The result that `pageToken` names is not kept any more; begin again without it"),
@@ -192,7 +193,7 @@ def _problems(route: StrictRoute, parameters: list[dict[str, Any]], body: Any) -
     names = {parameter["name"] for parameter in parameters}
     found = {400, *route.operation.problems}
     if not route.operation.is_open:
-        found.add(401)
+        found |= {401, 403}  # each request may name a user for whom its caller may not act
     if route.operation.limit is not None:
         found.add(429)
     if "cluster" in names:

@@ -1,0 +1,510 @@
+"""The matrix of authorization: every route, every kind of caller, and entities that exist or do not.
+
+A route without a row fails. The expected rights are functions of plain words (:data:`CALLERS`), without any ranges.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import pytest_asyncio
+
+from app.api.app import FAMILIES
+from app.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
+from app.domain.entities import Entity
+from app.domain.rollups import ROLLUPS
+from tests.support import servers
+from tests.support.inside import running_inside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    import httpx
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.support.inside import Inside
+
+DESCRIBE: Final = Operation.DESCRIBE_CONFIGS
+ALTER: Final = Operation.ALTER_CONFIGS
+RESOLVE: Final = Operation.RESOLVE
+
+
+def _first(entity: Entity) -> tuple[str, str | None]:
+    kind, name = entity.components[0]
+    return kind.value, name
+
+
+def _of_team(kind: str) -> Callable[[Operation, Entity], bool]:
+    def may(_: Operation, entity: Entity) -> bool:
+        first, name = _first(entity)
+        return first == kind and name is not None and name.startswith("payments-")
+
+    return may
+
+
+def _own(operation: Operation, entity: Entity) -> bool:
+    return operation is RESOLVE and _first(entity) == ("user", "payments-own")
+
+
+def _but_own(*denied: Operation) -> Callable[[Operation, Entity], bool]:
+    def may(operation: Operation, entity: Entity) -> bool:
+        return not (operation in denied and _first(entity)[1] == "payments-own")
+
+    return may
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A kind of caller: its grants, and its rights in words."""
+
+    grants: tuple[dict[str, Any], ...]
+    may: Callable[[Operation, Entity], bool]
+    audits: bool = False
+    """True where the whole trail is shown."""
+    counts: bool = False
+    """True where sums of rollups are shown."""
+    all_of_cluster: bool = False
+    """True where the caller may alter the cluster as a whole."""
+
+
+def _deny(operation: Operation) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {"permission": Permission.DENY, "operation": operation, "resource": kind, "name": "payments-own"}
+        for kind in (ResourceType.USER, ResourceType.TOPIC)
+    )
+
+
+def _prefix(kind: ResourceType, operation: Operation = ALTER) -> tuple[dict[str, Any], ...]:
+    return ({"operation": operation, "resource": kind, "pattern": PatternType.PREFIXED, "name": "payments-"},)
+
+
+def _only(*operations: Operation) -> Callable[[Operation, Entity], bool]:
+    return lambda operation, _: operation in operations
+
+
+CALLERS: Final = {
+    "viewer": Caller(({"role": Role.VIEWER},), _only(DESCRIBE, RESOLVE), counts=True),
+    "operator": Caller(({"role": Role.OPERATOR},), lambda *_: True, audits=True, counts=True, all_of_cluster=True),
+    "administrator": Caller(({"role": Role.ADMIN},), lambda *_: True, audits=True, counts=True, all_of_cluster=True),
+    "auditor": Caller(({"role": Role.AUDITOR},), _only(DESCRIBE, RESOLVE), audits=True, counts=True),
+    # A Kafka user without any grant; the role would let it resolve others.
+    "payments-own": Caller((), _own),
+    "resolver": Caller(
+        (
+            {
+                "role": Role.APPLICATION,
+                "resource": ResourceType.USER,
+                **_prefix(ResourceType.USER)[0],
+                "operation": None,
+            },
+        ),
+        lambda operation, entity: operation is RESOLVE and _of_team("user")(operation, entity),
+    ),
+    "none": Caller((), lambda *_: False),
+    "users": Caller(_prefix(ResourceType.USER), _of_team("user")),
+    "topics": Caller(_prefix(ResourceType.TOPIC), _of_team("topic")),
+    "reader": Caller(
+        _prefix(ResourceType.TOPIC, DESCRIBE),
+        lambda operation, entity: operation is not ALTER and _of_team("topic")(operation, entity),
+    ),
+    "kept-from-altering": Caller(
+        ({"role": Role.OPERATOR}, *_deny(ALTER)), _but_own(ALTER), audits=True, counts=True, all_of_cluster=True
+    ),
+    "kept-from-seeing": Caller(
+        ({"role": Role.OPERATOR}, *_deny(DESCRIBE)),
+        _but_own(ALTER, DESCRIBE),
+        audits=True,
+        counts=True,
+        all_of_cluster=True,
+    ),
+}
+
+NAMES: Final = ("payments-own", "payments-absent", "orders", "orders-absent")
+USERS: Final = [
+    *(Entity.of(user=name) for name in (*NAMES, None)),
+    *(Entity.of(user=name, client_id="client-one") for name in NAMES),
+]
+OTHERS: Final = [
+    *(Entity.of(client_id=name) for name in ("client-one", "client-two", None)),
+    *(Entity.of(ip=name) for name in ("10.0.0.17", "10.0.0.18", None)),
+]
+RESOURCES: Final = [
+    *(Entity.of(topic=name) for name in NAMES),
+    *(Entity.of(broker=name) for name in ("1001", "1002", None)),
+]
+ABSENT: Final = ("payments-absent", "orders-absent", "client-two", "10.0.0.18", "1002")
+QUOTA: Final = {"user": "producer_byte_rate", "client-id": "producer_byte_rate", "ip": "connection_creation_rate"}
+CONFIG: Final = {"topic": "retention.ms", "broker": "log.cleaner.threads"}
+
+
+def _exists(entity: Entity) -> bool:
+    return not any(name in ABSENT for _, name in entity.components)
+
+
+Sent = tuple[str, str, Any]
+"""Method, path below the cluster, and body."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A request that names an entity: refused where the caller may not do this with it."""
+
+    needs: Operation
+    entities: list[Entity]
+    send: Callable[[Entity], Sent]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A request that answers with the entities that the caller may describe."""
+
+    send: Sent
+    facet: str
+    ids: Callable[[Any], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A request whose right is that of the caller as a whole."""
+
+    send: Sent
+    allowed: Callable[[Caller], bool]
+
+
+class Open:
+    """A request that needs no grant."""
+
+
+class Apart:
+    """A request about tokens, grants or the service itself, whose own tests have what it needs."""
+
+
+def _content(facet: str, entity: Entity) -> dict[str, Any]:
+    kind, _ = _first(entity)
+    if facet == "client-quotas":
+        return {"quotas": {QUOTA[kind]: 1000}}
+    return {"configs": {"acks": "all"} if facet == "client-configs" else {CONFIG[kind]: "1"}}
+
+
+def _rpc(entity: Entity) -> list[dict[str, Any]]:
+    return [{"entityType": kind.value, "entityName": name} for kind, name in entity.components]
+
+
+def _filter(entity: Entity) -> list[dict[str, Any]]:
+    return [
+        {"entityType": kind.value, "matchType": "DEFAULT"}
+        if name is None
+        else {"entityType": kind.value, "matchType": "EXACT", "match": name}
+        for kind, name in entity.components
+    ]
+
+
+def _altered(facet: str, entity: Entity) -> dict[str, Any]:
+    [(key, value)] = next(iter(_content(facet, entity).values())).items()
+    return {"entity": _rpc(entity), "ops": [{"key": key, "value": value}]}
+
+
+def _resource(entity: Entity) -> dict[str, Any]:
+    kind, name = _first(entity)
+    return {"resourceType": kind.upper(), "resourceName": name or ""}
+
+
+def _typed(entity: Entity) -> dict[str, Any]:
+    kind, name = _first(entity)
+    return {"entityType": kind, "entityName": name}
+
+
+def _key(entity: Entity) -> str:
+    kind, _ = _first(entity)
+    return QUOTA.get(kind) or CONFIG[kind]
+
+
+def _of_entries(answer: Any) -> list[str]:
+    return [
+        Entity.from_components((part["entityType"], part["entityName"]) for part in entry["entity"]).id
+        for entry in answer["entries"]
+    ]
+
+
+def _of_items(answer: Any) -> list[str]:
+    return [item["id"] for item in answer["items"]]
+
+
+def _of_changes(answer: Any) -> list[str]:
+    return [entity["id"] for item in answer["items"] for entity in item["entities"]]
+
+
+SINGLE: Final = [entity for entity in [*USERS, *OTHERS, *RESOURCES] if len(entity.components) == 1]
+CLIENTS: Final = [entity for entity in USERS if entity.components[0][1] is not None]
+FACETS: Final = {"client-quotas": [*USERS, *OTHERS], "client-configs": USERS, "configs": RESOURCES}
+NOUNS: Final = {"client-quotas": "ClientQuotas", "client-configs": "ClientConfigs", "configs": "Configs"}
+Case = Named | Listed | Fixed | Open | Apart
+
+
+def _resources(facet: str) -> dict[str, list[Case]]:
+    noun, entities = NOUNS[facet], FACETS[facet]
+    return {
+        f"list{noun}": [
+            Listed(("GET", f"{facet}?pageSize=1000", None), facet, _of_items),
+            Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}?id={entity.id}", None)),
+        ],
+        f"get{noun}": [Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}/{entity.id}", None))],
+        f"effective{noun}": [
+            Named(
+                RESOLVE if facet == "client-configs" else DESCRIBE,
+                entities,
+                lambda entity: ("GET", f"{facet}/{entity.id}/effective", None),
+            )
+        ],
+        f"create{noun}": [
+            Named(ALTER, entities, lambda entity: ("POST", facet, {"id": entity.id, **_content(facet, entity)}))
+        ],
+        f"put{noun}": [Named(ALTER, entities, lambda entity: ("PUT", f"{facet}/{entity.id}", _content(facet, entity)))],
+        f"delete{noun}": [Named(ALTER, entities, lambda entity: ("DELETE", f"{facet}/{entity.id}", None))],
+    }
+
+
+def _clients(facet: str) -> dict[str, list[Case]]:
+    entities, path = FACETS[facet], f"{facet}:describe"
+    return {
+        f"describe{NOUNS[facet]}": [
+            Listed(("POST", path, {"components": []}), facet, _of_entries),
+            Named(DESCRIBE, entities, lambda entity: ("POST", path, {"components": _filter(entity), "strict": True})),
+        ],
+        f"alter{NOUNS[facet]}": [
+            Named(ALTER, entities, lambda entity: ("POST", f"{facet}:alter", {"entries": [_altered(facet, entity)]})),
+            Named(
+                ALTER,
+                entities,
+                lambda entity: ("POST", f"{facet}:alter", {"entries": [_altered(facet, entity)], "atomic": True}),
+            ),
+        ],
+    }
+
+
+def _rollups() -> dict[str, list[Case]]:
+    rows: dict[str, list[Case]] = {}
+    for name, rollup in ROLLUPS.items():
+        allowed = (lambda _: True) if rollup.is_per_entity else (lambda caller: caller.counts)
+        rows[f"getRollup{name.capitalize()}"] = [Fixed(("GET", f"rollups/{name}", None), allowed)]
+    return rows
+
+
+ROWS: Final[dict[str, list[Case]]] = {
+    **{name: cases for facet in FACETS for name, cases in _resources(facet).items()},
+    **_clients("client-quotas"),
+    **_clients("client-configs"),
+    **_rollups(),
+    "describeConfigs": [
+        Named(DESCRIBE, RESOURCES, lambda entity: ("POST", "configs:describe", {"resources": [_resource(entity)]}))
+    ],
+    "incrementalAlterConfigs": [
+        Named(
+            ALTER,
+            RESOURCES,
+            lambda entity: (
+                "POST",
+                "configs:incrementalAlter",
+                {
+                    "resources": [
+                        {
+                            **_resource(entity),
+                            "configs": [{"name": _key(entity), "configOperation": "SET", "value": "1"}],
+                        }
+                    ]
+                },
+            ),
+        )
+    ],
+    "describeEntityConfigs": [
+        Named(DESCRIBE, SINGLE, lambda entity: ("POST", "entity-configs:describe", {"entities": [_typed(entity)]}))
+    ],
+    "alterEntityConfigs": [
+        Named(
+            ALTER,
+            SINGLE,
+            lambda entity: (
+                "POST",
+                "entity-configs:alter",
+                {"entities": [{**_typed(entity), "addedConfigs": [], "deletedConfigs": [_key(entity)]}]},
+            ),
+        )
+    ],
+    "getGlobalConfig": [
+        Fixed(("GET", "global-config", None), lambda caller: caller.may(DESCRIBE, Entity.of(broker=None)))
+    ],
+    "changeGlobalConfig": [
+        Fixed(
+            (
+                "POST",
+                "global-config:change",
+                {"configData": [{"configKey": "log.cleaner.threads", "configValue": "1"}], "validateOnly": True},
+            ),
+            lambda caller: caller.may(ALTER, Entity.of(broker=None)),
+        )
+    ],
+    "searchAudit": [Listed(("GET", "audit?pageSize=1000", None), "audit", _of_changes)],
+    "getAuditedChange": [Apart()],  # test_a_change_is_found_by_who_may_describe_its_entity
+    "listRegistrations": [
+        Named(DESCRIBE, CLIENTS, lambda entity: ("GET", f"registrations?id={entity.id}", None)),
+    ],
+    "clearRegistrations": [
+        Named(ALTER, CLIENTS, lambda entity: ("DELETE", f"registrations?id={entity.id}", None)),
+        Fixed(("DELETE", "registrations?all=true&validateOnly=true", None), lambda caller: caller.all_of_cluster),
+    ],
+    "listRollups": [Open()],
+    "unknown": [Open()],
+    "listConfigDefinitions": [Open()],
+    "getCluster": [Open()],
+    "listClusters": [Open()],
+    "whoami": [Open()],
+    "livez": [Open()],
+    "readyz": [Open()],
+    "metrics": [Open()],
+    "openapi": [Open()],
+    "page": [Open()],
+    "script": [Open()],
+    "style": [Open()],
+}
+ROWS["describeClientConfigs"] += [
+    Named(
+        RESOLVE,
+        CLIENTS,
+        lambda entity: (
+            "POST",
+            "client-configs:describe",
+            {"components": _filter(entity), "resolveEntity": True},
+        ),
+    ),
+    # Of these alone: whatever was registered appears in the lists above.
+    Named(
+        RESOLVE,
+        [*filter(_exists, CLIENTS)],
+        lambda entity: (
+            "POST",
+            "client-configs:describe",
+            {
+                "components": _filter(entity),
+                "resolveEntity": True,
+                "supportedConfigs": ["acks"],
+                "clientInformation": {"softwareName": "s", "softwareVersion": "1"},
+            },
+        ),
+    ),
+]
+
+
+def _operations() -> list[Any]:
+    return [route for family in FAMILIES for route in family]
+
+
+def test_every_route_has_a_row() -> None:
+    unnamed = {str(route.operation_id): route.path for route in _operations() if route.operation_id not in ROWS}
+    assert unnamed == {}, "say here which right these need"
+    assert ROWS.keys() <= {route.operation_id for route in _operations()}
+
+
+@pytest_asyncio.fixture(scope="module")
+async def inside(
+    zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Inside]:
+    """A service with all entities that exist, and with all callers."""
+    database, chroot = servers.make_migrated(postgres), servers.make_chroot(zookeeper.hosts)
+    async with running_inside(chroot, database, tmp_path_factory.mktemp("inside")) as running:
+        for facet, entities in FACETS.items():
+            for entity in filter(_exists, entities):
+                answer = await running.send("admin", "PUT", f"{facet}/{entity.id}", _content(facet, entity))
+                assert answer.status_code < 300, answer.text
+        for name, caller in CALLERS.items():
+            for grant in caller.grants:
+                running.grants.give(f"User:{name}", **grant)
+        yield running
+
+
+@pytest.mark.parametrize("name", CALLERS)
+@pytest.mark.parametrize("operation", [name for name, cases in ROWS.items() if not isinstance(cases[0], (Open, Apart))])
+async def test_a_caller_may_do_what_its_grants_say_and_nothing_else(inside: Inside, operation: str, name: str) -> None:
+    caller = CALLERS[name]
+    for case in ROWS[operation]:
+        match case:
+            case Named():
+                await _check_named(inside, name, caller, case)
+            case Listed():
+                await _check_listed(inside, name, caller, case)
+            case Fixed():
+                answer = await inside.send(name, *case.send)
+                _check(answer, allowed=case.allowed(caller))
+
+
+async def _check_named(inside: Inside, name: str, caller: Caller, case: Named) -> None:
+    answers = defaultdict(set)
+    for entity in case.entities:
+        method, path, body = case.send(entity)
+        allowed = caller.may(case.needs, entity)
+        if allowed and case.needs is ALTER:  # what exists stays so for the other callers
+            path += ("&" if "?" in path else "?") + "validateOnly=true"
+        answer = await inside.send(name, method, path, body)
+        _check(answer, allowed=allowed, topic=_first(entity)[0] == "topic")
+        if not allowed:
+            named = all(each is not None for _, each in entity.components)
+            answers[entity.types, named].add(_anonymous(answer, name, entity))
+    # What exists and what does not are refused alike.
+    assert all(len(alike) == 1 for alike in answers.values()), answers
+
+
+async def _check_listed(inside: Inside, name: str, caller: Caller, case: Listed) -> None:
+    answer = await inside.send(name, *case.send)
+    assert answer.status_code == 200, answer.text
+    of_facets = FACETS if case.facet == "audit" else {case.facet: FACETS[case.facet]}
+    everything = case.facet == "audit" and caller.audits
+    expected = [
+        entity.id
+        for entities in of_facets.values()
+        for entity in filter(_exists, entities)
+        if everything or caller.may(DESCRIBE, entity)
+    ]
+    assert sorted(case.ids(answer.json())) == sorted(expected)
+
+
+def _check(answer: httpx.Response, *, allowed: bool, topic: bool = False) -> None:
+    assert answer.status_code < 500, answer.text
+    if allowed:
+        assert answer.status_code != 403, answer.text
+        return
+    assert answer.status_code == 403, answer.text
+    code = 29 if topic else 31
+    assert answer.json()["kafkaErrorCode"] == code, answer.text
+
+
+def _anonymous(answer: httpx.Response, caller: str, entity: Entity) -> str:
+    """Return the body of an answer without the names in it, and without the request's own id and path."""
+    body = answer.json()
+    text = json.dumps({key: value for key, value in body.items() if key not in {"requestId", "instance"}})
+    text = text.replace(f"User:{caller}", "CALLER").replace(entity.id, "ID")
+    for _, part in entity.components:
+        text = text if part is None else text.replace(part, "NAME")
+    return text
+
+
+@pytest.mark.parametrize("name", CALLERS)
+async def test_a_change_is_found_by_who_may_describe_its_entity(inside: Inside, name: str) -> None:
+    changes = (await inside.send("admin", "GET", "audit?pageSize=1000")).json()["items"]
+    assert changes
+    caller = CALLERS[name]
+    for change in changes:
+        [shown] = change["entities"]
+        answer = await inside.send(name, "GET", f"audit/{change['changeId']}")
+        allowed = caller.audits or caller.may(DESCRIBE, Entity.from_id(shown["id"]))
+        assert answer.status_code == (200 if allowed else 404), answer.text
+
+
+async def test_the_trail_of_an_entity_is_refused_alike(inside: Inside) -> None:
+    for name, caller in CALLERS.items():
+        if not caller.audits:
+            case = Named(DESCRIBE, [*USERS, *RESOURCES], lambda entity: ("GET", f"audit?entity={entity.id}", None))
+            await _check_named(inside, name, caller, case)

@@ -1,4 +1,4 @@
-"""Settings of identities from outside: the issuers of OIDC access tokens."""
+"""Settings of identities from outside: the issuers of OIDC access tokens, and the TLS of the listener."""
 
 from __future__ import annotations
 
@@ -120,6 +120,31 @@ class OidcSettings(Group):
         return self
 
 
+class TlsSettings(Group):
+    """TLS of the listener. The files are read again when they change."""
+
+    certificate_file: Path = Field(description="The server's certificate and those between it and the root, in PEM")
+    key_file: Path = Field(description="The private key of the certificate, in PEM and not encrypted")
+    client_certificates: Literal["none", "optional", "required"] = Field(
+        default="none", description="Client certificates that are asked for; who gives one need not give a token"
+    )
+    client_ca_file: Path | None = Field(
+        default=None, description="The authorities of client certificates, in PEM; for nothing else than that"
+    )
+    min_version: Literal["1.2", "1.3"] = Field(default="1.2", description="The lowest version of TLS")
+
+    @model_validator(mode="after")
+    def _authorities(self) -> TlsSettings:
+        if (self.client_certificates == "none") != (self.client_ca_file is None):
+            raise ValueError("client_ca_file and client_certificates go together: set both of them, or none")
+        return self
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files."""
+        return tuple(file for file in (self.certificate_file, self.key_file, self.client_ca_file) if file is not None)
+
+
 def check_url(name: str, url: str, *, insecure_http: bool) -> None:
     """Check an address of an issuer.
 
@@ -144,12 +169,22 @@ def check_url(name: str, url: str, *, insecure_http: bool) -> None:
         )
 
 
-def check_sources(issuers: Sequence[OidcSettings]) -> None:
-    """Check that no two issuers can make the same principal.
+def check_sources(issuers: Sequence[OidcSettings], *, certificates: bool) -> None:
+    """Check that no two sources of identities can make the same principal.
+
+    Args:
+        issuers: The issuers.
+        certificates: True where client certificates are accepted, whose principals are Kafka's users.
 
     Raises:
-        ValueError: Two issuers are the same, prefixes overlap, or two issuers have Kafka's users.
+        ValueError: Two issuers are the same, prefixes overlap, or two sources have Kafka's users.
     """
+    for issuer in issuers:
+        if certificates and issuer.kafka_users:
+            raise ValueError(
+                f"oidc: {issuer.issuer} has kafka_users, and client certificates make Kafka's users too, so both could"
+                " make the same principal; give the issuer a prefix"
+            )
     if twice := _twice(issuer.issuer for issuer in issuers):
         raise ValueError(f"oidc: the issuer {twice} is listed twice")
     for one, other in combinations(issuers, 2):

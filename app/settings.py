@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, mode
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 from app.identity_settings import Group as _Group
-from app.identity_settings import OidcSettings, check_sources
+from app.identity_settings import OidcSettings, TlsSettings, check_sources
 
 
 class UnusableSettingsError(ValueError):
@@ -256,6 +256,31 @@ class HttpSettings(_Group):
         default=(),
         description="Addresses or networks of proxies whose X-Forwarded-For names the client; it is ignored by default",
     )
+    tls: TlsSettings | None = Field(default=None, description="TLS of the listener; plain HTTP without")
+    client_certificate_header: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9-]{1,64}$",
+        description="The header in which certificate_proxies pass the certificate of a client that they have verified",
+    )
+    certificate_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = Field(
+        default=(),
+        description="Addresses or networks of proxies whose client_certificate_header is believed, and of nobody else",
+    )
+    ssl_principal_mapping_rules: str = Field(
+        default="DEFAULT", description="As ssl.principal.mapping.rules of the brokers, for client certificates"
+    )
+
+    @property
+    def takes_certificates(self) -> bool:
+        """True where clients may have certificates."""
+        direct = self.tls is not None and self.tls.client_certificates != "none"
+        return direct or self.client_certificate_header is not None
+
+    @model_validator(mode="after")
+    def _certificates(self) -> HttpSettings:
+        if (self.client_certificate_header is None) != (not self.certificate_proxies):
+            raise ValueError("client_certificate_header and certificate_proxies go together: set both of them, or none")
+        return self
 
 
 class AccessSettings(_Group):
@@ -316,13 +341,15 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     access: AccessSettings = AccessSettings()
     limits: LimitsSettings = LimitsSettings()
-    admin_token_file: Path = Field(description="A file whose first line is the bearer token")
+    admin_token_file: Path | None = Field(
+        description="A file whose first line is the admin token, read again when it changes; null for no admin token"
+    )
     oidc: tuple[OidcSettings, ...] = Field(default=(), description="Issuers whose access tokens are accepted")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
 
     @model_validator(mode="after")
     def _sources(self) -> Settings:
-        check_sources(self.oidc)
+        check_sources(self.oidc, certificates=self.http.takes_certificates)
         return self
 
     @model_validator(mode="after")

@@ -152,6 +152,9 @@ METRICS: Final[dict[str, Metric]] = {
         _C, "Outcomes that differed from the one in the trail: config and trail may disagree. It should stay 0"
     ),
     # identities
+    "files_unusable": Metric(
+        _G, "Groups of files (TLS, admin token) that have changed and can't be used, so that the earlier ones still are"
+    ),
     "oidc_keys": Metric(_G, "Usable public keys of an issuer of access tokens", ("issuer",)),
     "oidc_keys_age_seconds": Metric(
         _G, "Time since the keys of an issuer were last fetched; absent before the first fetch", ("issuer",)

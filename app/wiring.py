@@ -40,10 +40,7 @@ from app.domain.quotas import ClientQuotas
 from app.policy import load_policies
 from app.rollups.origin import Origin
 from app.security.book import Book
-from app.security.door import Door
-from app.security.oidc.provider import Provider
-from app.security.oidc.tokens import OidcTokens
-from app.security.tokens import AdminToken
+from app.security.entrance import Entrance
 from app.services.access import AccessControl
 from app.services.changes.alter import AlterService, Rules
 from app.services.changes.client_drafts import ClientDrafter
@@ -60,6 +57,7 @@ from app.services.reads.describe import DescribeService
 from app.services.recorder.record import Recorder
 from app.services.redaction import facets_by_tree, redactor
 from app.services.upkeep.dropping import Dropper
+from app.services.upkeep.files import WatchedFiles
 from app.services.upkeep.readiness import Readiness
 from app.services.upkeep.reconcile import Reconciler
 from app.services.upkeep.rotate import RotateService
@@ -75,7 +73,7 @@ from app.store import Access, FacetIndex, ZooKeeperStore
 from app.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from fastapi import FastAPI
     from starlette.types import ASGIApp
@@ -182,8 +180,15 @@ def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
     return RotateService(parts.alter, configs, KafkaRotator(keyring, encoded=is_password))
 
 
-def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, Refusals, Readiness]:
+def create_app(
+    settings: Settings, connections: Connections, files: Sequence[WatchedFiles] = ()
+) -> tuple[ASGIApp, Refusals, Readiness]:
     """Build the service. Its stores start with the application's lifespan, and need not be up by then.
+
+    Args:
+        settings: The settings.
+        connections: The process's connections.
+        files: Files of the listener that are read again when they change.
 
     Returns:
         The application, the renderer of errors without a request, and the readiness to set at the begin of a stop.
@@ -192,6 +197,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
     registrations = PostgresRegistrationLog(parts.database)
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
     book = Book(PostgresAccessStore(parts.database), settings.access.max_age_s)
+    entrance = Entrance(settings, book, AccessControl(book), files)
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [
         Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms) for store in parts.stores.values()
@@ -203,24 +209,19 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
         if settings.clusters[name].record_external_changes
     }
 
-    providers = [Provider(issuer) for issuer in settings.oidc]
-
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
-            background: list[Book | IdempotencyService | Reconciler | Recorder | Provider] = [book, idempotency]
-            background += [*reconcilers, *providers]
-            background += recorders.values()
-            for work in background:
+            for work in (book, idempotency, *reconcilers, *entrance.background, *recorders.values()):
                 work.start()
                 stack.push_async_callback(work.stop)
             yield
 
     describe = DescribeService(registrations)
     limiter = _limiter(settings.limits)
-    readiness = Readiness(parts.clusters, parts.audit, (book, *reconcilers, *recorders.values(), *providers))
+    readiness = Readiness(parts.clusters, parts.audit, (book, *reconcilers, *recorders.values(), *entrance.background))
     traffic = Traffic()
     measured: list[Measured] = [
         book,
@@ -235,7 +236,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
     ]
     if limiter is not None:
         measured.append(limiter)
-    measured += [*recorders.values(), *providers, parts.database, parts.audit, registrations]
+    measured += [*recorders.values(), *entrance.background, parts.database, parts.audit, registrations]
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -252,7 +253,7 @@ def create_app(settings: Settings, connections: Connections) -> tuple[ASGIApp, R
             metrics=Telemetry(measured),
             recorders=recorders,
         ),
-        door=Door([book, OidcTokens(providers), AdminToken.from_file(settings.admin_token_file)], AccessControl(book)),
+        door=entrance.door,
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         traffic=traffic,
@@ -356,11 +357,13 @@ def serve(settings: Settings) -> None:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
     connections = listener.make_connections(settings.http)
-    app, refuse, readiness = create_app(settings, connections)
+    tls = None if settings.http.tls is None else listener.ListenerTls(settings.http.tls)
+    files = () if tls is None else (WatchedFiles("certificate or key of the listener", tls.files, tls.reload),)
+    app, refuse, readiness = create_app(settings, connections, files)
     # Later collections need not walk the modules; mirrors exempt themselves (app/store/mirror/memory.py).
     gc.collect()
     gc.freeze()
-    listener.serve(app, settings.http, connections=connections, refuse=refuse, readiness=readiness)
+    listener.serve(app, settings.http, connections=connections, refuse=refuse, readiness=readiness, tls=tls)
 
 
 def openapi_yaml() -> str:

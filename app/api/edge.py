@@ -19,7 +19,7 @@ from app.api.responses import CLUSTER
 from app.api.traffic import HUNG_UP
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
 from app.security.door import BEHALF_OF
-from app.security.principals import Credentials
+from app.security.principals import CERTIFICATE, Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -43,8 +43,6 @@ HEADERS: Final = "confplane.headers"
 """Key of the scope with the headers by name, the last value of a repeated one; Starlette searches the whole list."""
 _AUTHORIZATION: Final = b"authorization"
 _BEHALF_OF: Final = BEHALF_OF.lower().encode()
-CERTIFICATE: Final = "confplane.certificate"
-"""Key of the scope with the subject of a verified client certificate."""
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _CLUSTERS: Final = "/v1/clusters/"
 _PARTS: Final = 5
@@ -169,7 +167,8 @@ class Edge:
             if cluster is not None:
                 scope[CLUSTER] = cluster
         is_open = scope["path"] in self._open_paths
-        if not is_open or _AUTHORIZATION in headers:
+        presents = _AUTHORIZATION in headers or CERTIFICATE in scope
+        if not is_open or presents:
             try:
                 scope[ACCESS] = access = self._access(scope, headers, None if cluster is None else cluster.name)
                 if self._limiter is not None and (allowance := self._limiter.of(access.identity)) is not None:
@@ -177,7 +176,7 @@ class Edge:
             except ConfplaneError as error:
                 if not is_open:  # there the access only adds to the answer
                     if isinstance(error, UnauthenticatedError):
-                        self._traffic.unauthenticated("missing" if _AUTHORIZATION not in headers else "invalid")
+                        self._traffic.unauthenticated("invalid" if presents else "missing")
                     raise
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)

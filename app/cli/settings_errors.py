@@ -57,6 +57,8 @@ def check_token(settings: Settings) -> None:
     Raises:
         typer.Exit: The file can't be read or holds no usable token.
     """
+    if settings.admin_token_file is None:
+        return
     try:
         AdminToken.from_file(settings.admin_token_file)
     except OSError as error:

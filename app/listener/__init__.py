@@ -2,5 +2,6 @@
 
 from app.listener.connections import Connections
 from app.listener.server import make_connections, serve, uvicorn_options
+from app.listener.tls import ListenerTls
 
-__all__ = ["Connections", "make_connections", "serve", "uvicorn_options"]
+__all__ = ["Connections", "ListenerTls", "make_connections", "serve", "uvicorn_options"]

@@ -16,6 +16,26 @@ _PEERS: Final = 1024
 """Peers in the cache of trusted and untrusted ones; a deployment has few proxies."""
 
 
+class Proxies:
+    """Networks whose peers are believed.
+
+    Args:
+        networks: The networks.
+    """
+
+    def __init__(self, networks: Iterable[IPv4Network | IPv6Network]) -> None:
+        self._networks = tuple(networks)
+        self._has = lru_cache(maxsize=_PEERS)(self._contains)
+
+    def __contains__(self, peer: str) -> bool:
+        """Return True for an address in one of the networks."""
+        return self._has(peer)
+
+    def _contains(self, peer: str) -> bool:
+        address = _address(peer)
+        return address is not None and any(address in network for network in self._networks)
+
+
 class Forwarded:
     """Replaces the peer of a request by the client for whom trusted proxies sent it.
 
@@ -30,21 +50,16 @@ class Forwarded:
 
     def __init__(self, app: ASGIApp, trusted: Sequence[IPv4Network | IPv6Network]) -> None:
         self._app = app
-        self._trusted = tuple(trusted)
-        self._trusts = lru_cache(maxsize=_PEERS)(self._is_trusted)
+        self._trusted = Proxies(trusted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         peer = scope.get("client")
-        if peer is not None and self._trusts(peer[0]):
+        if peer is not None and peer[0] in self._trusted:
             values = [value for name, value in scope["headers"] if name == _NAME]
             if values:
                 scope["client"] = (self._client(peer[0], values), 0)
         await self._app(scope, receive, send)
-
-    def _is_trusted(self, peer: str) -> bool:
-        address = _address(peer)
-        return address is not None and any(address in network for network in self._trusted)
 
     def _client(self, peer: str, values: Iterable[bytes]) -> str:
         client = peer
@@ -53,7 +68,7 @@ class Forwarded:
             if address is None:
                 break
             client = str(address)
-            if not any(address in network for network in self._trusted):
+            if client not in self._trusted:
                 break
         return client
 

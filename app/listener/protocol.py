@@ -15,7 +15,9 @@ from app.domain.errors import (
     TargetTooLongError,
     TooManyConnectionsError,
 )
+from app.listener.client_certificates import subject_of_peer
 from app.listener.connections import Closed
+from app.security.principals import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,10 +84,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refusal: ConfplaneError | None = None
         """The error to answer after the earlier requests."""
         self._unsent = 0
+        self._subject: str | None = None
+        """The subject of the client's certificate."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for a head."""
         super().connection_made(transport)
+        self._subject = subject_of_peer(transport)
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -135,6 +140,12 @@ class BoundedProtocol(HttpToolsProtocol):
         return HeadTooLargeError(f"The request's head is larger than {self._most} bytes; send fewer or shorter headers")
 
     # ---------------------------------------------------------------- reports of the parser
+
+    def on_message_begin(self) -> None:
+        """Begin a request, with the subject of the connection's certificate."""
+        super().on_message_begin()
+        if self._subject is not None:
+            self.scope[CERTIFICATE] = self._subject  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
         """Start the answer."""
@@ -315,9 +326,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def _leave(self) -> None:
         """Close our side. The client's further bytes are dropped for a while: a reset could destroy the answer."""
         self._left = True
-        if not self.transport.is_closing():
-            self.transport.write_eof()
-            self.flow.resume_reading()
+        if self.transport.is_closing():
+            return
+        if not self.transport.can_write_eof():  # TLS has no half of a connection
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self.flow.resume_reading()
 
 
 def _full(app: ASGIApp, refuse: Refuse) -> ASGIApp:

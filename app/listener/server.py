@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
+from app.listener.client_certificates import CertificateHeader
 from app.listener.connections import Connections, Limits
 from app.listener.descriptors import connections_within
 from app.listener.forwarded import Forwarded
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.listener.protocol import Refuse
+    from app.listener.tls import ListenerTls
     from app.services.upkeep.readiness import Readiness
     from app.settings import HttpSettings
 
@@ -56,7 +58,13 @@ def make_connections(settings: HttpSettings) -> Connections:
 
 
 def serve(
-    app: ASGIApp, settings: HttpSettings, *, connections: Connections, refuse: Refuse, readiness: Readiness
+    app: ASGIApp,
+    settings: HttpSettings,
+    *,
+    connections: Connections,
+    refuse: Refuse,
+    readiness: Readiness,
+    tls: ListenerTls | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -66,10 +74,17 @@ def serve(
         connections: The process's connections, with their limits.
         refuse: Renders the errors of bytes that never become a request.
         readiness: Set to stopping at the begin of a stop.
+        tls: The TLS of connections; None for plain HTTP.
     """
     if settings.trusted_proxies:
         app = Forwarded(app, settings.trusted_proxies)
-    config = ListenerConfig(app, connections, refuse, **uvicorn_options(settings))
+    if settings.client_certificate_header is not None:
+        # Outside of the above, which replaces the address of the proxy by the client's.
+        app = CertificateHeader(app, settings.client_certificate_header, settings.certificate_proxies)
+    options = uvicorn_options(settings)
+    if tls is not None:
+        options["ssl_context_factory"] = lambda *_: tls.context
+    config = ListenerConfig(app, connections, refuse, **options)
     _Server(config, readiness, settings.drain_ms / 1000).run()
 
 

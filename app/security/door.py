@@ -14,6 +14,7 @@ from app.domain.errors import InvalidRequestError, UnauthenticatedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from app.security.certificates import Certificates
     from app.security.principals import Authenticator, Credentials
     from app.services.access import Access, AccessControl
 
@@ -31,11 +32,15 @@ class Door:
     Args:
         authenticators: The kinds of bearer tokens, in the order in which they are tried.
         control: Makes the access of an identity.
+        certificates: Makes identities of client certificates; None where none are accepted.
     """
 
-    def __init__(self, authenticators: Sequence[Authenticator], control: AccessControl) -> None:
+    def __init__(
+        self, authenticators: Sequence[Authenticator], control: AccessControl, certificates: Certificates | None = None
+    ) -> None:
         self._authenticators = authenticators
         self._control = control
+        self._certificates = certificates
 
     def admit(self, credentials: Credentials, cluster: str | None, source: str, request_id: str) -> Access:
         """Return the access of a request.
@@ -62,7 +67,10 @@ class Door:
         return self._control.access(replace(identity, behalf_of=behalf_of), source, request_id)
 
     def _identify(self, credentials: Credentials) -> Identity:
+        """Return the identity of the bearer token, which decides alone where there is one, or of the certificate."""
         if credentials.authorization is None:
+            if self._certificates is not None and credentials.certificate is not None:
+                return self._certificates.identify(credentials.certificate)
             raise UnauthenticatedError("No bearer token was given; send the header Authorization: Bearer <token>")
         scheme, _, token = credentials.authorization.partition(b" ")
         if scheme.lower() == b"bearer":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from app.domain.access.identities import Identity
+
+CERTIFICATE: Final = "confplane.certificate"
+"""Key of a request's scope with the subject of its verified client certificate; absent where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,7 @@ class Credentials:
     authorization: bytes | None = None
     """The header ``Authorization``."""
     certificate: str | None = None
-    """The subject of a verified client certificate, as RFC 2253 writes it."""
+    """The subject of a verified client certificate, as RFC 2253 writes it; empty where it can't be read."""
     behalf_of: bytes | None = None
     """The header ``Confplane-On-Behalf-Of``."""
 

@@ -18,9 +18,7 @@ class AdminToken:
     """Authenticates exactly one principal, ``User:admin``. Holds the token's digest only."""
 
     def __init__(self, token: str) -> None:
-        if len(token) < MIN_LENGTH:
-            raise ValueError(f"The admin token has fewer than {MIN_LENGTH} characters")
-        self._digest = _digest(token.encode())
+        self._digest = _checked(token)
         self._identity = Identity(ADMIN, Authentication.ADMIN_TOKEN)
 
     @classmethod
@@ -31,8 +29,16 @@ class AdminToken:
             OSError: The file can't be read.
             ValueError: The token is too short.
         """
-        lines = path.read_text().splitlines()
-        return cls(lines[0].strip() if lines else "")
+        return cls(_first_line(path))
+
+    def reload(self, path: Path) -> None:
+        """Take the token that a file has now; the earlier one is no longer valid.
+
+        Raises:
+            OSError: The file can't be read, and the earlier token stays.
+            ValueError: The token is too short, and the earlier one stays.
+        """
+        self._digest = _checked(_first_line(path))
 
     def authenticate(self, given: bytes) -> Identity | None:
         """Return ``User:admin`` for the right token; compared in constant time."""
@@ -41,3 +47,15 @@ class AdminToken:
 
 def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
+
+
+def _checked(token: str) -> bytes:
+    """Return the digest of a token that is long enough."""
+    if len(token) < MIN_LENGTH:
+        raise ValueError(f"The admin token has fewer than {MIN_LENGTH} characters")
+    return _digest(token.encode())
+
+
+def _first_line(path: Path) -> str:
+    lines = path.read_text().splitlines()
+    return lines[0].strip() if lines else ""

@@ -111,7 +111,7 @@ def test_the_schema_knows_the_services_settings_and_their_bounds() -> None:
     assert ours_name == theirs_name
     groups = {
         "cluster": (ours_cluster, definitions[theirs_cluster["$ref"].rpartition("/")[2]], set()),
-        "http": (ours["http"], definitions["HttpSettings"], {"port"}),
+        "http": (ours["http"], definitions["HttpSettings"], {"port", "tls"}),
         "postgres": (ours["postgres"], definitions["PostgresSettings"], {"dsn", "migration_dsn"}),
     }
     for group, (mine, its, apart) in groups.items():

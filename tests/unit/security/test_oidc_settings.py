@@ -108,7 +108,7 @@ OTHER = {"issuer": "https://other.example.com"}
 def test_two_issuers_never_make_the_same_principal(one: dict[str, Any], other: dict[str, Any], fault: str) -> None:
     for pair in ((issuer(**one), issuer(**other)), (issuer(**other), issuer(**one))):
         with pytest.raises(ValueError, match=fault):
-            check_sources(pair)
+            check_sources(pair, certificates=False)
 
 
 def test_issuers_with_prefixes_of_their_own_stand_beside_kafkas() -> None:
@@ -117,5 +117,12 @@ def test_issuers_with_prefixes_of_their_own_stand_beside_kafkas() -> None:
             issuer(),
             issuer(issuer="https://b.c", prefix="acme/"),
             issuer(issuer="https://d.e", prefix="", kafka_users=True),
-        ]
+        ],
+        certificates=False,
     )
+
+
+def test_an_issuer_of_kafkas_users_and_certificates_could_make_the_same() -> None:
+    check_sources([issuer()], certificates=True)
+    with pytest.raises(ValueError, match="client certificates make Kafka's users too"):
+        check_sources([issuer(prefix="", kafka_users=True)], certificates=True)

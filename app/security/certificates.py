@@ -1,0 +1,58 @@
+"""Identities of client certificates: the principals that Kafka makes of their subjects."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from app.domain.access.identities import ADMIN, EVERYBODY, USER, Authentication, Identity
+from app.domain.errors import UnauthenticatedError
+from app.security.mapping import UnmappedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from app.security.mapping import PrincipalMapper
+
+MAX_SUBJECT: Final = 1024
+"""The most characters of a subject."""
+_KEPT: Final = 4096
+_RESERVED: Final = frozenset({ADMIN, EVERYBODY})
+
+
+class Certificates:
+    """Turns subjects of verified client certificates into identities.
+
+    Args:
+        mapper: The rules of the brokers.
+        others: The prefixes of the issuers of access tokens, none of whose principals a certificate may make.
+    """
+
+    def __init__(self, mapper: PrincipalMapper, others: Collection[str] = ()) -> None:
+        self._mapper = mapper
+        self._others = tuple(others)
+        self._identities = lru_cache(maxsize=_KEPT)(self._identity)
+
+    def identify(self, subject: str) -> Identity:
+        """Return the identity of a subject; the empty subject is that of a certificate that can't be read.
+
+        Raises:
+            UnauthenticatedError: No principal is made of it.
+        """
+        return self._identities(subject)
+
+    def _identity(self, subject: str) -> Identity:
+        if not 0 < len(subject) <= MAX_SUBJECT:
+            raise UnauthenticatedError(
+                f"The client certificate can't be read, or its subject is empty or longer than {MAX_SUBJECT} characters"
+            )
+        try:
+            name = self._mapper.name(subject)
+        except UnmappedError as error:
+            raise UnauthenticatedError(
+                f"No principal is made of the client certificate: {error}; see http.ssl_principal_mapping_rules"
+            ) from None
+        principal = USER + name
+        if not name or not name.isprintable() or principal in _RESERVED or name.startswith(self._others):
+            raise UnauthenticatedError("The client certificate names a principal that no certificate can have")
+        return Identity(principal, Authentication.CERTIFICATE)

@@ -1,0 +1,66 @@
+"""The entrance: all sources of identities, as the settings name them, and their work in the background."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.security.certificates import Certificates
+from app.security.door import Door
+from app.security.mapping import PrincipalMapper
+from app.security.oidc.provider import Provider
+from app.security.oidc.tokens import OidcTokens
+from app.security.tokens import AdminToken
+from app.services.upkeep.files import FileWatch, WatchedFiles
+from app.settings import UnusableSettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.security.principals import Authenticator
+    from app.services.access import AccessControl
+    from app.settings import Settings
+
+
+class Entrance:
+    """The sources of identities of a process.
+
+    Args:
+        settings: The settings.
+        api_tokens: Authenticates API tokens.
+        control: Makes the access of an identity.
+        files: Files of other parts that are read again when they change.
+
+    Attributes:
+        door: Admits requests.
+        background: Work to start and stop with the process.
+
+    Raises:
+        OSError: The file of the admin token can't be read.
+        ValueError: The admin token is too short.
+        UnusableSettingsError: The rules for certificates, or an issuer's authorities, can't be used.
+    """
+
+    def __init__(
+        self, settings: Settings, api_tokens: Authenticator, control: AccessControl, files: Sequence[WatchedFiles] = ()
+    ) -> None:
+        authenticators, watched = [api_tokens], list(files)
+        providers = [Provider(issuer) for issuer in settings.oidc]
+        if providers:
+            authenticators.append(OidcTokens(providers))
+        path = settings.admin_token_file
+        if path is not None:
+            admin = AdminToken.from_file(path)
+            authenticators.append(admin)
+            watched.append(WatchedFiles("file of the admin token", [path], lambda: admin.reload(path)))
+        self.door = Door(authenticators, control, _certificates(settings))
+        self.background: list[Provider | FileWatch] = [*providers, FileWatch(watched)]
+
+
+def _certificates(settings: Settings) -> Certificates | None:
+    if not settings.http.takes_certificates:
+        return None
+    try:
+        mapper = PrincipalMapper(settings.http.ssl_principal_mapping_rules)
+    except ValueError as error:
+        raise UnusableSettingsError(f"http.ssl_principal_mapping_rules: {error}") from None
+    return Certificates(mapper, [issuer.prefix for issuer in settings.oidc])

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from pydantic import ValidationError
+
+from app.identity_settings import TlsSettings
+from app.listener.tls import ListenerTls
+from app.services.upkeep.files import WatchedFiles
+from app.settings import HttpSettings, UnusableSettingsError
+from tests.support.certificates import CN, Authority, name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+AUTHORITY = Authority()
+
+
+def settings(directory: Path, **more: Any) -> TlsSettings:
+    certificate, key = AUTHORITY.write(directory, "server", name((CN, "server")))
+    return TlsSettings.model_validate({"certificate_file": certificate, "key_file": key, **more})
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
+    """Return the client's side of a connection within memory."""
+    one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        server.wrap_bio(one, other, server_side=True),
+        client.wrap_bio(other, one, server_hostname="localhost"),
+    )
+    for _ in range(4):
+        for side in sides[::-1]:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return sides[1]
+
+
+def client(directory: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=AUTHORITY.write_own(directory / "ca.pem"))
+
+
+@pytest.mark.parametrize(("lowest", "works"), [("1.2", True), ("1.3", False)])
+def test_the_lowest_version_is_kept_to(tmp_path: Path, lowest: str, works: bool) -> None:  # noqa: FBT001 - a table
+    server, older = ListenerTls(settings(tmp_path, min_version=lowest)), client(tmp_path)
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    if works:
+        assert handshake(server.context, older).version() == "TLSv1.2"
+    else:
+        with pytest.raises(ssl.SSLError):
+            handshake(server.context, older)
+
+
+def _encrypted(directory: Path) -> None:
+    _, key = AUTHORITY.issue(name((CN, "server")))
+    secret = BestAvailableEncryption(b"secret")
+    (directory / "server.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret))
+
+
+def _another(directory: Path) -> None:
+    AUTHORITY.write(directory, "other", name((CN, "other")))
+    (directory / "other.key").replace(directory / "server.key")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda directory: (directory / "server.pem").unlink(),
+        lambda directory: (directory / "server.pem").write_text(""),
+        lambda directory: (directory / "server.key").write_text("-----BEGIN"),
+        _encrypted,
+        _another,
+    ],
+)
+def test_files_that_do_not_fit_are_refused_and_leave_the_earlier(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    given = settings(tmp_path)
+    server = ListenerTls(given)
+    files = WatchedFiles("certificate", given.files, server.reload)
+    spoil(tmp_path)
+    with pytest.raises(UnusableSettingsError, match=r"http\.tls"):
+        ListenerTls(given)
+    files.check()
+    assert files.fault is not None
+    assert handshake(server.context, client(tmp_path)).getpeercert()
+    settings(tmp_path)
+    files.check()
+    assert files.fault is None
+
+
+def test_files_that_did_not_change_are_not_read(tmp_path: Path) -> None:
+    path, reads = tmp_path / "file", list[bytes]()
+    path.write_bytes(b"one")
+    files = WatchedFiles("file", [path], lambda: reads.append(path.read_bytes()))
+    files.check()
+    assert reads == []
+    (tmp_path / "new").write_bytes(b"two")
+    (tmp_path / "new").replace(path)
+    files.check()
+    files.check()
+    assert reads == [b"two"]
+    path.unlink()
+    files.check()
+    assert files.fault == "No such file or directory"
+    path.write_bytes(b"three")
+    files.check()
+    assert reads == [b"two", b"three"]
+
+
+def test_settings_that_go_together_are_together(tmp_path: Path) -> None:
+    for more in ({"client_certificates": "optional"}, {"client_ca_file": "/x"}):
+        with pytest.raises(ValidationError, match="go together"):
+            settings(tmp_path, **more)
+    for http in ({"client_certificate_header": "Client-Cert"}, {"certificate_proxies": ["10.0.0.1"]}):
+        with pytest.raises(ValidationError, match="go together"):
+            HttpSettings.model_validate(http)
+    with pytest.raises(ValidationError, match="not the address"):
+        HttpSettings.model_validate({"client_certificate_header": "a", "certificate_proxies": ["0.0.0.0/0"]})

@@ -1,9 +1,10 @@
-"""Identity and grants: polls by an application's own token beside the admin token's, and checks among many grants."""
+"""Identity, grants and limits: polls by an application beside the admin token's, which has neither grants nor limits."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import time
 import tracemalloc
 from dataclasses import replace
@@ -41,6 +42,8 @@ _FINER: Final = 3
 """As in the bench of reads."""
 _SETTLED_S: Final = 3.0
 """Seconds after which every process has read new tokens and grants."""
+_ROOM: Final = {kind: {"per_second": 1_000_000, "burst": 10_000_000} for kind in ("read", "bulk")}
+"""Limits that are counted and never reached."""
 _FILL: Final = f"""
 WITH raised AS (UPDATE access_version SET version = version + 1 RETURNING version)
 INSERT INTO grants (
@@ -116,7 +119,7 @@ def _polls(stage: Stage, rounds: int, seconds: float) -> Iterator[Figure]:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(_FILL)
     text = asyncio.run(_application(dsn))
-    with stage.service(dsn=dsn) as service:
+    with stage.service(dsn=dsn, settings={"CONFPLANE_LIMITS__OVERRIDES": json.dumps({"User:alice": _ROOM})}) as service:
         of_admin, of_alice = ({"Authorization": f"Bearer {token}"} for token in (service.token, text))
         with httpx.Client(base_url=service.url, headers=of_admin, trust_env=False) as client:
             client.put(QUOTAS, json={"quotas": {"producer_byte_rate": 1048576}}).raise_for_status()

@@ -47,11 +47,15 @@ class Stage:
 
     @contextmanager
     def service(
-        self, connect: str | None = None, dsn: str | None = None, cluster: dict[str, Any] | None = None
+        self,
+        connect: str | None = None,
+        dsn: str | None = None,
+        cluster: dict[str, Any] | None = None,
+        settings: dict[str, str] | None = None,
     ) -> Iterator[Service]:
         """Run ``confplane serve``, on a chroot and a database of its own unless they are given."""
-        dsn = dsn or self.database()
-        service = Service(self.directory / "service", connect=connect or self.chroot(), dsn=dsn, cluster=cluster)
+        dsn, connect = dsn or self.database(), connect or self.chroot()
+        service = Service(self.directory / "service", connect=connect, dsn=dsn, cluster=cluster, settings=settings)
         service.start(wait_ready=False)
         try:
             # A million entities take minutes.

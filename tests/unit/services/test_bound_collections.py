@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -174,6 +175,13 @@ def test_a_caller_who_needs_no_grant_reads_the_collection_itself() -> None:
     admin = AccessControl(Grants()).access(Identity(ADMIN, Authentication.ADMIN_TOKEN), "", "")
     assert whole.seen_by(admin) is whole.whole is whole
     assert whole.seen_by(access_of("User:team", Grants())).whole is whole
+
+
+def test_a_bound_collection_is_the_same_but_for_its_bounds() -> None:
+    parts: dict[str, Any] = {field.name: object() for field in fields(Collection)}
+    whole = Collection(**parts | {"access": None, "unbound": None})
+    access = access_of("User:a", Grants())
+    assert whole.seen_by(access) == replace(whole, access=access, unbound=whole)
 
 
 def test_an_application_resolves_its_own_client_configs_and_nothing_else() -> None:

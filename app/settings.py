@@ -283,8 +283,19 @@ class HttpSettings(_Group):
         return self
 
 
+class TokenSettings(_Group):
+    """The lifetimes of API tokens."""
+
+    default_days: int = Field(default=90, ge=1, le=3_650, description="Of a token whose maker asks for none")
+    longest_days: int = Field(
+        default=365, ge=1, le=3_650, description="That a token may be made for; the default is bounded by it as well"
+    )
+
+
 class AccessSettings(_Group):
     """The settings of tokens and grants."""
+
+    tokens: TokenSettings = TokenSettings()
 
     max_age_s: int = Field(
         default=900,

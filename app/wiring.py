@@ -39,9 +39,14 @@ from app.domain.facets import FacetName, Tree
 from app.domain.quotas import ClientQuotas
 from app.policy import load_policies
 from app.rollups.origin import Origin
+from app.security import api_tokens
 from app.security.book import Book
 from app.security.entrance import Entrance
 from app.services.access import AccessControl
+from app.services.access_admin.grants import GrantService
+from app.services.access_admin.overview import OverviewService
+from app.services.access_admin.services import AccessServices
+from app.services.access_admin.tokens import Lifetimes, TokenService
 from app.services.changes.alter import AlterService, Rules
 from app.services.changes.client_drafts import ClientDrafter
 from app.services.changes.config_drafts import ConfigDrafter
@@ -73,7 +78,7 @@ from app.store import Access, FacetIndex, ZooKeeperStore
 from app.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from fastapi import FastAPI
     from starlette.types import ASGIApp
@@ -83,6 +88,7 @@ if TYPE_CHECKING:
     from app.listener import Connections
     from app.services.changes.edits import Drafter
     from app.services.metrics import Measured
+    from app.services.ports.access import AccessStore
     from app.services.redaction import Redact
 
 _OTHERS = "*"
@@ -196,8 +202,10 @@ def create_app(
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
-    book = Book(PostgresAccessStore(parts.database), settings.access.max_age_s)
-    entrance = Entrance(settings, book, AccessControl(book), files)
+    access_store = PostgresAccessStore(parts.database)
+    book = Book(access_store, settings.access.max_age_s)
+    control = AccessControl(book)
+    entrance = Entrance(settings, book, control, files)
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [
         Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms) for store in parts.stores.values()
@@ -252,6 +260,7 @@ def create_app(
             readiness=readiness,
             metrics=Telemetry(measured),
             recorders=recorders,
+            tokens_and_grants=_tokens_and_grants(settings, access_store, control, book.refresh),
         ),
         door=entrance.door,
         max_body_bytes=settings.http.max_body_bytes,
@@ -261,6 +270,38 @@ def create_app(
         lifespan=lifespan,
     )
     return api, Refusals(traffic), readiness
+
+
+def _tokens_and_grants(
+    settings: Settings, store: AccessStore, control: AccessControl, refresh: Callable[[], Awaitable[None]]
+) -> AccessServices:
+    """Return the services for tokens and grants."""
+    lifetimes = Lifetimes(settings.access.tokens.default_days, settings.access.tokens.longest_days)
+    return AccessServices(
+        TokenService(store, control, api_tokens.mint, settings.clusters, lifetimes),
+        GrantService(store, settings.clusters),
+        OverviewService(store),
+        store,
+        refresh,
+    )
+
+
+@asynccontextmanager
+async def opened_access(settings: Settings) -> AsyncIterator[AccessServices]:
+    """Open tokens and grants for a command, which needs no grant.
+
+    Raises:
+        UnavailableError: Postgres did not answer in time.
+    """
+    database = Database(settings.postgres.dsn.get_secret_value(), pool_size=2)
+    await database.start()
+    try:
+        store = PostgresAccessStore(database)
+        book = Book(store, settings.access.max_age_s)
+        await book.refresh()
+        yield _tokens_and_grants(settings, store, AccessControl(book), book.refresh)
+    finally:
+        await database.close()
 
 
 def _limiter(settings: LimitsSettings) -> Limiter | None:

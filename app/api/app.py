@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 import app as package
 from app.api import problems
+from app.api.access import routes as access
 from app.api.audit import routes as audit
 from app.api.client_configs import routes as client_configs
 from app.api.client_quotas import routes as client_quotas
@@ -17,6 +18,7 @@ from app.api.edge import Edge
 from app.api.entity_configs import routes as entity_configs
 from app.api.freezes import routes as freezes
 from app.api.global_config import routes as global_config
+from app.api.grants import routes as grants
 from app.api.registrations import routes as registrations
 from app.api.rollups import routes as rollups
 from app.api.routing.bodies import MAX_BODY
@@ -24,6 +26,7 @@ from app.api.routing.lookup import Lookup
 from app.api.service import docs_page
 from app.api.service import routes as service
 from app.api.specification import build
+from app.api.tokens import routes as tokens
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -51,6 +54,9 @@ FAMILIES: Final = (
     registrations.routes,
     rollups.routes,
     definitions.routes,
+    tokens.routes,
+    grants.routes,
+    access.routes,
     service.routes,
     docs_page.routes,
 )

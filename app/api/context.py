@@ -16,6 +16,7 @@ from app.api.responses import CLUSTER
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 from app.services.access import Access
+from app.services.access_admin.services import AccessServices
 from app.services.changes.alter import AlterService
 from app.services.changes.callers import Caller
 from app.services.changes.freeze import FreezeService
@@ -62,6 +63,7 @@ class Services:
     rollups: RollupResults
     readiness: Readiness
     metrics: Metrics
+    tokens_and_grants: AccessServices
     recorders: Mapping[str, Recorder]
     """The recorders by cluster, of the clusters whose settings turn them on."""
 
@@ -163,6 +165,28 @@ class Call:
         return self.cluster.collections[name].seen_by(self.access)
 
 
+@dataclass(slots=True)
+class ServiceCall:
+    """A request to the service itself, with the parameters of every verb."""
+
+    request: Request
+    services: Services
+    validate_only: bool
+    reason: str | None
+    ticket: str | None
+
+    @property
+    def access(self) -> Access:
+        """The access of the request."""
+        access: Access = self.request.scope[edge.ACCESS]
+        return access
+
+    @property
+    def caller(self) -> Caller:
+        """The caller, as changes know callers."""
+        return Caller(self.access, self.request.scope[edge.DEADLINE], self.reason, self.ticket)
+
+
 def _cluster_of(request: Request, name: str) -> Cluster:
     found: Cluster | None = request.scope.get(CLUSTER)
     return services_of(request).clusters.get(name) if found is None else found
@@ -192,6 +216,19 @@ def _call(
 ) -> Call:
     services, cluster = services_of(request), _cluster_of(request, name)
     return Call(request, cluster, services, view, validate_only, reason or reason_header, ticket)
+
+
+def _service_call(
+    request: Request,
+    *,
+    validate_only: _ValidateOnly = False,
+    reason: _Reason = None,
+    ticket: _Ticket = None,
+    view: _View = "default",
+    reason_header: _ReasonHeader = None,
+) -> ServiceCall:
+    del view
+    return ServiceCall(request, services_of(request), validate_only, reason or reason_header, ticket)
 
 
 async def _fresh(
@@ -252,6 +289,7 @@ async def _caught_up(store: ClusterStore, deadline: float, min_revision: str | N
 
 ServicesDep = Annotated[Services, Depends(services_of)]
 CallDep = Annotated[Call, Depends(_call)]
+ServiceCallDep = Annotated[ServiceCall, Depends(_service_call)]
 AcceptedDep = Annotated[None, Depends(_accepted)]
 """The parameters of every verb, for operations of no cluster."""
 PageSize = Annotated[

@@ -15,14 +15,16 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
-from app.api.responses import CLUSTER
+from app.api.responses import CLUSTER, rfc3339
 from app.api.traffic import HUNG_UP
+from app.domain.access.identities import Authentication
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
 from app.security.door import BEHALF_OF
 from app.security.principals import CERTIFICATE, Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,6 +51,8 @@ _PARTS: Final = 5
 """Parts of a path up to the facet in ``/v1/clusters/{cluster}/{facet}``: they identify the operation."""
 _DRAINED_BODIES: Final = 4
 """The drained part of an unread body, in bodies of the largest size."""
+_ANNOUNCED_S: Final = 14 * 86_400
+"""Seconds before the end of an API token from which answers announce it."""
 _DRAIN_S: Final = 30.0
 
 
@@ -116,6 +120,8 @@ class Edge:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"].append((b"x-request-id", request_id))
+                if ACCESS in scope and (expires := scope[ACCESS].identity.expires_at) is not None:
+                    message["headers"] += _expiry(scope[ACCESS].identity.kind, expires)
                 if self._readiness.stopping:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
@@ -225,6 +231,13 @@ class _Body:
                     left -= len((await self.receive()).get("body", b""))
         except TimeoutError:
             return
+
+
+def _expiry(kind: Authentication, expires_at: datetime) -> list[tuple[bytes, bytes]]:
+    """Return the header by which an API token's holder learns in time of its end."""
+    if kind is not Authentication.TOKEN or expires_at.timestamp() - time.time() > _ANNOUNCED_S:
+        return []
+    return [(b"confplane-token-expires", rfc3339(expires_at).encode())]
 
 
 def _check_path(scope: Scope) -> None:

@@ -7,6 +7,8 @@ from typing import Final
 REVISION: Final = "^[0-9]{1,19}$"
 CHANGE_ID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 ROW_TOKEN: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\\.[0-9]{1,9}\\.[0-9]{1,9}$"  # noqa: S105 - a page token
+UUID: Final = CHANGE_ID
+"""Ids of tokens, grants and rows of their history."""
 REQUEST_ID: Final = "^[A-Za-z0-9._:-]{1,128}$"
 CLUSTER: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 
@@ -57,3 +59,6 @@ TIME: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9
 """RFC 3339, with an offset."""
 IDEMPOTENCY_KEY: Final = "^[!-~]([ -~]{0,253}[!-~])?$"
 """Printable ASCII. Blanks at the ends of a header are not part of it."""
+PRINCIPAL: Final = "^(User|Group):[^\\u0000-\\u001f\\u007f]+$"
+RESOURCE: Final = "^[a-z-]+(:[^\\u0000]*)?$"
+"""A resource in a query: ``topic:orders``, ``cluster``."""

@@ -33,6 +33,9 @@ TAGS: Final = {
     "entity-configs": "Entities of every type in one request (KIP-21)",
     "global-config": "The config that all brokers share (KIP-5)",
     "freezes": "Refusing all writes to a cluster's configs for a while",
+    "tokens": "API tokens: credentials of users, portals, pipelines and applications",
+    "grants": "Grants: who may do what",
+    "access": "Answers to who may do what, and the history of tokens and grants",
     "audit": "Changes with their principals, values before and after, and reasons",
     "config-definitions": "Definitions of configs: types, defaults, ranges, dynamic or not (KIP-21)",
     "rollups": "Questions about the whole cluster and all of its history, answered by Spark (`confplane rollups run`)",
@@ -74,7 +77,12 @@ _PARAMETERS: Final = {
     "If-Match": "ifMatch",
 }
 """Parameters that operations have in common, and their names in the components."""
-_UNUSED_MODELS: Final = ("HTTPValidationError", "ValidationError")
+_UNUSED_MODELS: Final = frozenset(
+    {
+        *("HTTPValidationError", "ValidationError"),
+        *("Operation", "PatternType", "Permission", "ResourceType", "Role"),  # their values stand where they are used
+    }
+)
 
 
 def _header(pattern: str | None, description: str, **schema: Any) -> dict[str, Any]:
@@ -109,6 +117,9 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
         None, "The caller's limit for the operation's class: units at once, and the seconds in which they come again"
     ),
     "RateLimit": _header(None, "The units of that limit that are left, and the seconds until all of them are"),
+    "Confplane-Token-Expires": _header(
+        None, "The end of the caller's API token, RFC 3339; absent until 14 days before", format="date-time"
+    ),
     "WWW-Authenticate": _header(None, "The scheme: Bearer"),
 }
 _CLUSTER_PATH: Final = "/v1/clusters/{cluster}"
@@ -224,6 +235,8 @@ def _headers(route: StrictRoute, status: int) -> list[str]:
         names += ["Confplane-Revision", "Confplane-Stale-Ms"]
     if status >= HTTPStatus.BAD_REQUEST or operation.limit is not None:
         names += ["RateLimit-Policy", "RateLimit"]
+    if not operation.is_open:
+        names.append("Confplane-Token-Expires")
     if status in _RETRY_STATUSES:
         names.append("Retry-After")
     changed = operation.effect is Effect.CHANGE and status < HTTPStatus.MULTIPLE_CHOICES

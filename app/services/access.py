@@ -18,6 +18,8 @@ from app.domain.access.ranges import EVERYTHING, Ranges
 from app.domain.errors import WriteOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from app.domain.entities import Entity
     from app.services.ports.access import AccessCopy, SecurityEvents
 
@@ -41,6 +43,11 @@ class Rights:
         self._behalf = None if identity.behalf_of is None else Rights(identity.behalf_of, copy)
         self._made: dict[tuple[str | None, Operation], Ranges] = {}
         self._version = -1
+
+    @property
+    def grants(self) -> Sequence[Grant]:
+        """The grants that count for the caller; none where it needs none."""
+        return () if self.identity.is_admin else self._copy.grants_of(self.identity)
 
     def allowed(self, cluster: str | None, operation: Operation) -> Ranges:
         """Return the resources on which the caller may do something.

@@ -47,13 +47,17 @@ OPERATION_IDS: Final = frozenset(
         "alterClientQuotas",
         "alterEntityConfigs",
         "changeGlobalConfig",
+        "checkAccess",
         "clearRegistrations",
         "createClientConfigs",
         "createClientQuotas",
         "createConfigs",
+        "createGrant",
+        "createToken",
         "deleteClientConfigs",
         "deleteClientQuotas",
         "deleteConfigs",
+        "deleteGrant",
         "describeClientConfigs",
         "describeClientQuotas",
         "describeConfigs",
@@ -62,32 +66,41 @@ OPERATION_IDS: Final = frozenset(
         "effectiveClientQuotas",
         "effectiveConfigs",
         "freezeCluster",
+        "getAccess",
         "getAuditedChange",
         "getClientConfigs",
         "getClientQuotas",
         "getCluster",
         "getConfigs",
         "getGlobalConfig",
+        "getGrant",
         "getRollupActivity",
         "getRollupCompatibility",
         "getRollupDrift",
         "getRollupImpact",
         "getRollupIntegrity",
         "getRollupQuotas",
+        "getToken",
         "incrementalAlterConfigs",
         "listClientConfigs",
         "listClientQuotas",
         "listClusters",
         "listConfigDefinitions",
         "listConfigs",
+        "listGrants",
         "listRegistrations",
         "listRollups",
+        "listTokens",
         "livez",
         "metrics",
         "putClientConfigs",
         "putClientQuotas",
         "putConfigs",
+        "putGrant",
         "readyz",
+        "revokeToken",
+        "rotateToken",
+        "searchAccessAudit",
         "searchAudit",
         "thawCluster",
         "whoami",
@@ -148,11 +161,11 @@ class Sender:
     """Sends cases, holds their answers against the specification, and counts them.
 
     Args:
-        change_id: Of a change that was made, so that some cases find one.
+        known: Ids of what was made, by the names of parameters, so that some cases find one.
     """
 
-    def __init__(self, change_id: str) -> None:
-        self._change_id = change_id
+    def __init__(self, known: dict[str, str]) -> None:
+        self._known = known
         self.sent: Counter[tuple[str, str, int]] = Counter()
         """Cases by operation id, mode of generation and status."""
 
@@ -198,8 +211,9 @@ class Sender:
         for pattern, ids in IDS.items():
             if pattern.match(entity) and entity not in ids and (pick := zlib.crc32(entity.encode()) % 6) < len(ids):
                 path["id"] = quote(ids[pick])
-        if _CHANGE_ID.match(_unquoted(path, "changeId")):
-            path["changeId"] = self._change_id
+        for name, known in self._known.items():
+            if _CHANGE_ID.match(_unquoted(path, name)):
+                path[name] = known
         _settle_headers(headers, sound=case.meta is not None and not case.meta.is_negative_at(ParameterLocation.HEADER))
         if case.operation.definition.raw["operationId"] in _FREEZES and _is_sound(case, ParameterLocation.QUERY):
             case.query = {**(case.query or {}), "validateOnly": "true"}  # or all writes behind it would be refused

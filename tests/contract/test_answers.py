@@ -26,6 +26,7 @@ FACETS = (
     ("ClientConfigs", "client-configs", "configs", {"acks": "1"}, {"acks": "all"}),
 )
 
+MADE_UP = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
 FACTS = ("ETag", "Location", "Confplane-Change-Id", "Idempotency-Replayed")
 
 
@@ -427,6 +428,182 @@ def test_rollups(recorder: Recorder) -> None:
         recorder.send(operation_id, 404, f"/v1/clusters/none/rollups/{job}")
 
 
+def test_tokens(recorder: Recorder) -> None:
+    url = "/v1/tokens"
+    body = {"principal": "User:payments-portal", "groups": ["Group:payments"], "note": "portal"}
+    made = recorder.send("createToken", 201, url, json=body, params={"reason": "new", "ticket": "CHG-1"})
+    one, secret = made.headers["location"], made.json()["token"]
+    assert one == f"{url}/{made.json()['id']}"
+    assert made.headers["cache-control"] == "no-store"
+    assert "token" not in recorder.send("createToken", 200, url, json=body, params={"validateOnly": "true"}).json()
+    whoami = recorder.send("whoami", 200, "/v1/whoami", headers={"Authorization": f"Bearer {secret}"}).json()
+    assert (whoami["principal"], whoami["groups"], whoami["tokenId"]) == (
+        "User:payments-portal",
+        ["Group:payments"],
+        made.json()["id"],
+    )
+    for wrong, pointer in (
+        ({}, "/principal"),
+        ({"principal": "User:admin"}, "/principal"),
+        ({"principal": "User:a", "expiresAt": "tomorrow"}, "/expiresAt"),
+        ({"principal": "User:a", "expiresAt": "2020-01-01T00:00:00Z"}, "/expiresAt"),
+        ({"principal": "User:a", "groups": ["payments"]}, "/groups/0"),
+        ({"principal": "User:a", "narrowing": {"operations": ["READ"]}}, "/narrowing/operations/0"),
+        ({"principal": "User:a", "narrowing": {"clusters": ["none"]}}, "/narrowing/clusters"),
+        ({"principal": "User:a", "narrowing": {"clusters": []}}, "/narrowing/clusters"),
+        ({"principal": "User:a", "token": "mine"}, "/token"),
+    ):
+        problem = recorder.send("createToken", 400, url, json=wrong).json()
+        assert [part["pointer"] for part in problem["errors"]] == [pointer], problem
+    key = {"Idempotency-Key": "k"}
+    problem = recorder.send("createToken", 400, url, json=body, headers=key).json()
+    assert problem["type"] == "/problems/idempotency-unsupported"
+    recorder.send("getToken", 200, one)
+    recorder.send("getToken", 400, f"{url}/ABC")
+    recorder.send("getToken", 404, f"{url}/{MADE_UP}")
+    page = recorder.send("listTokens", 200, url, params={"principal": "User:payments-portal", "pageSize": 1}).json()
+    assert page["items"][0]["note"] == "portal"
+    recorder.send("listTokens", 400, url, params={"principal": "alice"})
+    recorder.send("listTokens", 400, url, params={"pageToken": "x"})
+    rotated = recorder.send("rotateToken", 201, f"{one}:rotate", json={"overlapSeconds": 60})
+    assert rotated.json()["replaces"] == made.json()["id"]
+    announced = recorder.send("getToken", 200, one, headers={"Authorization": f"Bearer {secret}"})
+    assert announced.headers["confplane-token-expires"] == announced.json()["expiresAt"]
+    recorder.send("rotateToken", 200, f"{one}:rotate", json={"overlapSeconds": 0}, params={"validateOnly": "true"})
+    recorder.send("rotateToken", 400, f"{one}:rotate", json={"overlapSeconds": -1})
+    recorder.send("revokeToken", 200, one)
+    assert recorder.send("revokeToken", 200, one).json()["status"] == "revoked"
+    recorder.send("whoami", 401, "/v1/whoami", headers={"Authorization": f"Bearer {secret}"})
+    recorder.send("revokeToken", 400, one, headers=key)
+    recorder.send("revokeToken", 404, f"{url}/{MADE_UP}")
+    recorder.send("rotateToken", 400, f"{one}:rotate", json={"overlapSeconds": 0})
+
+
+def test_grants(recorder: Recorder) -> None:
+    url = "/v1/grants"
+    body = {"principal": "Group:payments", "operation": "ALTER_CONFIGS", "resourceType": "user", "name": "payments-app"}
+    made = recorder.send("createGrant", 201, url, json=body)
+    one, etag = made.headers["location"], made.headers["etag"]
+    again = recorder.send("createGrant", 200, url, json=body)
+    assert (again.json(), again.headers["etag"], again.headers["location"]) == (made.json(), etag, one)
+    recorder.send("createGrant", 200, url, json={**body, "name": "x"}, params={"validateOnly": "true"})
+    for wrong, pointer in (
+        ({**body, "role": "viewer"}, "/operation"),
+        ({**body, "operation": "READ"}, "/operation"),
+        ({**body, "operation": "FREEZE"}, "/operation"),
+        ({**body, "cluster": "none"}, "/cluster"),
+        ({**body, "patternType": "prefixed", "name": "*"}, "/name"),
+        ({**body, "resourceType": "cluster"}, "/name"),
+        ({**body, "note": "\x00"}, "/note"),
+        ({**body, "principal": "User:"}, "/principal"),
+    ):
+        problem = recorder.send("createGrant", 400, url, json=wrong).json()
+        assert [part["pointer"] for part in problem["errors"]] == [pointer], problem
+    recorder.send("getGrant", 200, one)
+    recorder.send("getGrant", 304, one, headers={"If-None-Match": etag})
+    recorder.send("getGrant", 400, f"{url}/ABC")
+    recorder.send("getGrant", 404, f"{url}/{MADE_UP}")
+    other = {**body, "name": "payments-", "patternType": "prefixed"}
+    replaced = recorder.send("putGrant", 200, one, json=other, headers={"If-Match": etag})
+    failed = recorder.send("putGrant", 412, one, json=body, headers={"If-Match": etag}).json()
+    assert failed["etag"] == replaced.headers["etag"]
+    recorder.send("putGrant", 200, one, json=body, params={"validateOnly": "true"})
+    recorder.send("putGrant", 400, one, json={})
+    recorder.send("putGrant", 400, one, json=other, headers={"If-Match": "x"})
+    twin = recorder.send("createGrant", 201, url, json=body).headers["location"]
+    recorder.send("putGrant", 409, twin, json=other)
+    assert len(recorder.send("listGrants", 200, url, params={"principal": "Group:payments"}).json()["items"]) >= 2
+    recorder.send("listGrants", 400, url, params={"cluster": "none"})
+    recorder.send("deleteGrant", 412, one, headers={"If-Match": etag})
+    recorder.send("deleteGrant", 200, one, headers={"If-Match": replaced.headers["etag"]})
+    recorder.send("deleteGrant", 404, one)
+    recorder.send("deleteGrant", 200, twin)
+    recorder.send("deleteGrant", 400, one, headers={"Idempotency-Key": "k"})
+
+
+def test_who_may_what(recorder: Recorder) -> None:
+    grant = {"principal": "User:reader", "operation": "DESCRIBE_CONFIGS", "resourceType": "topic", "name": "orders"}
+    made = recorder.send("createGrant", 201, "/v1/grants", json=grant, params={"reason": "asked"})
+    url = f"{BASE}/access"
+    items = recorder.send("getAccess", 200, url, params={"principal": "User:reader"}).json()["items"]
+    assert made.json() in [item["grant"] for item in items]
+    assert items[-1] == {
+        "principal": "User:reader",
+        "allowed": True,
+        "grant": None,
+        "rights": [{"operation": "RESOLVE", "resourceType": "user", "patternType": "literal", "name": "reader"}],
+    }
+    asked = {"resource": "topic:orders", "operation": "DESCRIBE_CONFIGS"}
+    items = recorder.send("getAccess", 200, url, params=asked).json()["items"]
+    assert ("User:reader", True) in [(item["principal"], item["allowed"]) for item in items]
+    for wrong in (
+        {},
+        {"resource": "topic:orders"},
+        {**asked, "principal": "User:a"},
+        {**asked, "operation": "READ"},
+        {**asked, "resource": "queue:a"},
+        {**asked, "resource": "topic:a/b"},
+        {**asked, "resource": "cluster:a"},
+        {"principal": "Group:a"},
+        {"group": "User:a"},
+    ):
+        recorder.send("getAccess", 400, url, params=wrong)
+    secret = recorder.send("createToken", 201, "/v1/tokens", json={"principal": "User:reader"}).json()["token"]
+    own = {"Authorization": f"Bearer {secret}"}
+    pairs = [
+        ("DESCRIBE_CONFIGS", "topic", "orders", True),
+        ("ALTER_CONFIGS", "topic", "orders", False),
+        ("RESOLVE", "user", "reader", True),
+        ("DESCRIBE_CONFIGS", "user", None, False),
+        ("FREEZE", "cluster", None, False),
+        ("ALTER", "tokens", "User:reader", False),
+    ]
+    checks = [{"operation": operation, "resourceType": kind, "name": name} for operation, kind, name, _ in pairs]
+    results = recorder.send("checkAccess", 200, f"{url}:check", json={"checks": checks}, headers=own).json()["results"]
+    assert [(each["operation"], each["resourceType"], each["name"], each["allowed"]) for each in results] == pairs
+    for wrong_check in ([], checks * 17, [{**checks[0], "operation": "FREEZE"}], [{**checks[4], "name": "default"}]):
+        recorder.send("checkAccess", 400, f"{url}:check", json={"checks": wrong_check}, headers=own)
+    assert recorder.send("getAccess", 200, url, params={"principal": "User:reader"}, headers=own).json()["items"]
+    for operation_id, target, options in (
+        ("getAccess", url, {"params": {"principal": "User:other"}}),
+        ("getAccess", url, {"params": asked}),
+        ("searchAccessAudit", "/v1/audit", {}),
+        ("listTokens", "/v1/tokens", {"params": {"principal": "User:other"}}),
+        ("getToken", f"/v1/tokens/{MADE_UP}", {}),
+        ("revokeToken", f"/v1/tokens/{MADE_UP}", {}),
+        ("rotateToken", f"/v1/tokens/{MADE_UP}:rotate", {"json": {"overlapSeconds": 0}}),
+        ("createToken", "/v1/tokens", {"json": {"principal": "User:reader"}}),
+        ("listGrants", "/v1/grants", {"params": {"principal": "User:other"}}),
+        ("createGrant", "/v1/grants", {"json": grant}),
+        ("getGrant", f"/v1/grants/{MADE_UP}", {}),
+        ("putGrant", made.headers["location"], {"json": grant}),
+        ("deleteGrant", made.headers["location"], {}),
+    ):
+        refused = recorder.send(operation_id, 403, target, headers=own, **options).json()
+        assert refused["kafkaErrorCode"] == 31
+        assert "User:reader lacks the grant" in refused["detail"]
+    assert recorder.send("getGrant", 200, made.headers["location"], headers=own).json() == made.json()
+    assert len(recorder.send("listTokens", 200, "/v1/tokens", headers=own).json()["items"]) == 1
+
+
+def test_the_history_of_tokens_and_grants(recorder: Recorder) -> None:
+    grant = {"principal": "User:history", "role": "viewer", "cluster": "default"}
+    made = recorder.send("createGrant", 201, "/v1/grants", json=grant, params={"reason": "r", "ticket": "t"}).json()
+    subject = f"grants/{made['id']}"
+    recorder.send("deleteGrant", 200, f"/v1/{subject}")
+    first = recorder.send("searchAccessAudit", 200, "/v1/audit", params={"subject": subject, "pageSize": 1}).json()
+    second = recorder.send(
+        "searchAccessAudit", 200, "/v1/audit", params={"subject": subject, "pageToken": first["nextPageToken"]}
+    ).json()
+    removed, created = first["items"][0], second["items"][0]
+    assert (removed["kind"], removed["before"], removed["after"]) == ("grant-removed", made, None)
+    assert (created["kind"], created["before"], created["after"]) == ("grant-created", None, made)
+    assert (created["principal"], created["reason"], created["ticket"]) == ("User:admin", "r", "t")
+    assert second["nextPageToken"] is None
+    for wrong in ({"since": "today"}, {"pageToken": "x"}, {"kind": "k" * 101}):
+        recorder.send("searchAccessAudit", 400, "/v1/audit", params=wrong)
+
+
 def test_the_service_itself(recorder: Recorder) -> None:
     recorder.send("livez", 200, "/livez")
     recorder.send("livez", 400, "/livez?x=1")
@@ -462,7 +639,7 @@ def test_a_revision_that_is_not_reached_in_time(recorder: Recorder) -> None:
 @pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "metrics", "readyz"}))
 def test_without_a_token(recorder: Recorder, operation_id: str) -> None:
     operation = recorder._operations[operation_id]
-    url = operation.path.format(cluster="default", id="user=alice", changeId="019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10")
+    url = operation.path.format(cluster="default", id="user=alice", changeId=MADE_UP, tokenId=MADE_UP, grantId=MADE_UP)
     refused = recorder.send(operation_id, 401, url, headers={"Authorization": "Bearer wrong"})
     assert refused.headers["www-authenticate"].startswith("Bearer")
 

@@ -27,9 +27,10 @@ ROUTES = {str(route.operation_id): route for family in FAMILIES for route in fam
 READS = frozenset(
     name
     for name, operation in OPERATIONS.items()
-    if operation["method"] == "get" or operation["path"].endswith(":describe")
+    if operation["method"] == "get" or operation["path"].endswith((":describe", ":check"))
 )
-WRITES = frozenset(OPERATIONS) - READS - {"clearRegistrations"}
+MANAGING = frozenset({"createToken", "revokeToken", "rotateToken", "createGrant", "putGrant", "deleteGrant"})
+WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations"}
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
 UNCONDITIONAL = frozenset({"alterEntityConfigs", "changeGlobalConfig"}) | FREEZES
 """Writes of KIPs that have no preconditions, and freezes."""
@@ -112,6 +113,7 @@ def test_no_operation_is_made_without_its_facts(fact: str) -> None:
 def test_what_operations_do_fits_their_methods_and_paths() -> None:
     assert {name for name in OPERATIONS if ROUTES[name].operation.effect is Effect.NOTHING} == READS
     assert {name for name in OPERATIONS if ROUTES[name].operation.effect is Effect.CHANGE} == WRITES
+    assert {name for name in OPERATIONS if ROUTES[name].operation.effect is Effect.MANAGING} == MANAGING
 
 
 def test_every_operation_but_open_ones_counts_against_a_limit() -> None:

@@ -23,7 +23,17 @@ from app.crypto.password_encoder import PasswordEncoder
 from tests.support.commands import Commands
 from tests.support.planted import Asker, Evidence, Planted
 from tests.support.service import ROOT, Service
-from tests.support.ways_in import BASE, KEY, TRUSTSTORE, jaas, seed, write_openly, write_resources, write_rpc
+from tests.support.ways_in import (
+    BASE,
+    KEY,
+    TRUSTSTORE,
+    jaas,
+    manage_access,
+    seed,
+    write_openly,
+    write_resources,
+    write_rpc,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,6 +223,7 @@ def evidence(
         write_resources(ask, planted)
         write_rpc(ask, planted)
         write_openly(ask)
+        manage_access(ask)
         evidence.stored = {number: stored(number) for number in (0, 1, 4, 20)}
         # Under a new secret, while the service goes on with the old one, as an operator may get it wrong.
         commands = Commands(directory, **where, cluster=rotated(directory, cluster))
@@ -248,6 +259,8 @@ def test_the_search_looks_where_it_should(evidence: Evidence) -> None:
     assert KEY in evidence.said["table intent_entities"]
     assert KEY in evidence.said["table request_changes"]
     assert KEY in evidence.said["table request_keys"]
+    assert "visible-note" in evidence.said["table tokens"]
+    assert "visible-note" in evidence.said["table access_changes"]
     assert "REENCODE" in evidence.said["table intent_entities"]
     assert any(KEY in text for where, text in evidence.said.items() if "read, full" in where)
     assert KEY in evidence.said["confplane export --format properties --broker 0"]

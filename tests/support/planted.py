@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 
+KEYLESS = ("/v1/tokens", "/v1/grants")
+"""Begins of the paths whose changes take no Idempotency-Key."""
+
+
 class Planted:
     """Texts that must not come out, each unlike any other text."""
 
@@ -85,7 +89,7 @@ class Asker:
     def __call__(self, way: str, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
-        if method != "GET" and not path.endswith("/registrations"):
+        if method != "GET" and not path.endswith("/registrations") and not path.startswith(KEYLESS):
             headers["Idempotency-Key"] = str(uuid.uuid4())  # what is kept under it is searched as well
         answer = self._http.request(method, path, content=content, headers=headers, **options)
         evidence = self._evidence
@@ -98,6 +102,16 @@ class Asker:
             if verb == method and pattern.fullmatch(path)
         }
         return answer
+
+    def shown_once(self, way: str, answer: httpx.Response) -> str:
+        """Take a token out of the answer that shows it, to be found nowhere from now on, and return it."""
+        secret: str = answer.json()["token"]
+        said = self._evidence.said
+        last = next(reversed(said))
+        assert secret in said[last]
+        said[last] = said[last].replace(secret, "shown once")
+        self._evidence.planted.texts[f"{way} {len(self._evidence.planted.texts)}"] = secret
+        return secret
 
     def close(self) -> None:
         self._http.close()

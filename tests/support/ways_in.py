@@ -193,3 +193,28 @@ def write_openly(ask: Asker) -> None:
     for facet in ("client-quotas", "client-configs"):
         ask("gone", "DELETE", f"{BASE}/{facet}/user=alice")
     ask("cleared", "DELETE", f"{BASE}/registrations", params={"all": "true"})
+
+
+def manage_access(ask: Asker) -> None:
+    """Make, use, replace and end tokens and grants."""
+    made = ask("token, create", "POST", "/v1/tokens", {"principal": "User:app", "note": "visible-note"})
+    secret = ask.shown_once("API token", made)
+    own = {"headers": {"Authorization": f"Bearer {secret}"}}
+    ask("token, used", "GET", "/v1/whoami", **own)
+    ask("token, refused", "GET", "/v1/audit", **own)
+    one = f"/v1/tokens/{made.json()['id']}"
+    rotated = ask("token, rotate", "POST", f"{one}:rotate", {"overlapSeconds": 60})
+    ask.shown_once("rotated API token", rotated)
+    ask("token, get", "GET", one)
+    ask("tokens", "GET", "/v1/tokens")
+    ask("token, revoke", "DELETE", one)
+    grant = {"principal": "User:app", "role": "viewer"}
+    granted = f"/v1/grants/{ask('grant, create', 'POST', '/v1/grants', grant).json()['id']}"
+    ask("grant, get", "GET", granted)
+    ask("grant, put", "PUT", granted, {**grant, "note": "visible-note"})
+    ask("grants", "GET", "/v1/grants")
+    ask("access", "GET", f"{BASE}/access", params={"principal": "User:app"})
+    checks = [{"operation": "FREEZE", "resourceType": "cluster"}]
+    ask("access, check", "POST", f"{BASE}/access:check", {"checks": checks})
+    ask("grant, delete", "DELETE", granted)
+    ask("history", "GET", "/v1/audit", params={"pageSize": "1000"})

@@ -1,14 +1,11 @@
 """The audit trail: changes with their principals, values before and after, and reasons."""
 
-import re
-from datetime import UTC, datetime
 from typing import Annotated, Literal
-from uuid import UUID
 
 from fastapi import Path, Query
 from starlette.responses import Response
 
-from app.api import patterns
+from app.api import parsed, patterns
 from app.api.audit import models
 from app.api.audit.render import audit_record
 from app.api.context import CallDep, PageSize
@@ -16,7 +13,6 @@ from app.api.responses import json_response
 from app.api.routing.operations import read
 from app.api.routing.routes import Routes
 from app.domain.entities import Entity
-from app.domain.errors import InvalidRequestError
 from app.services.changes import states
 from app.services.limits import LimitClass
 from app.services.ports.trail import AuditQuery
@@ -24,7 +20,6 @@ from app.services.reads import trail
 
 routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 
-_RFC_3339 = re.compile(patterns.TIME)
 _Time = Annotated[
     str | None,
     Query(
@@ -82,11 +77,11 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
             else Entity.from_id(entity, pointer="entity").id,
             key=key,
             principal=principal,
-            since=_moment(since, "since"),
-            until=_moment(until, "until"),
+            since=parsed.moment(since, "since"),
+            until=parsed.moment(until, "until"),
             outcome=outcome,
             page_size=page_size,
-            before=None if page_token is None else _uuid(page_token, "pageToken"),
+            before=None if page_token is None else parsed.uuid(page_token, "pageToken"),
         ),
     )
     call.charge(LimitClass.BULK, len(records))
@@ -109,31 +104,6 @@ async def get_audited_change(
     ],
 ) -> Response:
     """The change with its outcome, as far as it is known. 404 where the caller may describe none of its entities."""
-    change_id = _uuid(changeId, "changeId")
+    change_id = parsed.uuid(changeId, "changeId")
     record = await trail.find(call.services.audit, call.access, call.cluster.name, change_id)
     return json_response(call.request, audit_record(record))
-
-
-def _moment(text: str | None, name: str) -> datetime | None:
-    """Read a time. Pydantic is not used: it would take numbers and other forms that are not RFC 3339."""
-    if text is None:
-        return None
-    try:
-        if _RFC_3339.fullmatch(text):
-            return datetime.fromisoformat(text.upper()).astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidRequestError(
-        f"{name} is not a time with its offset (RFC 3339), such as 2026-01-31T12:00:00Z; in a URL a + is written %2B",
-        pointer=name,
-    )
-
-
-def _uuid(text: str, name: str) -> UUID:
-    try:
-        found = UUID(text)
-    except ValueError:
-        found = None
-    if found is None or str(found) != text:
-        raise InvalidRequestError(f"{name} is not one that this API gave: {text[:100]!a}", pointer=name)
-    return found

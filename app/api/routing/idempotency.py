@@ -23,7 +23,7 @@ from app.services.ports.request_keys import Answer
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from app.api.context import Call
+    from app.api.context import Call, ServiceCall
     from app.services.clusters import Cluster
 
 _NAME: Final = b"idempotency-key"
@@ -69,7 +69,7 @@ def keyless(handler: Handler) -> Handler:
     """Make a handler refuse an Idempotency-Key instead of ignoring it; it takes ``call``."""
 
     @wraps(handler)
-    async def refusing(call: Call, **given: Any) -> Response:
+    async def refusing(call: Call | ServiceCall, **given: Any) -> Response:
         if _NAME in call.request.scope[HEADERS] and not call.validate_only:
             raise IdempotencyUnsupportedError(
                 "This operation does not honour Idempotency-Key, and will not pretend to; send the request without it",

@@ -33,6 +33,8 @@ class Effect(Enum):
     """A change of configs: it has an id, and is done once for each Idempotency-Key."""
     CLEARING = "clearing"
     """Rows that are no history are hidden; an Idempotency-Key is refused rather than ignored."""
+    MANAGING = "managing"
+    """A change of tokens or grants; an Idempotency-Key is refused rather than ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ read = partial(Operation, effect=Effect.NOTHING)
 """Makes the facts of an operation that only answers."""
 change = partial(Operation, effect=Effect.CHANGE)
 """Makes the facts of an operation that changes configs."""
+manage = partial(Operation, effect=Effect.MANAGING)
+"""Makes the facts of an operation that changes tokens or grants."""
 
 
 def partly(model: type[BaseModel], failed: str) -> dict[int, Answer]:

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 Answering = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
-_WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {Effect.CHANGE: idempotent, Effect.CLEARING: keyless}
+_WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {
+    Effect.CHANGE: idempotent,
+    Effect.CLEARING: keyless,
+    Effect.MANAGING: keyless,
+}
 
 
 class StrictRoute(APIRoute):

@@ -4,7 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from app.api.grants.models import GrantContent, GrantId
 from app.api.models import AnswerModel, Count, Revision, Time
+from app.api.tokens.models import NarrowingData, TokenId
 
 
 class Liveness(AnswerModel):
@@ -73,9 +75,24 @@ class ReadinessReport(AnswerModel):
     warnings: list[str]
 
 
+class OwnGrant(GrantContent):
+    """A grant that counts for the caller."""
+
+    id: GrantId
+
+
 class WhoAmI(AnswerModel):
     """The caller."""
 
     principal: str = Field(examples=["User:admin"])
     authenticated_by: str
     on_behalf_of: str | None = Field(description="The user for whom the caller acts, by Confplane-On-Behalf-Of")
+    groups: list[str]
+    owner: str | None = Field(description="The person or team behind the credential; null: the principal")
+    token_id: TokenId | None = Field(description="Of an API token")
+    expires_at: Time | None = Field(description="The end of the credential")
+    narrowing: NarrowingData | None = Field(description="The limits of the credential; null: none")
+    grants: list[OwnGrant] = Field(
+        description="The grants that count: the caller's own, those of its groups and those of everybody. Empty for the"
+        " admin token, which needs none"
+    )

@@ -14,6 +14,7 @@ from app.api.routing.routes import Routes
 from app.api.service import models
 from app.domain.access.operations import Operation, ResourceType
 from app.services.access import Access
+from app.services.access_admin.shown import shown_content, shown_narrowing
 from app.services.limits import LimitClass
 from app.services.ports.store import StoreStatus
 from app.services.recorder.recorded import Watermark
@@ -93,12 +94,19 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     read("The principal of the token that is used", models.WhoAmI, limit=LimitClass.READ, tagged=False, problems=()),
 )
 async def whoami(request: Request, _: AcceptedDep) -> Response:
-    """The principal in Kafka's form."""
-    identity = request.scope[edge.ACCESS].identity
+    """The principal in Kafka's form, its groups, the limits of its credential, and the grants that count for it."""
+    access: Access = request.scope[edge.ACCESS]
+    identity = access.identity
     body = {
         "principal": identity.principal,
         "authenticatedBy": identity.kind.value,
         "onBehalfOf": None if identity.behalf_of is None else identity.behalf_of.principal,
+        "groups": sorted(identity.groups),
+        "owner": identity.owner,
+        "tokenId": None if identity.token_id is None else str(identity.token_id),
+        "expiresAt": None if identity.expires_at is None else rfc3339(identity.expires_at),
+        "narrowing": shown_narrowing(identity.narrowing),
+        "grants": [{"id": str(grant.id), **shown_content(grant)} for grant in access.rights.grants],
     }
     return json_response(request, body)
 

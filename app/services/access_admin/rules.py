@@ -117,29 +117,30 @@ def check_cluster(cluster: str | None, known: Collection[str], pointer: str) -> 
         )
 
 
-def check_right(operation: Operation | None, role: Role | None, resource: ResourceType | None) -> None:
-    """Refuse a right that no resource has.
+def check_right(operation: Operation | None, role: Role | None, resource: ResourceType | None, *, at: str = "") -> None:
+    """Refuse a right that no resource has; ``at`` is the JSON pointer of the object that has these members.
 
     Raises:
         InvalidRequestError: Neither or both of operation and role are given, or the resource has no such operation.
     """
     if (operation is None) == (role is None):
-        raise InvalidRequestError("Give exactly one of operation and role", pointer="/operation")
+        raise InvalidRequestError("Give exactly one of operation and role", pointer=f"{at}/operation")
     if role is not None:
         if resource is not None and resource not in ROLES[role]:
             raise InvalidRequestError(
                 f"The role {role} has no operation on {resource}; it has some on: {', '.join(ROLES[role])}",
-                pointer="/resourceType",
+                pointer=f"{at}/resourceType",
             )
         return
     if resource is None:
         raise InvalidRequestError(
-            "An operation needs its resourceType; only a role may stand alone", pointer="/resourceType"
+            "An operation needs its resourceType; only a role may stand alone", pointer=f"{at}/resourceType"
         )
     if operation is not Operation.ALL and operation not in OPERATIONS[resource]:
         known = ", ".join(sorted(OPERATIONS[resource]))
         raise InvalidRequestError(
-            f"The resource type {resource} has no operation {operation}; it has: ALL, {known}", pointer="/operation"
+            f"The resource type {resource} has no operation {operation}; it has: ALL, {known}",
+            pointer=f"{at}/operation",
         )
 
 
@@ -171,6 +172,8 @@ def check_resource_name(resource: ResourceType, name: str, pointer: str) -> None
     Raises:
         InvalidRequestError: The name is impossible.
     """
+    if resource is ResourceType.CLUSTER:
+        raise InvalidRequestError("The resource type cluster has no names; leave the name out", pointer=pointer)
     if resource in _OF_PRINCIPALS:
         check_principal(name, pointer)
         return

@@ -1,0 +1,220 @@
+"""Answers to who may do what, and the history of tokens and grants."""
+
+from typing import Annotated, Any
+
+from fastapi import Query
+from starlette.responses import Response
+
+from app.api import parsed, patterns
+from app.api.access import models
+from app.api.context import CallDep, PageSize, ServiceCallDep
+from app.api.responses import json_response, rfc3339
+from app.api.routing.operations import read
+from app.api.routing.routes import Routes
+from app.domain.access.operations import OF_SERVICE, Operation, ResourceType
+from app.domain.access.ranges import spell
+from app.domain.errors import InvalidRequestError
+from app.domain.texts import clipped
+from app.services.access_admin import rules
+from app.services.access_admin.overview import Right, own_rights, rights_of
+from app.services.access_admin.shown import shown_grant
+from app.services.limits import LimitClass
+from app.services.ports.access import AccessChange, AccessQuery, StoredGrant
+
+routes = Routes("/v1", tag="access")
+
+_Time = Annotated[
+    str | None,
+    Query(
+        description="RFC 3339; since is part of the range, until is not",
+        json_schema_extra={"format": "date-time"},
+        examples=["2026-01-31T12:00:00Z"],
+    ),
+]
+
+
+@routes.get(
+    "/audit",
+    read(
+        "Search the history of tokens and grants, newest first",
+        models.AccessChangePage,
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(403, 503),
+    ),
+)
+async def search_access_audit(
+    call: ServiceCallDep,
+    *,
+    kind: Annotated[str | None, Query(description="Such as token-created or denied", max_length=100)] = None,
+    principal: Annotated[str | None, Query(description="The principal that did it", max_length=4096)] = None,
+    subject: Annotated[str | None, Query(description="`tokens/<id>` or `grants/<id>`", max_length=4096)] = None,
+    since: _Time = None,
+    until: _Time = None,
+    page_size: PageSize = 100,
+    page_token: Annotated[
+        str | None,
+        Query(
+            alias="pageToken",
+            description="nextPageToken of the page before",
+            json_schema_extra={"pattern": patterns.UUID},
+        ),
+    ] = None,
+) -> Response:
+    """Changes of tokens and grants with their authors and reasons, and sums of security events.
+
+    Needs DESCRIBE on `audit`.
+    """
+    query = AccessQuery(
+        kind=kind,
+        principal=principal,
+        subject=subject,
+        since=parsed.moment(since, "since"),
+        until=parsed.moment(until, "until"),
+        page_size=page_size,
+        before=None if page_token is None else parsed.uuid(page_token, "pageToken"),
+    )
+    found, cursor = await call.services.tokens_and_grants.history(query, call.access)
+    items = [_change(row) for row in found]
+    return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
+
+
+@routes.get(
+    "/clusters/{cluster}/access",
+    read(
+        "List the grants of somebody, or those to a resource",
+        models.AccessReport,
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(403, 503),
+    ),
+)
+async def get_access(
+    call: CallDep,
+    *,
+    principal: Annotated[
+        str | None,
+        Query(description="A user: what may it do?", json_schema_extra={"pattern": patterns.PRINCIPAL}),
+    ] = None,
+    group: Annotated[
+        str | None,
+        Query(
+            description="A group, by itself or with a user who is in it",
+            json_schema_extra={"pattern": patterns.PRINCIPAL},
+        ),
+    ] = None,
+    resource: Annotated[
+        str | None,
+        Query(
+            description="`type:name`, such as `topic:orders`; a type alone is the default entity, or has no names:"
+            " who may do the operation there?",
+            json_schema_extra={"pattern": patterns.RESOURCE},
+        ),
+    ] = None,
+    operation: Annotated[
+        str | None, Query(description="With resource", json_schema_extra={"enum": [each.value for each in Operation]})
+    ] = None,
+) -> Response:
+    """What a user or group may do in the cluster, by which grants; or who may do an operation on a resource.
+
+    The second has one grant for each principal and group: the deny that refuses it, or else one that allows it. A
+    caller sees its own grants; all else needs DESCRIBE on `grants`.
+    """
+    overview, cluster = call.services.tokens_and_grants.overview, call.cluster.name
+    if (resource is None) != (operation is None):
+        raise InvalidRequestError("Give resource and operation together", pointer="resource")
+    if resource is not None and operation is not None:
+        if principal is not None or group is not None:
+            raise InvalidRequestError("Give either resource and operation, or principal and group", pointer="principal")
+        deciding = await overview.who(cluster, *_asked(operation, resource), call.access)
+        return json_response(call.request, {"items": [_item(each.grant, each.principal) for each in deciding]})
+    found = await overview.grants_of(principal, group, cluster, call.access)
+    items = [_item(stored, stored.grant.principal) for stored in found]
+    if principal is not None and (own := own_rights(principal)):
+        items.append({"principal": principal, "allowed": True, "grant": None, "rights": [_right(each) for each in own]})
+    return json_response(call.request, {"items": items})
+
+
+@routes.post(
+    "/clusters/{cluster}/access:check",
+    read(
+        "Check what the caller may do",
+        models.ChecksResult,
+        limit=LimitClass.READ,
+        tagged=False,
+        problems=(503,),
+    ),
+)
+async def check_access(call: CallDep, body: models.ChecksBody) -> Response:
+    """Answers to up to 100 questions about the caller itself, so that a portal greys out its buttons.
+
+    Tokens, grants and the audit of both are of no cluster: an answer is for all clusters together.
+    """
+    results = []
+    for index, each in enumerate(body.checks):
+        kind, name = each.resource_type, each.name
+        rules.check_right(each.operation, None, kind, at=f"/checks/{index}")
+        if name is not None:
+            rules.check_resource_name(kind, name, f"/checks/{index}/name")
+        cluster = None if kind in OF_SERVICE else call.cluster.name
+        allowed = call.access.allows(cluster, each.operation, spell(kind, name))
+        results.append(
+            {"operation": each.operation.value, "resourceType": kind.value, "name": name, "allowed": allowed}
+        )
+    return json_response(call.request, {"results": results})
+
+
+def _asked(operation: str, resource: str) -> tuple[Operation, str]:
+    """Return an operation, and the spelling of ``type:name``."""
+    word, colon, name = resource.partition(":")
+    try:
+        wanted = Operation(operation)
+    except ValueError:
+        raise InvalidRequestError(
+            f"There is no operation {clipped(operation)!a}; there are: {', '.join(Operation)}", pointer="operation"
+        ) from None
+    try:
+        kind = ResourceType(word)
+    except ValueError:
+        raise InvalidRequestError(
+            f"There is no resource type {clipped(word)!a}; there are: {', '.join(ResourceType)}", pointer="resource"
+        ) from None
+    if colon:
+        rules.check_resource_name(kind, name, "resource")
+    return wanted, spell(kind, name if colon else None)
+
+
+def _item(stored: StoredGrant, principal: str) -> dict[str, Any]:
+    return {
+        "principal": principal,
+        "allowed": stored.grant.allows,
+        "grant": shown_grant(stored),
+        "rights": [_right(each) for each in rights_of(stored.grant)],
+    }
+
+
+def _right(right: Right) -> dict[str, Any]:
+    return {
+        "operation": right.operation.value,
+        "resourceType": right.resource.value,
+        "patternType": right.pattern.value,
+        "name": right.name,
+    }
+
+
+def _change(row: AccessChange) -> dict[str, Any]:
+    return {
+        "id": str(row.id),
+        "kind": row.kind,
+        "principal": row.principal,
+        "behalfOf": row.behalf_of,
+        "source": row.source,
+        "subject": row.subject,
+        "requestId": row.request_id,
+        "reason": row.reason,
+        "ticket": row.ticket,
+        "before": row.before,
+        "after": row.after,
+        "count": row.count,
+        "recordedAt": None if row.recorded_at is None else rfc3339(row.recorded_at),
+    }

@@ -1,0 +1,1 @@
+"""Grants: created, listed, found, replaced and removed."""

@@ -1,0 +1,159 @@
+"""Grants: who may do what."""
+
+from typing import Annotated
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from app.api import parsed, patterns
+from app.api.context import IfNoneMatch, PageSize, ServiceCall, ServiceCallDep
+from app.api.grants import models
+from app.api.responses import PreparedResponse, encoded, json_response
+from app.api.routing.operations import manage, read
+from app.api.routing.preconditions import ConditionsDep, not_modified
+from app.api.routing.routes import Routes
+from app.domain.access.grants import ANY
+from app.domain.access.operations import PatternType
+from app.services.access_admin.grants import NewGrant
+from app.services.access_admin.shown import etag_of, shown_grant
+from app.services.limits import LimitClass
+from app.services.ports.access import StoredGrant
+
+_PATH = "/v1/grants"
+routes = Routes(_PATH, tag="grants")
+
+GrantId = Annotated[
+    str, Path(alias="grantId", description="As the list has it", json_schema_extra={"pattern": patterns.UUID})
+]
+
+
+@routes.get(
+    "", read("List grants, oldest first", models.GrantPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503))
+)
+async def list_grants(
+    call: ServiceCallDep,
+    *,
+    principal: Annotated[
+        str | None, Query(description="Only to this user or group", json_schema_extra={"pattern": patterns.PRINCIPAL})
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        Query(
+            description="Only of this cluster; those of all clusters are left out",
+            json_schema_extra={"pattern": patterns.CLUSTER},
+        ),
+    ] = None,
+    page_size: PageSize = 100,
+    page_token: Annotated[
+        str | None,
+        Query(
+            alias="pageToken",
+            description="nextPageToken of the page before",
+            json_schema_extra={"pattern": patterns.UUID},
+        ),
+    ] = None,
+) -> Response:
+    """The grants that the caller may see: its own, and those on whose principal it has DESCRIBE on `grants`."""
+    after = None if page_token is None else parsed.uuid(page_token, "pageToken")
+    found, cursor = await call.services.tokens_and_grants.grants.page(
+        principal, cluster, call.access, page_size=page_size, after=after
+    )
+    items = [shown_grant(stored) for stored in found]
+    return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
+
+
+@routes.post(
+    "",
+    manage(
+        "Create a grant",
+        {201: models.GrantData, 200: models.GrantData},
+        limit=LimitClass.ADMIN,
+        tagged=True,
+        problems=(403, 503),
+    ),
+)
+async def create_grant(call: ServiceCallDep, body: models.GrantBody) -> Response:
+    """201 for a new grant; 200 with the grant that has this content already, and under `validateOnly`.
+
+    Needs ALTER on `grants` of the principal. Nobody gives more than they hold.
+    """
+    services = call.services.tokens_and_grants
+    stored, is_new = await services.grants.create(_wanted(body), call.caller, validate_only=call.validate_only)
+    if call.validate_only:
+        return json_response(call.request, shown_grant(stored))
+    await services.take_effect()
+    location = f"{call.request.scope.get('root_path', '')}{_PATH}/{stored.grant.id}"
+    return _shown(call, stored, 201 if is_new else 200, {"Location": location})
+
+
+@routes.get(
+    "/{grantId}", read("One grant", models.GrantData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503))
+)
+async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNoneMatch = None) -> Response:
+    """A grant with its ETag."""
+    stored = await call.services.tokens_and_grants.grants.find(parsed.uuid(grant_id, "grantId"), call.access)
+    etag = etag_of(stored)
+    if not_modified(if_none_match, etag):
+        return PreparedResponse(b"", encoded({"etag": etag}), status=304)
+    return _shown(call, stored)
+
+
+@routes.put(
+    "/{grantId}",
+    manage("Replace a grant", models.GrantData, limit=LimitClass.ADMIN, tagged=True, problems=(403, 404, 409, 503)),
+)
+async def put_grant(
+    call: ServiceCallDep, grant_id: GrantId, conditions: ConditionsDep, body: models.GrantBody
+) -> Response:
+    """The grant with another content. Needs ALTER on `grants` of both principals; nobody gives more than they hold.
+
+    The end of a deny gives back what was denied, and needs as much.
+    """
+    services = call.services.tokens_and_grants
+    stored = await services.grants.replace(
+        parsed.uuid(grant_id, "grantId"),
+        _wanted(body),
+        conditions.precondition(),
+        call.caller,
+        validate_only=call.validate_only,
+    )
+    if call.validate_only:
+        return json_response(call.request, shown_grant(stored))
+    await services.take_effect()
+    return _shown(call, stored)
+
+
+@routes.delete(
+    "/{grantId}",
+    manage("Remove a grant", models.GrantData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 409, 503)),
+)
+async def delete_grant(call: ServiceCallDep, grant_id: GrantId, conditions: ConditionsDep) -> Response:
+    """The grant as it was last. Needs ALTER on `grants` of the principal; for a deny also all that was denied."""
+    services = call.services.tokens_and_grants
+    stored = await services.grants.remove(
+        parsed.uuid(grant_id, "grantId"), conditions.precondition(), call.caller, validate_only=call.validate_only
+    )
+    await services.take_effect()
+    return json_response(call.request, shown_grant(stored))
+
+
+def _shown(
+    call: ServiceCall, stored: StoredGrant, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    return json_response(
+        call.request, shown_grant(stored), status=status, headers={"ETag": etag_of(stored), **(headers or {})}
+    )
+
+
+def _wanted(body: models.GrantBody) -> NewGrant:
+    return NewGrant(
+        body.principal,
+        body.permission,
+        body.cluster,
+        body.operation,
+        body.role,
+        body.resource_type,
+        PatternType.LITERAL if body.pattern_type is None else body.pattern_type,
+        ANY if body.name is None else body.name,
+        body.note,
+    )

@@ -1,0 +1,45 @@
+"""Texts of parameters and bodies that stand for times and ids."""
+
+import re
+from datetime import UTC, datetime
+from uuid import UUID
+
+from app.api import patterns
+from app.domain.errors import InvalidRequestError
+
+_RFC_3339 = re.compile(patterns.TIME)
+
+
+def moment(text: str | None, pointer: str) -> datetime | None:
+    """Read a time. Pydantic is not used: it would take numbers and other forms that are not RFC 3339.
+
+    Raises:
+        InvalidRequestError: The text is no time, or has no offset.
+    """
+    if text is None:
+        return None
+    try:
+        if _RFC_3339.fullmatch(text):
+            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRequestError(
+        f"{pointer.removeprefix('/')} is not a time with its offset (RFC 3339), such as 2026-01-31T12:00:00Z; in a URL"
+        " a + is written %2B",
+        pointer=pointer,
+    )
+
+
+def uuid(text: str, name: str) -> UUID:
+    """Read an id or a page token that is a UUID, in its one spelling.
+
+    Raises:
+        InvalidRequestError: The text is none.
+    """
+    try:
+        found = UUID(text)
+    except ValueError:
+        found = None
+    if found is None or str(found) != text:
+        raise InvalidRequestError(f"{name} is not one that this API gave: {text[:100]!a}", pointer=name)
+    return found

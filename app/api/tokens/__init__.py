@@ -1,0 +1,1 @@
+"""API tokens: created, listed, found, rotated and revoked."""

@@ -1,0 +1,153 @@
+"""API tokens. Their secrets are in the answers to create and rotate alone, and nowhere else, ever."""
+
+from typing import Annotated
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from app.api import parsed, patterns
+from app.api.context import PageSize, ServiceCall, ServiceCallDep
+from app.api.responses import json_response
+from app.api.routing.operations import manage, read
+from app.api.routing.routes import Routes
+from app.api.tokens import models
+from app.domain.access.identities import Narrowing
+from app.services.access_admin.shown import shown_token
+from app.services.access_admin.tokens import Made, NewToken
+from app.services.limits import LimitClass
+
+_PATH = "/v1/tokens"
+routes = Routes(_PATH, tag="tokens")
+
+TokenId = Annotated[
+    str, Path(alias="tokenId", description="As the list has it", json_schema_extra={"pattern": patterns.UUID})
+]
+
+
+@routes.get(
+    "", read("List tokens, oldest first", models.TokenPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503))
+)
+async def list_tokens(
+    call: ServiceCallDep,
+    *,
+    principal: Annotated[
+        str | None, Query(description="Only of this user", json_schema_extra={"pattern": patterns.PRINCIPAL})
+    ] = None,
+    page_size: PageSize = 100,
+    page_token: Annotated[
+        str | None,
+        Query(
+            alias="pageToken",
+            description="nextPageToken of the page before",
+            json_schema_extra={"pattern": patterns.UUID},
+        ),
+    ] = None,
+) -> Response:
+    """The tokens that the caller may see: its own, and those on whose principal it has DESCRIBE on `tokens`."""
+    tokens = call.services.tokens_and_grants.tokens
+    after = None if page_token is None else parsed.uuid(page_token, "pageToken")
+    found, cursor = await tokens.page(principal, call.access, page_size=page_size, after=after)
+    items = [shown_token(token, tokens.now) for token in found]
+    return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
+
+
+@routes.post(
+    "",
+    manage(
+        "Create a token",
+        {201: models.MadeToken, 200: models.MadeToken},
+        limit=LimitClass.ADMIN,
+        tagged=False,
+        problems=(403, 503),
+    ),
+)
+async def create_token(call: ServiceCallDep, body: models.NewTokenBody) -> Response:
+    """The answer has the secret, this once. 200 under `validateOnly`, without a secret.
+
+    Needs ALTER on `tokens` of the principal, and of each group that the caller is not in. Nobody makes a token for more
+    than they hold.
+    """
+    wanted = NewToken(
+        body.principal,
+        tuple(body.groups),
+        body.owner,
+        body.note,
+        parsed.moment(body.expires_at, "/expiresAt"),
+        _narrowing(body.narrowing),
+    )
+    tokens = call.services.tokens_and_grants.tokens
+    return await _made(call, await tokens.create(wanted, call.caller, validate_only=call.validate_only))
+
+
+@routes.get(
+    "/{tokenId}",
+    read("One token", models.TokenData, limit=LimitClass.BULK, tagged=False, problems=(403, 404, 503)),
+)
+async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
+    """A token without its secret, also an expired or revoked one."""
+    tokens = call.services.tokens_and_grants.tokens
+    found = await tokens.find(parsed.uuid(token_id, "tokenId"), call.access)
+    return json_response(call.request, shown_token(found, tokens.now))
+
+
+@routes.delete(
+    "/{tokenId}",
+    manage(
+        "Revoke a token", models.TokenData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 503),
+        id="revokeToken",
+    ),
+)  # fmt: skip
+async def revoke_token(call: ServiceCallDep, token_id: TokenId) -> Response:
+    """The token is refused by every process within two seconds, for good. Revoking again changes nothing."""
+    services = call.services.tokens_and_grants
+    found = await services.tokens.revoke(
+        parsed.uuid(token_id, "tokenId"), call.caller, validate_only=call.validate_only
+    )
+    await services.take_effect()
+    return json_response(call.request, shown_token(found, services.tokens.now))
+
+
+@routes.post(
+    "/{tokenId}:rotate",
+    manage(
+        "Replace a token by a new one",
+        {201: models.MadeToken, 200: models.MadeToken},
+        limit=LimitClass.ADMIN,
+        tagged=False,
+        problems=(403, 404, 503),
+    ),
+)
+async def rotate_token(call: ServiceCallDep, token_id: TokenId, body: models.RotationBody) -> Response:
+    """A new token of the same principal, groups, owner, note and limits; the old one stays valid for the overlap.
+
+    The answer has the secret, this once. 200 under `validateOnly`, without a secret.
+    """
+    made = await call.services.tokens_and_grants.tokens.rotate(
+        parsed.uuid(token_id, "tokenId"),
+        body.overlap_seconds,
+        call.caller,
+        expires_at=parsed.moment(body.expires_at, "/expiresAt"),
+        validate_only=call.validate_only,
+    )
+    return await _made(call, made)
+
+
+async def _made(call: ServiceCall, made: Made) -> Response:
+    services = call.services.tokens_and_grants
+    shown = shown_token(made.token, services.tokens.now)
+    if made.text is None:
+        return json_response(call.request, shown)
+    await services.take_effect()
+    location = f"{call.request.scope.get('root_path', '')}{_PATH}/{made.token.id}"
+    headers = {"Location": location, "Cache-Control": "no-store"}
+    return json_response(call.request, {**shown, "token": made.text}, status=201, headers=headers)
+
+
+def _narrowing(given: models.NarrowingBody | None) -> Narrowing | None:
+    if given is None:
+        return None
+    return Narrowing(
+        given.read_only,
+        None if given.clusters is None else frozenset(given.clusters),
+        None if given.operations is None else frozenset(given.operations),
+    )

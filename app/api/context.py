@@ -151,9 +151,7 @@ class Call:
 
     def charge(self, kind: LimitClass, units: int) -> None:
         """Charge the caller's limit for work besides the request itself: entries of an alter, items of an answer."""
-        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
-        if allowance is not None:
-            allowance.charge(kind, units)
+        _charge(self.request, kind, units)
 
     def throttle_ms(self, kind: LimitClass) -> int:
         """Return the milliseconds that the caller ought to wait before the next request of a class."""
@@ -185,6 +183,16 @@ class ServiceCall:
     def caller(self) -> Caller:
         """The caller, as changes know callers."""
         return Caller(self.access, self.request.scope[edge.DEADLINE], self.reason, self.ticket)
+
+    def charge(self, kind: LimitClass, units: int) -> None:
+        """Charge the caller's limit for work besides the request itself: see :meth:`Call.charge`."""
+        _charge(self.request, kind, units)
+
+
+def _charge(request: Request, kind: LimitClass, units: int) -> None:
+    allowance: Allowance | None = request.scope.get(edge.ALLOWANCE)
+    if allowance is not None:
+        allowance.charge(kind, units)
 
 
 def _cluster_of(request: Request, name: str) -> Cluster:

@@ -24,10 +24,15 @@ UNKNOWN = 3
 _DEADLINE_S = 30.0
 
 
-def caller(reason: str) -> Caller:
+def caller(reason: str | None, ticket: str | None = None) -> Caller:
     """Return the operator of this command on this machine as a caller; the deadline is half a minute from now."""
     return Caller.operator(
-        _operator(), socket.gethostname(), str(uuid.uuid4()), time.monotonic() + _DEADLINE_S, reason=reason
+        _operator(),
+        socket.gethostname(),
+        str(uuid.uuid4()),
+        time.monotonic() + _DEADLINE_S,
+        reason=reason,
+        ticket=ticket,
     )
 
 

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 import app as package
 from app.cli import settings_errors
+from app.cli.access_commands import grants, tokens
 from app.cli.options import Apply, ClusterName, SettingsFile
 from app.cli.rollup_commands import rollups
 from app.domain.facets import Tree
@@ -444,6 +445,8 @@ def move_layout(
 
 
 cli.add_typer(rollups)
+cli.add_typer(tokens)
+cli.add_typer(grants)
 
 
 @cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from app.cli.commands import cli
 from app.crypto.password_encoder import PasswordEncoder
-from tests.support.commands import Commands
+from tests.support.commands import Commands, run
 from tests.support.planted import Asker, Evidence, Planted
 from tests.support.service import ROOT, Service
 from tests.support.ways_in import (
@@ -144,7 +144,19 @@ COMMANDS: Final = [
     ["rollups", "run", "--master", "local[1]", "drift"],
     ["rollups", "show", "--json", "drift"],
     ["rollups", "report", "--output", "/dev/stdout"],
+    ["grants", "show", "--principal", "User:app"],
 ]
+ABSENT: Final = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
+ACCESS_COMMANDS: Final = [
+    ["tokens", "create", "--principal", "User:cli"],
+    ["tokens", "list"],
+    ["tokens", "rotate", ABSENT],
+    ["tokens", "revoke", ABSENT],
+    ["grants", "create", "--principal", "User:cli", "--role", "viewer"],
+    ["grants", "list"],
+    ["grants", "remove", ABSENT],
+]
+"""Commands of no cluster."""
 WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}
 """The service's own log is searched; of configs these know nothing."""
 
@@ -230,6 +242,12 @@ def evidence(
         commands.environment.update(debug)
         for arguments in COMMANDS:
             said = commands.run(*arguments)
+            evidence.said[f"confplane {' '.join(arguments)}"] = f"{said.code}\n{said.out}\n{said.err}"
+        for arguments in ACCESS_COMMANDS:
+            said = run(arguments, commands.environment)
+            if "create" in arguments and "tokens" in arguments:
+                planted.texts["token of the command"] = said.out.strip()
+                said = said._replace(out="")
             evidence.said[f"confplane {' '.join(arguments)}"] = f"{said.code}\n{said.out}\n{said.err}"
         for number in (0, 1, 4, 20):
             stored(number)
@@ -336,4 +354,5 @@ def test_every_operation_and_every_command_was_tried(evidence: Evidence) -> None
     }
     assert operations - evidence.operations == set()
     tried = {" ".join(arguments).partition(" --")[0] for arguments in COMMANDS}
+    tried |= {" ".join(arguments[:2]) for arguments in ACCESS_COMMANDS}
     assert set(names_of(cli)) - WITHOUT_CLUSTER == tried

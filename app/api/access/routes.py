@@ -75,6 +75,7 @@ async def search_access_audit(
         before=None if page_token is None else parsed.uuid(page_token, "pageToken"),
     )
     found, cursor = await call.services.tokens_and_grants.history(query, call.access)
+    call.charge(LimitClass.BULK, len(found))
     items = [_change(row) for row in found]
     return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
 
@@ -127,8 +128,10 @@ async def get_access(
         if principal is not None or group is not None:
             raise InvalidRequestError("Give either resource and operation, or principal and group", pointer="principal")
         deciding = await overview.who(cluster, *_asked(operation, resource), call.access)
+        call.charge(LimitClass.BULK, len(deciding))
         return json_response(call.request, {"items": [_item(each.grant, each.principal) for each in deciding]})
     found = await overview.grants_of(principal, group, cluster, call.access)
+    call.charge(LimitClass.BULK, len(found))
     items = [_item(stored, stored.grant.principal) for stored in found]
     if principal is not None and (own := own_rights(principal)):
         items.append({"principal": principal, "allowed": True, "grant": None, "rights": [_right(each) for each in own]})

@@ -58,6 +58,7 @@ async def list_grants(
     found, cursor = await call.services.tokens_and_grants.grants.page(
         principal, cluster, call.access, page_size=page_size, after=after
     )
+    call.charge(LimitClass.BULK, len(found))
     items = [shown_grant(stored) for stored in found]
     return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
 

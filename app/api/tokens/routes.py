@@ -47,6 +47,7 @@ async def list_tokens(
     tokens = call.services.tokens_and_grants.tokens
     after = None if page_token is None else parsed.uuid(page_token, "pageToken")
     found, cursor = await tokens.page(principal, call.access, page_size=page_size, after=after)
+    call.charge(LimitClass.BULK, len(found))
     items = [shown_token(token, tokens.now) for token in found]
     return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
 

@@ -1,0 +1,153 @@
+"""``confplane tokens``: create, list, revoke and rotate API tokens, on Postgres directly."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from app.cli import callers
+from app.cli.columns import columns
+from app.services.access_admin.shown import shown_token
+from app.wiring import opened_access
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+    from typing import IO
+    from uuid import UUID
+
+    from app.services.access_admin.tokens import Made, NewToken
+    from app.services.changes.callers import Caller
+    from app.services.ports.access import Token
+    from app.settings import Settings
+
+_PAGE = 1_000
+
+
+def create(settings: Settings, wanted: NewToken, lifetime_s: int | None, output: Path | None, caller: Caller) -> int:
+    """Create a token, write its text, and return the exit code."""
+    return _run(_create(settings, wanted, lifetime_s, output, caller), "Not created", output)
+
+
+def list_tokens(settings: Settings, principal: str | None, *, as_json: bool, caller: Caller) -> int:
+    """Print tokens, and return the exit code."""
+    return callers.run(_list(settings, principal, as_json=as_json, caller=caller), "Not listed")
+
+
+def revoke(settings: Settings, token_id: UUID, caller: Caller) -> int:
+    """Revoke a token, and return the exit code."""
+    return callers.run(_revoke(settings, token_id, caller), "Not revoked")
+
+
+def rotate(
+    settings: Settings, token_id: UUID, overlap_s: int, lifetime_s: int | None, output: Path | None, caller: Caller
+) -> int:
+    """Replace a token, write the text of the new one, and return the exit code."""
+    return _run(_rotate(settings, token_id, overlap_s, lifetime_s, output, caller), "Not rotated", output)
+
+
+async def _create(
+    settings: Settings, wanted: NewToken, lifetime_s: int | None, output: Path | None, caller: Caller
+) -> int:
+    with _written(output) as file:
+        async with opened_access(settings) as services:
+            if lifetime_s is not None:
+                wanted = replace(wanted, expires_at=services.tokens.now + timedelta(seconds=lifetime_s))
+            made = await services.tokens.create(wanted, caller)
+        _write(made, file)
+    return callers.DONE
+
+
+async def _list(settings: Settings, principal: str | None, *, as_json: bool, caller: Caller) -> int:
+    found: list[Token] = []
+    async with opened_access(settings) as services:
+        now, after = services.tokens.now, None
+        while True:
+            page, after = await services.tokens.page(principal, caller.access, page_size=_PAGE, after=after)
+            found += page
+            if after is None:
+                break
+    items = [shown_token(token, now) for token in found]
+    if as_json:
+        for item in items:
+            typer.echo(json.dumps(item, ensure_ascii=False))
+    else:
+        members = ("id", "principal", "status", "expiresAt", "lastUsedAt", "owner", "note")
+        rows = [[item[member] or "-" for member in members] for item in items]
+        typer.echo(columns(("ID", "PRINCIPAL", "STATUS", "EXPIRES", "LAST USED", "OWNER", "NOTE"), rows))
+    return callers.DONE
+
+
+async def _revoke(settings: Settings, token_id: UUID, caller: Caller) -> int:
+    async with opened_access(settings) as services:
+        token = await services.tokens.revoke(token_id, caller)
+    typer.echo(f"The token {token.id} of {token.principal} is revoked; every process refuses it within two seconds")
+    return callers.DONE
+
+
+async def _rotate(
+    settings: Settings, token_id: UUID, overlap_s: int, lifetime_s: int | None, output: Path | None, caller: Caller
+) -> int:
+    with _written(output) as file:
+        async with opened_access(settings) as services:
+            expires_at = None if lifetime_s is None else services.tokens.now + timedelta(seconds=lifetime_s)
+            made = await services.tokens.rotate(token_id, overlap_s, caller, expires_at=expires_at)
+            old = await services.tokens.find(token_id, caller.access)
+        _write(made, file)
+    typer.echo(
+        f"The old token {old.id} is valid until {shown_token(old, made.token.created_at)['expiresAt']}", err=True
+    )
+    return callers.DONE
+
+
+def _run(work: Coroutine[None, None, int], failure: str, output: Path | None) -> int:
+    try:
+        return callers.run(work, failure)
+    except OSError as error:
+        typer.echo(
+            f"{output} can't be written: {error.strerror}. Where `confplane tokens list` shows a new token, revoke it",
+            err=True,
+        )
+        return callers.FAILED
+
+
+@contextmanager
+def _written(output: Path | None) -> Iterator[IO[str] | None]:
+    """Yield a file that only its owner reads, and that takes its name once it is whole; None: standard output.
+
+    The file is made ahead of the token, so that no token is lost for want of a file.
+
+    Raises:
+        OSError: The file can't be written.
+    """
+    if output is None:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile("w", dir=output.parent, prefix=f".{output.name}.", delete=False) as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(output)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _write(made: Made, file: IO[str] | None) -> None:
+    token = made.token
+    if file is None:
+        typer.echo(made.text)
+    else:
+        file.write(f"{made.text}\n")
+    until = shown_token(token, token.created_at)["expiresAt"]
+    typer.echo(
+        f"The token {token.id} of {token.principal} is valid until {until}; its text is shown this once", err=True
+    )

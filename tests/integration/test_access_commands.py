@@ -1,0 +1,184 @@
+"""``confplane tokens`` and ``confplane grants`` on Postgres alone, and a service that obeys them."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import time
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from app.security import api_tokens
+from tests.support.commands import Said, run
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.servers import Database
+
+ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory, module_chroot: str, module_database: Database
+) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("access"), connect=module_chroot, dsn=module_database.service_dsn) as running:
+        yield running
+
+
+def confplane(service: Service, *arguments: str) -> Said:
+    """Run a command on the settings of the service."""
+    return run(arguments, service._environment | {"LOGNAME": "olga", "COLUMNS": "200"})
+
+
+def whoami(service: Service, token: str) -> httpx.Response:
+    return httpx.get(f"{service.url}/v1/whoami", headers={"Authorization": f"Bearer {token}"}, trust_env=False)
+
+
+def eventually(service: Service, token: str, status: int) -> dict[str, Any]:
+    """Return the body of the first answer with a status."""
+    end = time.monotonic() + 30
+    while (answer := whoami(service, token)).status_code != status:
+        assert time.monotonic() < end, answer.text
+        time.sleep(0.05)
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_token_from_its_making_to_its_end(service: Service, tmp_path: Path) -> None:
+    limits = ("--read-only", "--cluster", "default", "--operation", "DESCRIBE_CONFIGS", "--expires-in", "1d")
+    made = confplane(
+        service, "tokens", "create", "--principal", "User:app", "--group", "Group:apps", "--note", "n", *limits
+    )
+    assert made.code == 0, made.err
+    token = made.out.removesuffix("\n")
+    assert api_tokens.parse(token.encode()), "standard output has the token alone"
+    assert "shown this once" in made.err
+    assert token not in made.err
+    found = ID.search(made.err)
+    assert found is not None
+    seen = eventually(service, token, 200)
+    assert (seen["principal"], seen["groups"], seen["tokenId"]) == ("User:app", ["Group:apps"], found[0])
+    assert seen["narrowing"] == {"readOnly": True, "clusters": ["default"], "operations": ["DESCRIBE_CONFIGS"]}
+    assert whoami(service, token).headers["confplane-token-expires"] == seen["expiresAt"]
+
+    (listed,) = [json.loads(line) for line in confplane(service, "tokens", "list", "--json").out.splitlines()]
+    assert (listed["id"], listed["status"], listed["note"]) == (found[0], "active", "n")
+    assert listed["createdBy"] == "User:olga@cli"
+    table = confplane(service, "tokens", "list", "--principal", "User:app").out.splitlines()
+    assert table[0].split()[:3] == ["ID", "PRINCIPAL", "STATUS"]
+    assert table[1].split()[:3] == [found[0], "User:app", "active"]
+
+    file = tmp_path / "token"
+    file.write_text("the token of before")
+    file.chmod(0o644)
+    rotated = confplane(service, "tokens", "rotate", found[0], "--overlap", "1h", "--output", str(file))
+    assert (rotated.code, rotated.out) == (0, ""), rotated.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [file]
+    new = file.read_text().removesuffix("\n")
+    assert "The old token" in rotated.err
+    eventually(service, new, 200)
+    assert whoami(service, token).status_code == 200
+
+    revoked = confplane(service, "tokens", "revoke", found[0], "--reason", "leaked")
+    assert (revoked.code, "every process refuses" in revoked.out) == (0, True)
+    eventually(service, token, 401)
+    assert whoami(service, new).status_code == 200
+    history = httpx.get(
+        f"{service.url}/v1/audit?subject=tokens/{found[0]}",
+        headers={"Authorization": f"Bearer {service.token}"},
+        trust_env=False,
+    ).json()["items"]
+    assert [(row["kind"], row["principal"], row["reason"]) for row in history] == [
+        ("token-revoked", "User:olga@cli", "leaked"),
+        ("token-created", "User:olga@cli", None),
+    ]
+
+
+def test_a_grant_from_its_making_to_its_end(service: Service) -> None:
+    token = confplane(service, "tokens", "create", "--principal", "User:gina").out.strip()
+    eventually(service, token, 200)
+    given = ("--operation", "ALTER_CONFIGS", "--resource", "user:gina-", "--prefixed", "--reason", "hers")
+    made = confplane(service, "grants", "create", "--principal", "User:gina", *given)
+    assert made.code == 0, made.err
+    found = ID.search(made.out)
+    assert found is not None
+    assert made.out.endswith("allow User:gina ALTER_CONFIGS on user:gina-... (prefix) of all clusters\n")
+    again = confplane(service, "grants", "create", "--principal", "User:gina", *given)
+    assert again.out.startswith(f"There is already the grant {found[0]}")
+    role = confplane(service, "grants", "create", "--principal", "User:*", "--role", "viewer", "--cluster", "default")
+    assert role.code == 0, role.err
+    denied = ("--deny", "--operation", "ALTER_CONFIGS", "--resource", "cluster")
+    assert confplane(service, "grants", "create", "--principal", "Group:apps", *denied).code == 0
+
+    end = time.monotonic() + 30
+    while len(whoami(service, token).json()["grants"]) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    url = f"{service.url}/v1/clusters/default/client-quotas"
+    headers = {"Authorization": f"Bearer {token}"}
+    body = {"quotas": {"producer_byte_rate": 1}}
+    assert httpx.put(f"{url}/user=gina-app", json=body, headers=headers, trust_env=False).status_code == 200
+    assert httpx.put(f"{url}/user=other", json=body, headers=headers, trust_env=False).status_code == 403
+
+    items = [json.loads(line) for line in confplane(service, "grants", "list", "--json").out.splitlines()]
+    assert [item["principal"] for item in items] == ["User:gina", "User:*", "Group:apps"]
+    table = confplane(service, "grants", "list", "--cluster", "default").out.splitlines()
+    assert len(table) == 2
+    assert table[1].split()[1:] == ["User:*", "allow", "default", "role", "viewer", "all", "-"]
+    shown = confplane(
+        service, "grants", "show", "--principal", "User:gina", "--group", "Group:apps", "--cluster", "default"
+    ).out
+    lines = [line.split("  ") for line in shown.splitlines()]
+    rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert rows[1][:3] == ["deny", "ALTER_CONFIGS", "cluster"]
+    assert ["allow", "ALTER_CONFIGS", "user:gina-... (prefix)", "User:gina", found[0]] in rows
+    assert ["allow", "RESOLVE", "user:gina", "User:gina", "-"] in rows
+
+    removed = confplane(service, "grants", "remove", found[0], "--reason", "left")
+    assert (removed.code, removed.out.startswith(f"Removed the grant {found[0]}")) == (0, True)
+    assert confplane(service, "grants", "remove", found[0]).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("tokens", "create", "--principal", "User:admin"), 2, "admin token alone"),
+        (("tokens", "create", "--principal", "app"), 2, "User:name"),
+        (("tokens", "create", "--principal", "User:a", "--cluster", "none"), 2, "There is no cluster 'none'"),
+        (("tokens", "create", "--principal", "User:a", "--expires-in", "soon"), 2, "such as 90d"),
+        (("tokens", "create", "--principal", "User:a", "--expires-in", "999d"), 2, "within 365 days"),
+        (("tokens", "create", "--principal", "User:a", "--output", "/nowhere/token"), 1, "can't be written"),
+        (("tokens", "revoke", "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"), 2, "There is no token"),
+        (("tokens", "rotate", "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10", "--overlap", "31d"), 2, "30 days"),
+        (("tokens", "create", "--principal", "User:a", "--output", "/dev/null"), 2, "not a regular file"),
+        (("tokens", "revoke", "abc"), 2, "UUID"),
+        (("grants", "create", "--principal", "User:a", "--role", "viewer", "--operation", "ALL"), 2, "exactly one"),
+        (("grants", "create", "--principal", "User:a", "--operation", "ALL"), 2, "needs its resourceType"),
+        (("grants", "create", "--principal", "User:a", "--operation", "ALL", "--resource", "queue:a"), 2, "there are:"),
+        (("grants", "create", "--principal", "User:a", "--operation", "ALL", "--resource", "user"), 2, "user:NAME"),
+        (("grants", "create", "--principal", "User:a", "--role", "viewer", "--prefixed"), 2, "--resource"),
+        (("grants", "show", "--principal", "User:a", "--cluster", "none"), 2, "no cluster"),
+        (("grants", "show", "--cluster", "default"), 2, "Give a principal"),
+    ],
+)
+def test_what_is_refused_and_with_which_code(
+    service: Service, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    said = confplane(service, *arguments)
+    assert (said.code, said.out) == (code, ""), said
+    assert text in " ".join(said.err.replace("│", " ").split())
+
+
+def test_without_postgres_nothing_is_done(service: Service) -> None:
+    away = {"CONFPLANE_POSTGRES__DSN": "postgresql://nobody@127.0.0.1:1/none"}
+    said = run(["grants", "list"], service._environment | away)
+    assert (said.code, said.out) == (1, ""), said
+    assert "Not listed: " in said.err

@@ -46,7 +46,7 @@ from app.services.access import AccessControl
 from app.services.access_admin.grants import GrantService
 from app.services.access_admin.overview import OverviewService
 from app.services.access_admin.services import AccessServices
-from app.services.access_admin.tokens import Lifetimes, TokenService
+from app.services.access_admin.tokens import Known, Lifetimes, TokenService
 from app.services.changes.alter import AlterService, Rules
 from app.services.changes.client_drafts import ClientDrafter
 from app.services.changes.config_drafts import ConfigDrafter
@@ -276,9 +276,10 @@ def _tokens_and_grants(
     settings: Settings, store: AccessStore, control: AccessControl, refresh: Callable[[], Awaitable[None]]
 ) -> AccessServices:
     """Return the services for tokens and grants."""
+    known = Known(settings.clusters, [issuer.prefix for issuer in settings.oidc if issuer.prefix])
     lifetimes = Lifetimes(settings.access.tokens.default_days, settings.access.tokens.longest_days)
     return AccessServices(
-        TokenService(store, control, api_tokens.mint, settings.clusters, lifetimes),
+        TokenService(store, control, api_tokens.mint, known, lifetimes),
         GrantService(store, settings.clusters),
         OverviewService(store),
         store,

@@ -13,7 +13,7 @@ from app.security.book import Book
 from app.services.access import AccessControl
 from app.services.access_admin.grants import GrantService, NewGrant
 from app.services.access_admin.overview import OverviewService
-from app.services.access_admin.tokens import Lifetimes, TokenService
+from app.services.access_admin.tokens import Known, Lifetimes, TokenService
 from app.services.changes.callers import Caller
 from tests.support.access_store import MemoryAccessStore
 
@@ -50,7 +50,7 @@ class World:
         self.book = Book(self.store, 60.0)
         self.denials = Denials()
         self.control = AccessControl(self.book, self.denials)
-        self.tokens = TokenService(self.store, self.control, api_tokens.mint, CLUSTERS, Lifetimes())
+        self.tokens = TokenService(self.store, self.control, api_tokens.mint, Known(CLUSTERS, ["github:"]), Lifetimes())
         self.grants = GrantService(self.store, CLUSTERS)
         self.overview = OverviewService(self.store)
 

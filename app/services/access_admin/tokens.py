@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from uuid_utils.compat import uuid7
 
-from app.domain.access.identities import Authentication, Identity
+from app.domain.access.identities import USER, Authentication, Identity
 from app.domain.access.operations import Operation, ResourceType
 from app.domain.access.ranges import Ranges, spell, whole
 from app.domain.errors import ForbiddenError, InvalidRequestError, NotFoundError
@@ -42,6 +42,15 @@ class Lifetimes:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """The parts of the settings that tokens may name, or may not."""
+
+    clusters: Collection[str]
+    prefixes: Collection[str] = ()
+    """Begins of the names of users that are made by issuers of access tokens alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewToken:
     """The wishes for a new token; None is left to the service."""
 
@@ -68,7 +77,7 @@ class TokenService:
         store: The tables.
         control: Makes the rights that a token would have.
         mint: Makes the text of a token and its digest.
-        clusters: The clusters of the settings.
+        known: The clusters of the settings, and the names of users that others make.
         lifetimes: The default and the longest lifetime.
         clock: Returns the moment in UTC.
     """
@@ -78,7 +87,7 @@ class TokenService:
         store: AccessStore,
         control: AccessControl,
         mint: Callable[[], tuple[str, bytes]],
-        clusters: Collection[str],
+        known: Known,
         lifetimes: Lifetimes,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -86,7 +95,7 @@ class TokenService:
         self._store = store
         self._control = control
         self._mint = mint
-        self._clusters = clusters
+        self._clusters, self._prefixes = known.clusters, known.prefixes
         self._lifetimes = lifetimes
         self._clock = clock
 
@@ -247,6 +256,13 @@ class TokenService:
 
     def _check(self, wanted: NewToken) -> None:
         rules.check_holder(wanted.principal, "/principal")
+        for prefix in self._prefixes:
+            if wanted.principal.startswith(f"{USER}{prefix}"):
+                raise InvalidRequestError(
+                    f"Users whose names begin with {prefix} are those of an issuer of access tokens alone; name the"
+                    " token's user otherwise",
+                    pointer="/principal",
+                )
         for index, group in enumerate(wanted.groups):
             rules.check_group(group, f"/groups/{index}")
         rules.check_text(wanted.owner, "owner", "/owner")

@@ -15,7 +15,7 @@ from app.domain.errors import ConfplaneError, ForbiddenError, InvalidRequestErro
 from app.security import api_tokens
 from app.services.access_admin.grants import NewGrant
 from app.services.access_admin.shown import shown_token
-from app.services.access_admin.tokens import LONGEST_OVERLAP_S, Lifetimes, NewToken, TokenService
+from app.services.access_admin.tokens import LONGEST_OVERLAP_S, Known, Lifetimes, NewToken, TokenService
 from tests.support.access_world import CLUSTERS, World, allow, deny
 
 PREFIXED = PatternType.PREFIXED
@@ -66,7 +66,7 @@ async def test_a_token_works_and_only_its_digest_is_kept(world: World) -> None:
 
 @pytest.mark.parametrize("days", [(90, 365), (7, 30), (400, 30)])
 async def test_the_expiry_is_the_default_within_the_longest(world: World, days: tuple[int, int]) -> None:
-    service = TokenService(world.store, world.control, api_tokens.mint, CLUSTERS, Lifetimes(*days))
+    service = TokenService(world.store, world.control, api_tokens.mint, Known(CLUSTERS), Lifetimes(*days))
     made = await service.create(NewToken("User:a"), world.caller())
     assert made.token.expires_at - made.token.created_at == timedelta(days=min(days))
 
@@ -81,6 +81,7 @@ async def test_an_expiry_that_has_passed_or_is_too_late_is_refused(world: World,
     ("wanted", "pointer", "text"),
     [
         (NewToken("User:admin"), "/principal", "admin token alone"),
+        (NewToken("User:github:me/it"), "/principal", "an issuer of access tokens alone"),
         (NewToken("User:*"), "/principal", "one user"),
         (NewToken("Group:payments"), "/principal", "one user"),
         (NewToken("alice"), "/principal", "User:name"),

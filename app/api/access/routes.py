@@ -116,7 +116,7 @@ async def get_access(
         str | None, Query(description="With resource", json_schema_extra={"enum": [each.value for each in Operation]})
     ] = None,
 ) -> Response:
-    """What a user or group may do in the cluster, by which grants; or who may do an operation on a resource.
+    """Rights of a user or group in the cluster, by grant; or the users and groups with an operation on a resource.
 
     The second has one grant for each principal and group: the deny that refuses it, or else one that allows it. A
     caller sees its own grants; all else needs DESCRIBE on `grants`.

@@ -178,10 +178,12 @@ def test_the_look_up_leads_where_the_router_would(method: str, root: str) -> Non
             assert scope["path_params"] == expected.matches(routed)[1]["path_params"]
     base = "/v1/clusters/{cluster}"
     some = {f"{base}/{facet}/{{id:path}}" for facet in ("client-quotas", "client-configs", "configs")}
+    token, grant = "/v1/tokens/{tokenId}", "/v1/grants/{grantId}"
     allowed = {
-        "GET": {f"{base}/audit/{{changeId}}", f"{base}/rollups/{{name}}"},
+        "GET": {f"{base}/audit/{{changeId}}", f"{base}/rollups/{{name}}", token, grant},
+        "POST": {f"{token}:rotate"},
         # What would be effective values is an entity of this id to other methods.
-        "PUT": some,
-        "DELETE": some,
+        "PUT": {*some, grant},
+        "DELETE": {*some, token, grant},
     }
     assert left_to_the_router <= allowed.get(method, set())

@@ -153,6 +153,27 @@ class SecureAclSettings(_Group):
     )
 
 
+class ZooKeeperTlsSettings(_Group):
+    """TLS to ZooKeeper's ``secureClientPort``. The files are read again for each connection."""
+
+    ca_file: Path | None = Field(
+        default=None, description="The authorities of ZooKeeper's certificates, in PEM; the system's without"
+    )
+    certificate_file: Path | None = Field(
+        default=None, description="This service's certificate in PEM, by which ZooKeeper knows it as x509:<subject>"
+    )
+    key_file: Path | None = Field(default=None, description="The key of the certificate, in PEM and not encrypted")
+    verify_hostname: bool = Field(
+        default=True, description="Servers have certificates for their names as the setting zookeeper writes them"
+    )
+
+    @model_validator(mode="after")
+    def _pair(self) -> ZooKeeperTlsSettings:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together: set both of them, or none")
+        return self
+
+
 class ClusterSettings(_Group):
     """One Kafka cluster."""
 
@@ -166,6 +187,9 @@ class ClusterSettings(_Group):
     ] = Field(
         default="open",
         description="The ACL of new znodes: 'open' to all, or the brokers' identity and this service's",
+    )
+    zookeeper_tls: ZooKeeperTlsSettings | None = Field(
+        default=None, description="TLS to ZooKeeper, whose ports are then its secure ones (docs/authentication.md)"
     )
     session_timeout_ms: int = Field(
         default=10_000, ge=1_000, le=120_000, description="Of the ZooKeeper session; no more than 45000 are asked for"

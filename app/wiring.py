@@ -74,7 +74,7 @@ from app.settings import (
     LimitsSettings,
     Settings,
 )
-from app.store import Access, FacetIndex, ZooKeeperStore
+from app.store import Access, FacetIndex, ZooKeeperStore, ZooKeeperTls
 from app.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -333,6 +333,8 @@ def redaction(cluster: ClusterSettings) -> Redact:
 
 
 def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
+    settings = cluster.zookeeper_tls
+    tls = None if settings is None else ZooKeeperTls(f"clusters.{name}.zookeeper_tls", settings)
     return ZooKeeperStore(
         name,
         connect=cluster.zookeeper,
@@ -340,7 +342,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
         max_packet=cluster.max_packet,
         notifications_max=cluster.notifications_max,
         jute_maxbuffer=cluster.jute_maxbuffer,
-        access=Access.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl),
+        access=Access.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl, tls),
         facets={
             facet.name.value: FacetIndex(
                 Tree.CONFIG,

@@ -2,6 +2,7 @@
 
 from app.store.mirror.nodes import FacetIndex
 from app.store.session.access import Access
+from app.store.session.tls import ZooKeeperTls
 from app.store.store import ZooKeeperStore
 
-__all__ = ["Access", "FacetIndex", "ZooKeeperStore"]
+__all__ = ["Access", "FacetIndex", "ZooKeeperStore", "ZooKeeperTls"]

@@ -21,19 +21,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.settings import SecureAclSettings
+    from app.store.session.tls import ZooKeeperTls
 
 _SENSITIVE: Final = ("/config/users", "/config/brokers")
 
 
 class Access:
-    """The session's credentials, and the ACLs by path.
+    """The session's credentials and TLS, and the ACLs by path.
 
     Args:
         identity: The brokers' ZooKeeper identity, ``scheme:id``; None for the open ACL.
         credentials: ``user:password`` of ZooKeeper's digest scheme; None for a session without.
+        tls: The TLS of connections; None for plain ones.
     """
 
-    def __init__(self, identity: str | None = None, credentials: str | None = None) -> None:
+    def __init__(
+        self, identity: str | None = None, credentials: str | None = None, tls: ZooKeeperTls | None = None
+    ) -> None:
+        self.tls = tls
         self.auth = [] if credentials is None else [("digest", credentials)]
         """The credentials for kazoo, which sends them after every connect."""
         self._sensitive: list[ACL] = OPEN_ACL_UNSAFE
@@ -47,15 +52,15 @@ class Access:
         """The greatest size of an ACL in a request, in bytes."""
 
     @classmethod
-    def from_settings(cls, setting: str, acl: SecureAclSettings | str) -> Access:
+    def from_settings(cls, setting: str, acl: SecureAclSettings | str, tls: ZooKeeperTls | None = None) -> Access:
         """Build the access from ``zookeeper_acl``, and read the file that it names.
 
         Raises:
             UnusableSettingsError: The file can't be read, or its content is not valid; the message names ``setting``.
         """
         if isinstance(acl, str):
-            return cls()
-        return cls(acl.identity, _credentials(acl.credentials_file, f"{setting}.credentials_file"))
+            return cls(tls=tls)
+        return cls(acl.identity, _credentials(acl.credentials_file, f"{setting}.credentials_file"), tls)
 
     def acl_of(self, path: str) -> list[ACL]:
         """Return the ACL of a new node; the path is below the chroot."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import select as poller
+import ssl
 import threading
 import time
 from collections import deque
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import asyncio
     import socket
     from collections.abc import Callable
+
+    from app.store.session.tls import ZooKeeperTls
 
     Delivery = Callable[[Any, Exception | None], None]
     """Takes a reply's value or its failure."""
@@ -211,6 +214,7 @@ class _BufferedSocket:
 
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
+        self._decrypted = raw.pending if isinstance(raw, ssl.SSLSocket) else int
         self._buffer = b""
         self._at = 0
         self.send = raw.send
@@ -219,7 +223,7 @@ class _BufferedSocket:
         self.fileno = raw.fileno
 
     def pending(self) -> int:
-        return len(self._buffer) - self._at
+        return len(self._buffer) - self._at + self._decrypted()
 
     def recv(self, size: int) -> bytes:
         if self._at >= len(self._buffer):
@@ -248,9 +252,10 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
 
     on_end: Callable[[BaseException | None], None]
 
-    def __init__(self, mailbox: Mailbox) -> None:
+    def __init__(self, mailbox: Mailbox, tls: ZooKeeperTls | None = None) -> None:
         super().__init__()
         self._mailbox = mailbox
+        self._tls = tls
 
     def start(self) -> None:
         """Start; there are no worker threads."""
@@ -288,10 +293,19 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
         return bell, bell
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Connect to a server."""
+        """Connect to a server.
+
+        kazoo's own TLS trusts the system's authorities besides those of the settings, and waits for bytes of the socket
+        while it holds decrypted ones.
+        """
         raw = super().create_connection(*args, **kwargs)
-        # TLS has a buffer and a pending() of its own.
-        return raw if kwargs.get("use_ssl") else _BufferedSocket(raw)
+        if self._tls is None:
+            return _BufferedSocket(raw)
+        try:
+            return _BufferedSocket(self._tls.wrap(raw, kwargs["hostname"]))
+        except BaseException:
+            raw.close()
+            raise
 
     def select(self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None) -> Any:
         """Wait for sockets, as ``select.select``; buffered bytes count as readable."""

@@ -128,7 +128,7 @@ class Session:
         self._client = KazooClient(
             hosts,
             timeout=asked_s,
-            handler=LoopHandler(mailbox),
+            handler=LoopHandler(mailbox, access.tls),
             connection_retry=_RETRY,
             auth_data=access.auth,
             logger=_kazoo_logger,

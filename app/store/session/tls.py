@@ -1,0 +1,68 @@
+"""TLS of the connections to ZooKeeper, and the certificate by which ZooKeeper knows this service."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+from app.settings import UnusableSettingsError
+
+if TYPE_CHECKING:
+    import socket
+
+    from app.settings import ZooKeeperTlsSettings
+
+logger = logging.getLogger(__name__)
+
+
+class ZooKeeperTls:
+    """The TLS of a cluster's ZooKeeper. The files are read for each connection, so that replaced ones come into use.
+
+    Args:
+        setting: The name of the settings, for messages.
+        settings: The settings.
+
+    Raises:
+        UnusableSettingsError: A file can't be used.
+    """
+
+    def __init__(self, setting: str, settings: ZooKeeperTlsSettings) -> None:
+        self._settings = settings
+        self._told = ""
+        try:
+            self._context = _context(settings)
+        except (OSError, ValueError) as error:
+            fault = error.strerror or error if isinstance(error, OSError) else error
+            raise UnusableSettingsError(f"{setting}: {fault}; compare its files") from None
+
+    def wrap(self, raw: socket.socket, host: str) -> ssl.SSLSocket:
+        """Return a connection after its handshake; ``host`` is the server's name in the settings.
+
+        Raises:
+            OSError: The handshake failed.
+        """
+        try:
+            self._context = _context(self._settings)
+        except (OSError, ValueError) as error:
+            logger.warning("the files of zookeeper_tls can't be used, earlier ones are: %s", type(error).__name__)
+        try:
+            return self._context.wrap_socket(raw, server_hostname=host)
+        except ssl.SSLError as error:
+            if str(error) != self._told:  # a client without a connection tries again and again
+                logger.warning("ZooKeeper's server %s is not spoken to: %s", host, error)
+                self._told = str(error)
+            raise
+
+
+def _context(settings: ZooKeeperTlsSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=settings.ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = settings.verify_hostname
+    if settings.certificate_file is not None:
+        context.load_cert_chain(settings.certificate_file, settings.key_file, password=_no_password)
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; give one that is not, in a file that nobody else can read")

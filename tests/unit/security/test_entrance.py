@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.access.identities import Authentication
+from app.domain.errors import UnauthenticatedError
+from app.security.entrance import Entrance
+from app.security.principals import Credentials
+from app.services.access import AccessControl
+from app.settings import Settings, UnusableSettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.domain.access.identities import Identity
+
+TOKEN = "an admin token of good length"
+
+
+class NoTokens:
+    """A book without API tokens and grants."""
+
+    version = 0
+
+    def authenticate(self, given: bytes) -> Identity | None:
+        del given
+        return None
+
+    def grants_of(self, identity: Identity) -> tuple[()]:
+        del identity
+        return ()
+
+    def check(self, identity: Identity) -> None:
+        del identity
+
+
+def entrance(admin: Path | None, **http: Any) -> Entrance:
+    settings = Settings.model_validate(
+        {
+            "clusters": {"default": {"zookeeper": "localhost:2181"}},
+            "postgres": {"dsn": "postgresql://a@b/c"},
+            "admin_token_file": admin,
+            "http": http,
+        }
+    )
+    tokens = NoTokens()
+    return Entrance(settings, tokens, AccessControl(tokens))
+
+
+def identity(made: Entrance, authorization: str | None, certificate: str | None = None) -> Identity:
+    credentials = Credentials(None if authorization is None else authorization.encode(), certificate)
+    return made.door.admit(credentials, None, "127.0.0.1", "r").identity
+
+
+def test_the_admin_token_can_be_switched_off(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    assert identity(entrance(path), f"Bearer {TOKEN}").kind is Authentication.ADMIN_TOKEN
+    with pytest.raises(UnauthenticatedError):
+        identity(entrance(None), f"Bearer {TOKEN}")
+
+
+def test_a_bearer_token_decides_alone(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    made = entrance(path, client_certificate_header="Client-Cert", certificate_proxies=["10.0.0.1"])
+    assert identity(made, None, "CN=alice").principal == "User:CN=alice"
+    assert identity(made, f"Bearer {TOKEN}", "CN=alice").principal == "User:admin"
+    for authorization in ("Bearer wrong", "", "Basic YTpi"):
+        with pytest.raises(UnauthenticatedError):
+            identity(made, authorization, "CN=alice")
+
+
+def test_a_certificate_is_nobody_where_none_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    with pytest.raises(UnauthenticatedError, match="No bearer token"):
+        identity(entrance(path), None, "CN=alice")
+
+
+def test_rules_that_cannot_be_used_are_refused_at_the_start() -> None:
+    with pytest.raises(UnusableSettingsError, match=r"http\.ssl_principal_mapping_rules: "):
+        entrance(
+            None,
+            client_certificate_header="Client-Cert",
+            certificate_proxies=["10.0.0.1"],
+            ssl_principal_mapping_rules="RULE:x",
+        )

@@ -39,6 +39,8 @@ class Rights:
 
     def __init__(self, identity: Identity, copy: AccessCopy) -> None:
         self.identity = identity
+        self.unlimited = identity.is_admin and identity.narrowing is None and identity.behalf_of is None
+        """True where every operation on every resource is allowed, now and later."""
         self._copy = copy
         self._behalf = None if identity.behalf_of is None else Rights(identity.behalf_of, copy)
         self._made: dict[tuple[str | None, Operation], Ranges] = {}
@@ -109,8 +111,7 @@ class Access:
     @property
     def unlimited(self) -> bool:
         """True where every operation on every resource is allowed, now and later."""
-        identity = self.rights.identity
-        return identity.is_admin and identity.narrowing is None and identity.behalf_of is None
+        return self.rights.unlimited
 
     def check(self) -> None:
         """Refuse to go on for a caller whose credential is not valid any more.

@@ -42,7 +42,7 @@ async def inside(
         done(await running.send("admin", "PUT", "client-quotas/user", RATE))
         done(await running.send("admin", "PUT", "client-configs/user", {"configs": {"heartbeat.interval.ms": "3000"}}))
         done(await running.send("admin", "PUT", "configs/broker", {"configs": {"log.cleaner.threads": "2"}}))
-        running.grants.give(
+        await running.give(
             "User:team",
             operation=Operation.ALTER_CONFIGS,
             resource=ResourceType.USER,
@@ -197,7 +197,7 @@ async def test_entities_of_several_types_stand_each_for_itself(inside: Inside) -
     ]
     described = refused(await inside.send("team", "POST", "configs:describe", {"resources": resources}), 29)
     assert [each["errorCode"] for each in described["results"]] == [29, 31, 31]
-    inside.grants.give("User:broker", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.BROKER, name="1")
+    await inside.give("User:broker", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.BROKER, name="1")
     described = (await inside.send("broker", "POST", "configs:describe", {"resources": resources})).json()
     assert [each["errorCode"] for each in described["results"]] == [29, 0, 31]
     # The level behind is shown, though the default of all brokers is not this caller's.
@@ -209,19 +209,17 @@ async def test_a_stored_answer_is_replayed_only_while_the_grant_is_there(inside:
     async def put(principal: str, entity: str = "user=carol") -> httpx.Response:
         return await inside.send(principal, "PUT", f"client-quotas/{entity}", RATE, Idempotency_Key="one key")
 
-    grant = inside.grants.give(
-        "User:keyed", operation=Operation.ALTER_CONFIGS, resource=ResourceType.USER, name="carol"
-    )
+    grant = await inside.give("User:keyed", operation=Operation.ALTER_CONFIGS, resource=ResourceType.USER, name="carol")
     first = await put("keyed")
     assert "idempotency-replayed" not in first.headers
     again = await put("keyed")
     assert (done(again), again.headers["idempotency-replayed"]) == (done(first), "true")
     # Another caller's key is another key, whatever its name.
     assert "idempotency-replayed" not in (await put("admin")).headers
-    inside.grants.take(grant)
+    await inside.take(grant)
     replayed, other = refused(await put("keyed")), refused(await put("keyed", "user=never-there"))
     assert replayed["detail"] == other["detail"].replace("never-there", "carol")
-    inside.grants.give("User:keyed", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="carol")
+    await inside.give("User:keyed", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="carol")
     refused(await put("keyed"))
 
 
@@ -246,7 +244,7 @@ async def test_the_trail_shows_visible_entities_alone(inside: Inside) -> None:
     assert done(await inside.send("team", "GET", f"audit?entity={mine}"))["items"][0] == change
     for entity in ("user=orders-t", "user=never-there", "cluster"):
         refused(await inside.send("team", "GET", f"audit?entity={entity}"))
-    inside.grants.give("User:auditor", role=Role.AUDITOR)
+    await inside.give("User:auditor", role=Role.AUDITOR)
     assert done(await inside.send("auditor", "GET", f"audit/{both}")) == whole
 
 
@@ -281,7 +279,7 @@ async def test_registrations_are_listed_and_cleared_by_grants(inside: Inside) ->
 
 
 async def test_rows_of_rollups_are_filtered_or_need_the_grant(inside: Inside) -> None:
-    inside.grants.give("User:analyst", operation=Operation.DESCRIBE, resource=ResourceType.ROLLUPS)
+    await inside.give("User:analyst", operation=Operation.DESCRIBE, resource=ResourceType.ROLLUPS)
     for name, rollup in ROLLUPS.items():
         # It never ran, which is said to who may see the rows.
         assert (await inside.send("analyst", "GET", f"rollups/{name}")).status_code == 404

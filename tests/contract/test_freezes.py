@@ -30,8 +30,8 @@ async def inside(
     """A service where ``olga`` may freeze the cluster, and ``team`` may alter its configs."""
     database, chroot = servers.make_migrated(postgres), servers.make_chroot(zookeeper.hosts)
     async with running_inside(chroot, database, tmp_path_factory.mktemp("inside")) as running:
-        running.grants.give("User:olga", operation=Operation.FREEZE, resource=ResourceType.CLUSTER, cluster="default")
-        running.grants.give("User:team", operation=Operation.ALTER_CONFIGS, resource=ResourceType.CLUSTER)
+        await running.give("User:olga", operation=Operation.FREEZE, resource=ResourceType.CLUSTER, cluster="default")
+        await running.give("User:team", operation=Operation.ALTER_CONFIGS, resource=ResourceType.CLUSTER)
         yield running
 
 

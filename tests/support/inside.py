@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httpx
 
 from app import listener, wiring
 from app.settings import Settings
-from tests.support.doors import Grants, door
+from tests.support.credentials import Credentials, credentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,28 +19,48 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message
 
+    from app.security.book import Book
+    from app.services.ports.access import StoredGrant
     from tests.support import servers
+
+_ADMIN: Final = "the admin token of this test"
 
 
 class Inside:
-    """A running service.
+    """A running service, whose tokens and grants are in its Postgres.
 
     Attributes:
-        grants: The grants of its callers; a bearer token is the name of its user.
         client: Sends requests to it.
     """
 
-    def __init__(self, app: ASGIApp, grants: Grants) -> None:
-        self.grants = grants
+    def __init__(self, app: ASGIApp, made: Credentials) -> None:
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://inside", timeout=60)
+        self._book: Book = cast("Any", app)._door._control._copy
+        self._made = made
+        self._tokens = {"admin": _ADMIN}
 
     async def send(self, principal: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        """Send a request of a user; a path without a slash is one of the cluster ``default``."""
+        """Send a request of a user, or of ``admin``; a path without a slash is one of the cluster ``default``."""
+        token = self._tokens.get(principal)
+        if token is None:
+            _, token = await self._made.token(f"User:{principal}")
+            self._tokens[principal] = token
+            await self._book.refresh()
         url = path if path.startswith("/") else f"/v1/clusters/default/{path}"
-        sent = {"Authorization": f"Bearer {principal}"} | {
-            name.replace("_", "-"): text for name, text in headers.items()
-        }
+        sent = {"Authorization": f"Bearer {token}"} | {name.replace("_", "-"): text for name, text in headers.items()}
         return await self.client.request(method, url, json=body, headers=sent)
+
+    async def give(self, principal: str, **members: Any) -> StoredGrant:
+        """Make a grant, which counts from now on; members as those of :class:`app.domain.access.grants.Grant`."""
+        made = await self._made.grant(principal, **members)
+        await self._book.refresh()
+        return made
+
+    async def take(self, *grants: StoredGrant) -> None:
+        """Remove grants."""
+        for each in grants:
+            await self._made.remove(each)
+        await self._book.refresh()
 
 
 @asynccontextmanager
@@ -49,7 +69,7 @@ async def running_inside(
 ) -> AsyncIterator[Inside]:
     """Run a service until the end of the context; ``cluster`` are settings of its one cluster."""
     token = directory / "token"
-    token.write_text("a token that nobody uses here")
+    token.write_text(_ADMIN)
     settings = Settings.model_validate(
         {
             "clusters": {"default": {"zookeeper": chroot, "session_timeout_ms": 20_000, **cluster}},
@@ -57,11 +77,9 @@ async def running_inside(
             "admin_token_file": token,
         }
     )
-    app, _, _ = wiring.create_app(settings, listener.make_connections(settings.http))
-    grants = Grants()
-    cast("Any", app)._door = door(grants)
-    async with _lifespan(app):
-        inside = Inside(app, grants)
+    app, *_ = wiring.create_app(settings, listener.make_connections(settings.http))
+    async with _lifespan(app), credentials(database.service_dsn) as made:
+        inside = Inside(app, made)
         try:
             await _ready(inside.client)
             yield inside

@@ -23,7 +23,7 @@ from app.services.access import AccessControl
 from app.services.collections import Collection
 from app.services.ports.cluster_states import Place
 from app.store.mirror.nodes import Mirror
-from tests.support.doors import Grants, access_of
+from tests.support.grants import Grants, access_of
 from tests.support.stores import facets
 
 if TYPE_CHECKING:

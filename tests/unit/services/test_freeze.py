@@ -28,7 +28,7 @@ from app.services.ports.request_keys import KeyedChange, KeyRow
 from app.services.ports.store import Marker
 from app.services.ports.trail import Outcome
 from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Transaction, Unknown
-from tests.support.doors import Grants, access_of
+from tests.support.grants import Grants, access_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ from app.services.changes.edits import Edit, EditResult
 from app.services.changes.idempotency import IdempotencyService, RequestKey, Run
 from app.services.ports.request_keys import Answer, KeyedChange, KeyRow
 from app.services.ports.trail import Outcome
-from tests.support.doors import Grants, access_of
+from tests.support.grants import Grants, access_of
 
 if TYPE_CHECKING:
     from app.services.ports.request_keys import RequestKeys

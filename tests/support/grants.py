@@ -1,4 +1,4 @@
-"""Callers with grants, for services in the process of a test: who has a name as token is the user of that name."""
+"""Grants in memory, for tests of single parts; whole services have theirs in Postgres (tests/support/inside.py)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from app.domain.access.grants import Grant, applies
-from app.domain.access.identities import ADMIN, Authentication, Identity
-from app.security.door import Door
+from app.domain.access.identities import Authentication, Identity
 from app.services.access import Access, AccessControl
 
 if TYPE_CHECKING:
@@ -39,20 +38,6 @@ class Grants:
 
     def check(self, identity: Identity) -> None:
         """Accept every credential."""
-
-
-class Names:
-    """Takes each bearer token for the name of its user; ``admin`` for the admin token."""
-
-    def authenticate(self, given: bytes) -> Identity:
-        if given == b"admin":
-            return Identity(ADMIN, Authentication.ADMIN_TOKEN)
-        return Identity(f"User:{given.decode()}", Authentication.TOKEN)
-
-
-def door(grants: Grants) -> Door:
-    """Return a door that admits everybody by name."""
-    return Door([Names()], AccessControl(grants))
 
 
 def access_of(principal: str, grants: Grants) -> Access:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cryptography.x509 import load_der_x509_certificate
+from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,11 @@ def subject_of(certificate: bytes) -> str:
     Raises:
         ValueError: The bytes are no certificate.
     """
-    [(_, fields, _)] = _elements(load_der_x509_certificate(certificate).tbs_certificate_bytes)
+    try:
+        signed = load_der_x509_certificate(certificate).tbs_certificate_bytes
+    except InvalidVersion as error:  # no ValueError, though damage alone makes such a version
+        raise ValueError(str(error)) from None
+    [(_, fields, _)] = _elements(signed)
     parts = [content for tag, content, _ in _elements(fields) if tag != _VERSION]
     names = [_relative_name(content) for _, content, _ in _elements(parts[_BEFORE_SUBJECT])]
     return ",".join(reversed(names))

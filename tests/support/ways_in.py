@@ -193,6 +193,8 @@ def write_openly(ask: Asker) -> None:
     for facet in ("client-quotas", "client-configs"):
         ask("gone", "DELETE", f"{BASE}/{facet}/user=alice")
     ask("cleared", "DELETE", f"{BASE}/registrations", params={"all": "true"})
+    for verb in ("freeze", "thaw"):
+        ask(verb, "POST", f"{BASE}:{verb}", {"reason": "visible-reason"})
 
 
 def manage_access(ask: Asker) -> None:

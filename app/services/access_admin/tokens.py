@@ -122,7 +122,7 @@ class TokenService:
             caller.principal,
             self._expiry(wanted.expires_at, now),
             groups=frozenset(wanted.groups),
-            owner=_owner(wanted, caller.access),
+            owner=_owner(wanted.owner, caller.access),
             note=wanted.note,
             narrowing=wanted.narrowing,
         )
@@ -204,7 +204,7 @@ class TokenService:
         expires_at: datetime | None = None,
         validate_only: bool = False,
     ) -> Made:
-        """Replace a token by a new one of the same principal, groups, owner, note and limits.
+        """Replace a token by a new one of the same principal, groups, note and limits, and of the same owner.
 
         Args:
             token_id: The old token, which stays valid for the overlap, or until its own expiry where this is earlier.
@@ -216,7 +216,8 @@ class TokenService:
         Raises:
             InvalidRequestError: The overlap or the expiry is not valid, or the token was revoked or has expired.
             NotFoundError: There is none, and the caller may alter all.
-            ForbiddenError: There is none that the caller may alter, or the caller lacks a right of the token.
+            ForbiddenError: There is none that the caller may alter, or the caller lacks a right of the token, or may
+                make no token of its owner.
             UnavailableError: Postgres is away.
         """
         if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
@@ -231,6 +232,7 @@ class TokenService:
             id=uuid7(),
             created_at=now,
             created_by=caller.principal,
+            owner=_owner(old.owner, caller.access),
             expires_at=now + min(longest, old.expires_at - old.created_at)
             if expires_at is None
             else self._expiry(expires_at, now),
@@ -307,17 +309,19 @@ class TokenService:
         return token
 
 
-def _owner(wanted: NewToken, access: Access) -> str | None:
+def _owner(wanted: str | None, access: Access) -> str | None:
     """Return the person behind a new token: the maker's, unless the maker keeps the tokens of everybody.
+
+    So it is in a rotation too, by which the caller gets the new token.
 
     Raises:
         ForbiddenError: Another owner is wanted, by whom a maker could pass as two persons.
     """
     identity = access.identity
     if access.allowed(None, Operation.ALTER) >= _EVERY:
-        return wanted.owner
+        return wanted
     own = identity.owner or identity.principal
-    if wanted.owner not in {None, own}:
+    if wanted not in {None, own}:
         raise ForbiddenError(
             f"The owner of this token is {own}, who makes it; another owner is set by callers with the grant ALTER on"
             " tokens of every principal",

@@ -203,6 +203,17 @@ async def test_nobody_becomes_two_persons_by_a_token(world: World) -> None:
     assert made.token.owner == "billing"
 
 
+async def test_nobody_becomes_two_persons_by_a_rotation(world: World) -> None:
+    made = (await world.tokens.create(NewToken("User:payments-app", owner="bob"), world.caller())).token
+    team = await world.user("team", *TEAM, owner="payments")
+    with pytest.raises(ForbiddenError, match="The owner of this token is payments"):
+        await world.tokens.rotate(made.id, 60, world.caller(team))
+    bob = replace(team, owner="bob")
+    assert (await world.tokens.rotate(made.id, 60, world.caller(bob))).token.owner == "bob"
+    plain = (await world.tokens.create(NewToken("User:payments-app"), world.caller())).token
+    assert (await world.tokens.rotate(plain.id, 60, world.caller(team))).token.owner == "payments"
+
+
 async def test_a_portal_makes_what_both_may_and_the_history_has_both(world: World) -> None:
     alice = await world.user("alice", Role.ADMIN)
     portal = await world.user("portal", *(replace(each, principal="User:portal") for each in TEAM), behalf_of=alice)

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import os
+import re
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -247,6 +248,22 @@ class PostgresSettings(_Group):
     pool_size: int = Field(default=8, ge=2, le=100)
 
 
+def _as_origin(value: object) -> str:
+    """Return an origin as browsers write it.
+
+    Raises:
+        ValueError: The value is not one exact origin, in lower case and without its default port.
+    """
+    text = str(value)
+    found = re.fullmatch(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[1-9][0-9]{0,4})?", text)
+    if found is None or found[3] == {"http": ":80", "https": ":443"}[found[1]]:
+        raise ValueError(
+            f"{value!a} is not an origin as browsers write it: scheme://host or scheme://host:port, in lower case,"
+            " without a path, a wildcard or the scheme's default port"
+        )
+    return text
+
+
 class HttpSettings(_Group):
     """The settings of the listener."""
 
@@ -275,6 +292,15 @@ class HttpSettings(_Group):
         le=60_000,
         description="How long a process that was told to stop goes on serving, not ready any more, until it takes no"
         " more connections",
+    )
+    cors_origins: tuple[Annotated[str, BeforeValidator(_as_origin)], ...] = Field(
+        default=(),
+        description="Exact origins whose pages may send requests and read answers, such as https://portal.example.com",
+    )
+    public_url: Annotated[str, BeforeValidator(_as_origin)] | None = Field(
+        default=None,
+        description="The origin at which clients reach the service. With it refusals point to"
+        " /.well-known/oauth-protected-resource, which names the issuers of tokens",
     )
     trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = Field(
         default=(),

@@ -15,10 +15,12 @@ import yaml
 from app import listener, properties
 from app.api.app import create_api, specification
 from app.api.context import Services
+from app.api.cors import Cors
 from app.api.edge import Terms
 from app.api.refusals import Refusals
 from app.api.rendered.entries import Entries
 from app.api.rendered.resolutions import Resolutions
+from app.api.resource import ProtectedResource
 from app.api.traffic import Traffic
 from app.audit import (
     Database,
@@ -42,6 +44,7 @@ from app.rollups.origin import Origin
 from app.security import api_tokens
 from app.security.book import Book
 from app.security.entrance import Entrance
+from app.security.events import EventLog
 from app.services.access import AccessControl
 from app.services.access_admin.grants import GrantService
 from app.services.access_admin.overview import OverviewService
@@ -204,7 +207,8 @@ def create_app(
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
     access_store = PostgresAccessStore(parts.database)
     book = Book(access_store, settings.access.max_age_s)
-    control = AccessControl(book)
+    events = EventLog(access_store)
+    control = AccessControl(book, events)
     entrance = Entrance(settings, book, control, files)
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [
@@ -222,17 +226,21 @@ def create_app(
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
-            for work in (book, idempotency, *reconcilers, *entrance.background, *recorders.values()):
+            for work in (book, events, idempotency, *reconcilers, *entrance.background, *recorders.values()):
                 work.start()
                 stack.push_async_callback(work.stop)
             yield
 
     describe = DescribeService(registrations)
     limiter = _limiter(settings.limits)
+    cors = Cors(settings.http.cors_origins) if settings.http.cors_origins else None
+    issuers = tuple(dict.fromkeys(each.issuer for each in settings.oidc))
+    resource = None if settings.http.public_url is None else ProtectedResource(settings.http.public_url, issuers)
     readiness = Readiness(parts.clusters, parts.audit, (book, *reconcilers, *recorders.values(), *entrance.background))
     traffic = Traffic()
     measured: list[Measured] = [
         book,
+        events,
         readiness,
         traffic,
         connections,
@@ -259,6 +267,7 @@ def create_app(
             rollups=PostgresRollups(parts.database),
             readiness=readiness,
             metrics=Telemetry(measured),
+            resource=resource,
             recorders=recorders,
             tokens_and_grants=_tokens_and_grants(settings, access_store, control, book.refresh),
         ),
@@ -266,10 +275,10 @@ def create_app(
         max_body_bytes=settings.http.max_body_bytes,
         deadline_ms=deadline_ms,
         traffic=traffic,
-        terms=Terms(limiter),
+        terms=Terms(limiter, cors, resource, events),
         lifespan=lifespan,
     )
-    return api, Refusals(traffic), readiness
+    return api, Refusals(traffic, cors), readiness
 
 
 def _tokens_and_grants(

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from app.api import edge, patterns
 from app.api.rendered.entries import Entries
 from app.api.rendered.resolutions import Resolutions
+from app.api.resource import ProtectedResource
 from app.api.responses import CLUSTER
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
@@ -64,6 +65,8 @@ class Services:
     readiness: Readiness
     metrics: Metrics
     tokens_and_grants: AccessServices
+    resource: ProtectedResource | None
+    """The description of this service for clients without a token; None where the settings name no public URL."""
     recorders: Mapping[str, Recorder]
     """The recorders by cluster, of the clusters whose settings turn them on."""
 

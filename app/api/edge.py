@@ -9,13 +9,13 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
-from app.api.responses import CLUSTER, rfc3339
+from app.api.responses import CHALLENGE, CLUSTER, PreparedResponse, rfc3339
 from app.api.traffic import HUNG_UP
 from app.domain.access.identities import Authentication
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
@@ -23,16 +23,20 @@ from app.security.door import BEHALF_OF
 from app.security.principals import CERTIFICATE, Credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from app.api.cors import Cors
+    from app.api.resource import ProtectedResource
     from app.api.traffic import Traffic
     from app.security.door import Door
     from app.services.access import Access
     from app.services.clusters import Clusters
     from app.services.limits import Limiter
+    from app.services.ports.access import SecurityEvents
     from app.services.upkeep.readiness import Readiness
 
 REQUEST_ID: Final = "confplane.request_id"
@@ -62,6 +66,12 @@ class Terms:
 
     limiter: Limiter | None = None
     """The limits of callers; None: there are none."""
+    cors: Cors | None = None
+    """The origins whose pages are served; None: there are none."""
+    resource: ProtectedResource | None = None
+    """The place of this service's description for clients without a token; None: there is none."""
+    events: SecurityEvents | None = None
+    """Takes note of refused credentials, and of uses of the admin token."""
 
 
 class Edge:
@@ -96,6 +106,9 @@ class Edge:
         self._app = app
         self._traffic = traffic
         self._limiter = terms.limiter
+        self._cors = terms.cors
+        self._events = terms.events
+        self._challenge = None if terms.resource is None else terms.resource.challenge
         self._clusters = clusters
         self._readiness = readiness
         self._door = door
@@ -114,6 +127,9 @@ class Edge:
         request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
         scope[REQUEST_ID] = request_id.decode()
         scope[DEADLINE] = began + self._deadline_s
+        if self._challenge is not None:
+            scope[CHALLENGE] = self._challenge
+        cors = self._cors
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -122,6 +138,8 @@ class Edge:
                 message["headers"].append((b"x-request-id", request_id))
                 if ACCESS in scope and (expires := scope[ACCESS].identity.expires_at) is not None:
                     message["headers"] += _expiry(scope[ACCESS].identity.kind, expires)
+                if cors is not None:
+                    message["headers"] += cors.headers(headers.get(b"origin"))
                 if self._readiness.stopping:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
@@ -132,27 +150,35 @@ class Edge:
             receive, answer = body.receive, body.send
         traffic.in_flight += 1
         try:
-            try:
-                if len(headers) < len(scope["headers"]):
-                    self._check_repeated(scope["headers"])
-                self._admit(scope, headers)
-            except ConfplaneError as error:
-                await problems.respond(Request(scope), error)(scope, receive, answer)
-                return
-            await self._app(scope, receive, answer)
+            response = self._ahead(scope, headers)
+            await (self._app if response is None else response)(scope, receive, answer)
         finally:
             traffic.in_flight -= 1
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
-    def _check_repeated(self, sent: Sequence[tuple[bytes, bytes]]) -> None:
+    def _ahead(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
+        """Admit a request, and return None; or else the answer of a request that no route may see."""
+        if self._cors is not None:
+            preflight = self._cors.preflight(scope["method"], headers)
+            if preflight is not None:
+                return PreparedResponse(b"", preflight[1], status=preflight[0])
+        try:
+            if len(headers) < len(scope["headers"]):
+                self._check_repeated(scope)
+            self._admit(scope, headers)
+        except ConfplaneError as error:
+            return problems.respond(Request(scope), error)
+        return None
+
+    def _check_repeated(self, scope: Scope) -> None:
         """Refuse a second Authorization, and a second user to act for: neither of two is chosen.
 
         Raises:
             InvalidRequestError: There is a second one.
         """
-        names = [name for name, _ in sent]
+        names = [name for name, _ in scope["headers"]]
         if names.count(_AUTHORIZATION) > 1:
-            self._traffic.unauthenticated("repeated")
+            self._unauthenticated(scope, "repeated")
             raise InvalidRequestError(
                 "The header Authorization is given more than once; send one token", pointer="Authorization"
             )
@@ -182,7 +208,7 @@ class Edge:
             except ConfplaneError as error:
                 if not is_open:  # there the access only adds to the answer
                     if isinstance(error, UnauthenticatedError):
-                        self._traffic.unauthenticated("invalid" if presents else "missing")
+                        self._unauthenticated(scope, "invalid" if presents else "missing")
                     raise
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)
@@ -193,9 +219,23 @@ class Edge:
         Raises:
             ConfplaneError: As :meth:`app.security.door.Door.admit`.
         """
-        client = scope.get("client")
         credentials = Credentials(headers.get(_AUTHORIZATION), scope.get(CERTIFICATE), headers.get(_BEHALF_OF))
-        return self._door.admit(credentials, cluster, client[0] if client else "", scope[REQUEST_ID])
+        access = self._door.admit(credentials, cluster, _source(scope), scope[REQUEST_ID])
+        if self._events is not None and access.identity.kind is Authentication.ADMIN_TOKEN:
+            self._events.admitted_admin(access.source, access.request_id)
+        return access
+
+    def _unauthenticated(self, scope: Scope, reason: Literal["missing", "invalid", "repeated"]) -> None:
+        """Count and note a request refused for its credentials."""
+        self._traffic.unauthenticated(reason)
+        if self._events is not None:
+            self._events.unauthenticated(reason, _source(scope), scope[REQUEST_ID])
+
+
+def _source(scope: Scope) -> str:
+    """Return the address of the caller."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 class _Body:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from app.api.responses import json_response
+from app.api.responses import CHALLENGE, json_response
 from app.domain import errors
 from app.domain.errors import ConfplaneError, KafkaCode
 from app.domain.texts import step
@@ -160,7 +160,7 @@ def respond(request: Request, error: ConfplaneError, **members: Any) -> Response
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, errors.UnauthenticatedError):
-        headers["WWW-Authenticate"] = 'Bearer realm="confplane"'
+        headers["WWW-Authenticate"] = request.scope.get(CHALLENGE, 'Bearer realm="confplane"')
     if isinstance(error, errors.OutcomeUnknownError):
         headers["Confplane-Change-Id"] = error.change_id
     return json_response(request, body, status=body["status"], headers=headers, media_type=MEDIA_TYPE)

@@ -10,6 +10,7 @@ from uuid_utils import uuid7
 from app.api.problems import MEDIA_TYPE, problem
 
 if TYPE_CHECKING:
+    from app.api.cors import Cors
     from app.api.traffic import Traffic
     from app.domain.errors import ConfplaneError
 
@@ -21,13 +22,15 @@ class Refusals:
 
     Args:
         traffic: Counts the errors as requests that reached no route.
+        cors: The origins whose pages may read the answers; None: there are none.
     """
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: Traffic, cors: Cors | None = None) -> None:
         self._traffic = traffic
+        self._cors = cors
 
-    def __call__(self, error: ConfplaneError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        """Return status, headers and body of the answer."""
+    def __call__(self, error: ConfplaneError, origin: bytes | None) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Return status, headers and body of the answer; ``origin`` is the header of the request, as far as read."""
         request_id = str(uuid7())
         found = problem(error, request_id=request_id)
         status: int = found["status"]
@@ -40,4 +43,6 @@ class Refusals:
         ]
         if error.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        if self._cors is not None:
+            headers += self._cors.headers(origin)
         return status, headers, body

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _INT64: Final = 2**63
 CLUSTER: Final = "confplane.cluster"
 """Key of the scope with a request's cluster, for the headers of every answer."""
+_BODILESS: Final = frozenset({204, 304})
+"""Statuses of answers that never have a body, nor its length."""
+CHALLENGE: Final = "confplane.challenge"
+"""Key of the scope with the header WWW-Authenticate of a refusal; absent where it is the plain one."""
 JSON: Final = (b"content-type", b"application/json")
 """The header of a JSON answer."""
 Headers = list[tuple[bytes, bytes]]
@@ -68,7 +72,7 @@ class PreparedResponse(Response):
         self.body = body
         self.background = None
         self.raw_headers = headers
-        if status != 304:  # noqa: PLR2004 - HTTP
+        if status not in _BODILESS:
             headers.append((b"content-length", b"%d" % len(body)))
 
 

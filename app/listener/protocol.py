@@ -21,7 +21,7 @@ from app.security.principals import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.server import ServerState
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from app.listener.connections import Connections, Line
 
     Refusal = tuple[int, list[tuple[bytes, bytes]], bytes]
-    Refuse = Callable[[ConfplaneError], Refusal]
+    Refuse = Callable[[ConfplaneError, bytes | None], Refusal]
+    """Renders an error; takes the header Origin of the request besides, as far as it was read."""
     """Renders an error as an answer: its status, headers and body."""
 
 ALWAYS_ANSWERED: Final = frozenset({"/livez"})
@@ -86,6 +87,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unsent = 0
         self._subject: str | None = None
         """The subject of the client's certificate."""
+        self._sent: list[tuple[bytes, bytes]] = []
+        """The headers of the request whose head was complete last."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for a head."""
@@ -160,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.app = _full(self.config.loaded_app, self.config.refuse)
         super().on_headers_complete()
         # Fields behind the body are trailers, not headers.
-        self.headers = []
+        self._sent, self.headers = self.headers, []
         if len(self.pipeline) > _MAX_PIPELINED:
             self._refuse(
                 InvalidRequestError(f"More than {_MAX_PIPELINED} requests wait on one connection; wait for answers"),
@@ -316,7 +319,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _answer(self, error: ConfplaneError) -> None:
         if self.transport.is_closing():
             return
-        status, headers, body = self.config.refuse(error)
+        status, headers, body = self.config.refuse(error, _origin(self.headers or self._sent))
         content = [STATUS_LINE[status]]
         for name, value in (*self.server_state.default_headers, *headers, (b"connection", b"close")):
             content += [name, b": ", value, b"\r\n"]
@@ -335,6 +338,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
 
+def _origin(headers: Iterable[tuple[bytes, bytes]] | None) -> bytes | None:
+    """Return the header Origin of a request, whose headers may be incomplete, or not even begun: None."""
+    return dict(headers or ()).get(b"origin")
+
+
 def _full(app: ASGIApp, refuse: Refuse) -> ASGIApp:
     """Return the application above the cap of connections: the process is alive, and serves no more."""
 
@@ -343,7 +351,8 @@ def _full(app: ASGIApp, refuse: Refuse) -> ASGIApp:
             await app(scope, receive, send)
             return
         status, headers, body = refuse(
-            TooManyConnectionsError("All connections of this process are in use; try again, or another replica")
+            TooManyConnectionsError("All connections of this process are in use; try again, or another replica"),
+            _origin(scope["headers"]),
         )
         await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
         await send({"type": "http.response.body", "body": body})

@@ -93,6 +93,7 @@ OPERATION_IDS: Final = frozenset(
         "listTokens",
         "livez",
         "metrics",
+        "protectedResource",
         "putClientConfigs",
         "putClientQuotas",
         "putConfigs",

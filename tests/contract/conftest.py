@@ -34,6 +34,9 @@ def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.T
         tmp_path_factory.mktemp("service"),
         connect=connect,
         dsn=database.service_dsn,
-        settings={"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "3000"},
+        settings={
+            "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "3000",
+            "CONFPLANE_HTTP__PUBLIC_URL": "https://confplane.example.com",
+        },
     ) as running:
         yield running

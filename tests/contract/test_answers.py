@@ -604,7 +604,20 @@ def test_the_history_of_tokens_and_grants(recorder: Recorder) -> None:
         recorder.send("searchAccessAudit", 400, "/v1/audit", params=wrong)
 
 
+def test_freezes(recorder: Recorder) -> None:
+    keys = {name: {"Idempotency-Key": name} for name in ("freeze", "thaw")}
+    for _ in "12":
+        recorder.send("freezeCluster", 200, f"{BASE}:freeze", json={"reason": "a test"}, headers=keys["freeze"])
+    recorder.send("freezeCluster", 409, f"{BASE}:freeze", json={"reason": "another"})
+    recorder.send("freezeCluster", 400, f"{BASE}:freeze", json={"reason": ""})
+    for _ in "12":
+        recorder.send("thawCluster", 200, f"{BASE}:thaw", json={"reason": "done"}, headers=keys["thaw"])
+    recorder.send("thawCluster", 400, f"{BASE}:thaw", json={})
+
+
 def test_the_service_itself(recorder: Recorder) -> None:
+    recorder.send("protectedResource", 200, "/.well-known/oauth-protected-resource")
+    recorder.send("protectedResource", 400, "/.well-known/oauth-protected-resource?x=1")
     recorder.send("livez", 200, "/livez")
     recorder.send("livez", 400, "/livez?x=1")
     recorder.send("readyz", 200, "/readyz")
@@ -636,7 +649,7 @@ def test_a_revision_that_is_not_reached_in_time(recorder: Recorder) -> None:
     assert waited.json()["retriable"] is True
 
 
-@pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "metrics", "readyz"}))
+@pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "metrics", "protectedResource", "readyz"}))
 def test_without_a_token(recorder: Recorder, operation_id: str) -> None:
     operation = recorder._operations[operation_id]
     url = operation.path.format(cluster="default", id="user=alice", changeId=MADE_UP, tokenId=MADE_UP, grantId=MADE_UP)

@@ -372,6 +372,9 @@ ROWS: Final[dict[str, list[Case]]] = {
     "getCluster": [Open()],
     "listClusters": [Open()],
     "whoami": [Open()],
+    "protectedResource": [Open()],
+    "freezeCluster": [Apart()],  # test_freezes.py
+    "thawCluster": [Apart()],
     "livez": [Open()],
     "readyz": [Open()],
     "metrics": [Open()],

@@ -22,7 +22,7 @@ OPERATIONS: dict[str, dict[str, Any]] = {
     for path, item in SPEC["paths"].items()
     for method, operation in item.items()
 }
-OPEN = frozenset({"livez", "metrics", "readyz"})
+OPEN = frozenset({"livez", "metrics", "protectedResource", "readyz"})
 ROUTES = {str(route.operation_id): route for family in FAMILIES for route in family}
 READS = frozenset(
     name

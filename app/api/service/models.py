@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.grants.models import GrantContent, GrantId
-from app.api.models import AnswerModel, Count, Revision, Time
+from app.api.models import Absent, AnswerModel, Count, Revision, Time
 from app.api.tokens.models import NarrowingData, TokenId
 
 
@@ -79,6 +79,20 @@ class OwnGrant(GrantContent):
     """A grant that counts for the caller."""
 
     id: GrantId
+
+
+class ResourceMetadata(BaseModel):
+    """This service as an OAuth 2.0 protected resource (RFC 9728)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    resource: str = Field(description="The origin at which clients reach the service")
+    authorization_servers: list[str] | Absent = Field(
+        default=None, description="The issuers whose access tokens are accepted; absent where there are none"
+    )
+    bearer_methods_supported: list[Literal["header"]]
+    resource_name: str
+    resource_documentation: str
 
 
 class WhoAmI(AnswerModel):

@@ -6,13 +6,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import app
-from app.api import edge
+from app.api import edge, resource
 from app.api.context import AcceptedDep, CallDep, Fresh, ServicesDep
 from app.api.responses import PreparedResponse, encoded, json_response, rfc3339
 from app.api.routing.operations import Answer, read
 from app.api.routing.routes import Routes
 from app.api.service import models
 from app.domain.access.operations import Operation, ResourceType
+from app.domain.errors import NotFoundError
 from app.services.access import Access
 from app.services.access_admin.shown import shown_content, shown_narrowing
 from app.services.limits import LimitClass
@@ -87,6 +88,27 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     accepted = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
     body, media_type = services.metrics.render(openmetrics=_OPENMETRICS in accepted)
     return PreparedResponse(body, encoded({"content-type": media_type}))
+
+
+@routes.get(
+    resource.PATH,
+    read(
+        "The issuers of access tokens for this service (RFC 9728)",
+        models.ResourceMetadata,
+        limit=None,
+        tagged=False,
+        problems=(404,),
+        is_open=True,
+    ),
+)
+async def protected_resource(request: Request, services: ServicesDep) -> Response:
+    """The place at which a client without a token learns who gives one; 404 where `http.public_url` is not set."""
+    if services.resource is None:
+        raise NotFoundError(
+            "This service does not describe itself to clients: the setting http.public_url is missing. Its tokens are"
+            " sent as Authorization: Bearer <token>"
+        )
+    return json_response(request, services.resource.metadata())
 
 
 @routes.get(

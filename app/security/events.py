@@ -1,0 +1,185 @@
+"""Security events: refusals for want of a grant, refused credentials, uses of the admin token.
+
+Each event is counted, is a line of JSON in the log, and is part of a sum in the history of tokens and grants: one row
+for each kind, principal, source, subject and minute. A flood fills neither: of one kind, principal and source only so
+many lines are written in a minute, and the sums of a minute are bounded in number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from uuid_utils.compat import uuid7
+
+from app.domain.access.identities import ADMIN
+from app.domain.errors import UnavailableError
+from app.domain.texts import clipped
+from app.services.background import Background
+from app.services.metrics import Sample
+from app.services.ports.access import AccessChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Protocol
+
+    from app.domain.access.identities import Identity
+    from app.domain.access.operations import Operation
+
+    class EventStore(Protocol):
+        """The part of :class:`app.services.ports.access.AccessStore` that takes sums of events."""
+
+        async def add_events(self, rows: Sequence[AccessChange]) -> None:
+            """Append sums of security events."""
+
+
+DENIED: Final = "denied"
+UNAUTHENTICATED: Final = "unauthenticated"
+ADMIN_TOKEN_USED: Final = "admin-token-used"  # noqa: S105 - the name of an event
+KINDS: Final = (DENIED, UNAUTHENTICATED, ADMIN_TOKEN_USED)
+NOBODY: Final = "User:ANONYMOUS"
+"""The principal of callers without a valid credential, as Kafka names them."""
+OTHERS: Final = "*"
+"""The principal, source and subject of the sum of events beyond the bound of sums."""
+LINES: Final = 10
+"""Lines of the log in a minute for one kind, principal and source; further events are counted alone."""
+SUMS: Final = 1_000
+"""Sums of one minute; further events share one sum for each kind. It bounds the rows in the history, too."""
+BACKLOG: Final = 10_000
+"""Rows that wait for Postgres; of more, the oldest are dropped, which a line of the log says."""
+_MINUTE_S: Final = 60.0
+_LENGTH: Final = 200
+"""Characters of a name in the log and in a sum."""
+_log: Final = logging.getLogger("confplane.security")
+
+_Key = tuple[str, str, str, str]
+"""Kind, principal, source and subject."""
+
+
+class EventLog:
+    """Takes note of security events. Implements :class:`app.services.ports.access.SecurityEvents`; nothing waits.
+
+    Args:
+        store: The history that the sums are added to.
+        interval_s: Seconds between two additions.
+        clock: The time in seconds.
+    """
+
+    def __init__(
+        self, store: EventStore, *, interval_s: float = _MINUTE_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._interval_s = interval_s
+        self._clock = clock
+        self._counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+        self._sums: dict[_Key, int] = {}
+        self._lines: Counter[tuple[str, str, str]] = Counter()
+        self._silent = 0
+        """Events of the minute that are in no line."""
+        self._minute_ends = clock() + _MINUTE_S
+        self._waiting: list[AccessChange] = []
+        self._adding = asyncio.Lock()
+        self._background = Background(self._run, name="sums of security events")
+
+    def start(self) -> None:
+        """Start to add sums to the history."""
+        self._background.start()
+
+    async def stop(self) -> None:
+        """Stop, and add what is left."""
+        await self._background.stop()
+        await self.flush()
+
+    def denied(self, identity: Identity, source: str, request_id: str, operation: Operation, resource: str) -> None:
+        """Note a refusal for want of a grant.
+
+        The sum is by operation and type of resource, the line of the log has the resource itself.
+        """
+        behalf_of = None if identity.behalf_of is None else identity.behalf_of.principal
+        self._note(
+            (DENIED, identity.principal, source, f"{operation} {resource.partition('=')[0].partition(',')[0]}"),
+            request_id,
+            operation=str(operation),
+            resource=resource,
+            onBehalfOf=behalf_of,
+        )
+
+    def unauthenticated(self, kind: str, source: str, request_id: str) -> None:
+        """Note a refused credential."""
+        self._note((UNAUTHENTICATED, NOBODY, source, kind), request_id, reason=kind)
+
+    def admitted_admin(self, source: str, request_id: str) -> None:
+        """Note a use of the admin token."""
+        self._note((ADMIN_TOKEN_USED, ADMIN, source, "admin-token"), request_id)
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        for kind, count in self._counts.items():
+            yield Sample("security_events", count, (kind,))
+
+    def _note(self, key: _Key, request_id: str, **more: str | None) -> None:
+        kind, principal, source, subject = key
+        self._counts[kind] += 1
+        key = (kind, principal[:_LENGTH], source[:_LENGTH], subject[:_LENGTH])
+        if key not in self._sums and len(self._sums) >= SUMS:
+            key = (kind, OTHERS, OTHERS, OTHERS)
+        self._sums[key] = self._sums.get(key, 0) + 1
+        if self._clock() >= self._minute_ends:
+            self._next_minute()
+        place = key[:3]
+        self._lines[place] += 1
+        if self._lines[place] > LINES:
+            self._silent += 1
+            return
+        line = {"event": kind, "principal": principal, "source": source, "requestId": request_id, **more}
+        shown = {name: clipped(text, _LENGTH) for name, text in line.items() if text is not None}
+        if self._lines[place] == LINES:
+            shown["note"] = "further events of this kind, principal and source are only counted in this minute"
+        _log.warning("%s", json.dumps(shown))
+
+    def _next_minute(self) -> None:
+        if self._silent:
+            _log.warning("%s", json.dumps({"event": "not-shown", "count": self._silent}))
+        self._lines.clear()
+        self._silent = 0
+        self._minute_ends = self._clock() + _MINUTE_S
+
+    async def flush(self) -> None:
+        """Add the sums to the history; while Postgres is away they are kept, within bounds."""
+        async with self._adding:
+            now = datetime.now(UTC)
+            sums, self._sums = self._sums, {}
+            self._waiting += [
+                AccessChange(
+                    id=uuid7(),
+                    kind=kind,
+                    principal=principal,
+                    source=source,
+                    subject=subject,
+                    count=count,
+                    recorded_at=now,
+                )
+                for (kind, principal, source, subject), count in sums.items()
+            ]
+            if len(self._waiting) > BACKLOG:
+                _log.warning("%s", json.dumps({"event": "dropped", "count": len(self._waiting) - BACKLOG}))
+                del self._waiting[:-BACKLOG]
+            if self._waiting:
+                try:
+                    await self._store.add_events(self._waiting)
+                except UnavailableError:
+                    return
+                self._waiting = []
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                await self.flush()
+            except Exception:  # noqa: BLE001 - a failed addition must not be the last
+                _log.exception("Sums of security events could not be added to the history; they are kept")

@@ -1,0 +1,179 @@
+"""Security events: lines of JSON within bounds, sums by minute, counts, and Postgres away."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.access.identities import Authentication, Identity
+from app.domain.access.operations import Operation
+from app.domain.errors import UnavailableError
+from app.security.events import BACKLOG, LINES, OTHERS, SUMS, EventLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.services.ports.access import AccessChange
+
+ALICE = Identity("User:alice", Authentication.TOKEN)
+
+
+class Store:
+    """Keeps added rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[AccessChange] = []
+        self.away = False
+
+    async def add_events(self, rows: Sequence[AccessChange]) -> None:
+        if self.away:
+            raise UnavailableError("away")
+        self.rows += rows
+
+
+class Stage:
+    """Events with a store and a clock of the test."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.now = 0.0
+        self.events = EventLog(self.store, clock=lambda: self.now)
+
+    def deny(self, times: int = 1, *, who: Identity = ALICE, source: str = "10.0.0.1", name: str = "user=bob") -> None:
+        for _ in range(times):
+            self.events.denied(who, source, "r-1", Operation.ALTER_CONFIGS, name)
+
+    async def sums(self) -> dict[tuple[str, str, str, str], int]:
+        self.store.rows.clear()
+        await self.events.flush()
+        return {(row.kind, row.principal, row.source, row.subject): row.count for row in self.store.rows}
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    """The lines of the log of security events so far, parsed."""
+    caplog.set_level(logging.INFO, "confplane.security")
+
+    def parsed() -> list[dict[str, Any]]:
+        assert all("\n" not in record.getMessage() for record in caplog.records)
+        return [json.loads(record.getMessage()) for record in caplog.records if record.name == "confplane.security"]
+
+    return parsed
+
+
+def test_each_event_is_one_line_of_json(lines: Any) -> None:
+    stage = Stage()
+    portal = Identity("User:portal", Authentication.TOKEN, behalf_of=Identity("User:eve", Authentication.BEHALF))
+    stage.deny(who=portal)
+    stage.events.unauthenticated("invalid", "10.0.0.2", "r-2")
+    stage.events.admitted_admin("10.0.0.3", "r-3")
+    assert lines() == [
+        {
+            "event": "denied",
+            "principal": "User:portal",
+            "source": "10.0.0.1",
+            "requestId": "r-1",
+            "operation": "ALTER_CONFIGS",
+            "resource": "user=bob",
+            "onBehalfOf": "User:eve",
+        },
+        {
+            "event": "unauthenticated",
+            "principal": "User:ANONYMOUS",
+            "source": "10.0.0.2",
+            "requestId": "r-2",
+            "reason": "invalid",
+        },
+        {"event": "admin-token-used", "principal": "User:admin", "source": "10.0.0.3", "requestId": "r-3"},
+    ]
+
+
+def test_names_of_callers_break_no_line_and_are_clipped(lines: Any) -> None:
+    stage = Stage()
+    stage.deny(who=Identity("User:a\nb\u2028" + "c" * 5000, Authentication.OIDC), name="user=" + "d" * 5000)
+    [line] = lines()
+    assert len(json.dumps(line)) < 1_000
+
+
+def test_a_flood_writes_few_lines_and_says_how_many_are_missing(lines: Any) -> None:
+    stage = Stage()
+    stage.deny(10_000)
+    assert len(lines()) == LINES
+    assert "only counted" in lines()[-1]["note"]
+    stage.deny(source="10.0.0.9")
+    assert len(lines()) == LINES + 1, "another source has lines of its own"
+    stage.now += 60
+    stage.deny()
+    assert lines()[-2:] == [{"event": "not-shown", "count": 10_000 - LINES}, lines()[0]]
+
+
+def test_lines_are_bounded_also_where_every_event_has_another_caller(lines: Any) -> None:
+    stage = Stage()
+    for number in range(10 * SUMS):
+        stage.deny(source=f"10.1.{number // 250}.{number % 250}")
+    assert len(lines()) <= SUMS + LINES
+
+
+async def test_sums_are_by_kind_principal_source_and_subject() -> None:
+    stage = Stage()
+    stage.deny(3)
+    stage.deny(2, name="user=other")
+    stage.deny(1, name="topic=orders")
+    stage.deny(4, source="10.0.0.2")
+    stage.events.unauthenticated("missing", "10.0.0.1", "r")
+    assert await stage.sums() == {
+        ("denied", "User:alice", "10.0.0.1", "ALTER_CONFIGS user"): 5,
+        ("denied", "User:alice", "10.0.0.1", "ALTER_CONFIGS topic"): 1,
+        ("denied", "User:alice", "10.0.0.2", "ALTER_CONFIGS user"): 4,
+        ("unauthenticated", "User:ANONYMOUS", "10.0.0.1", "missing"): 1,
+    }
+    assert await stage.sums() == {}
+
+
+async def test_the_number_of_sums_is_bounded_and_no_event_is_lost() -> None:
+    stage = Stage()
+    for number in range(3 * SUMS):
+        stage.deny(source=f"10.1.{number // 250}.{number % 250}")
+    sums = await stage.sums()
+    assert len(sums) == SUMS + 1
+    assert sums["denied", OTHERS, OTHERS, OTHERS] == 2 * SUMS
+    assert sum(sums.values()) == 3 * SUMS
+
+
+async def test_sums_wait_for_postgres_within_a_bound() -> None:
+    stage = Stage()
+    stage.store.away = True
+    stage.deny(2)
+    assert await stage.sums() == {}
+    stage.deny(3)
+    stage.store.away = False
+    await stage.events.flush()
+    assert [row.count for row in stage.store.rows] == [2, 3]
+    stage.store.away = True
+    for round_ in range(2 * BACKLOG // SUMS):
+        for number in range(SUMS):
+            stage.deny(source=f"{round_}.1.{number // 250}.{number % 250}")
+        await stage.events.flush()
+    stage.store.away = False
+    stage.store.rows.clear()
+    await stage.events.flush()
+    assert len(stage.store.rows) == BACKLOG
+
+
+async def test_the_background_adds_sums_and_the_end_adds_the_rest() -> None:
+    stage = Stage()
+    events = EventLog(stage.store, interval_s=3600)
+    events.start()
+    events.admitted_admin("10.0.0.1", "r")
+    await events.stop()
+    assert [(row.kind, row.count) for row in stage.store.rows] == [("admin-token-used", 1)]
+
+
+def test_events_are_counted_by_kind() -> None:
+    stage = Stage()
+    stage.deny(25)
+    counts = {labels: value for _, value, labels in stage.events.metrics()}
+    assert counts == {("denied",): 25, ("unauthenticated",): 0, ("admin-token-used",): 0}

@@ -35,6 +35,7 @@ def test_other_bytes_are_no_certificate(content: bytes) -> None:
         subject_of(content)
 
 
+@pytest.mark.filterwarnings("ignore:Parsed a serial number:cryptography.utils.CryptographyDeprecationWarning")
 @given(st.data())
 def test_a_broken_certificate_is_read_or_refused(data: st.DataObject) -> None:
     content = bytearray(ALICE)

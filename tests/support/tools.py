@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -68,6 +69,9 @@ _HELM_MODULE: Final = "helm.sh/helm/v3"
 MANIFESTCHECK_SOURCE: Final = ROOT / "tests" / "deploy" / "manifestcheck"
 
 ISSUER_SOURCE: Final = ROOT / "tests" / "identities" / "issuer"
+
+BROWSER_SOURCE: Final = ROOT / "tests" / "browser"
+_CHROMIUMS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 _LOOKUP_S: Final = 60
 _MAVEN_S: Final = 900
@@ -136,21 +140,47 @@ def oidc_provider() -> Path:
     """
     if shutil.which("node") is None:
         raise ToolMissingError("Node.js, which runs the OpenID provider, is not on PATH")
-    return _built(f"{_issuer_name()}.modules", _fetch_oidc_provider)
+    name = _issuer_name()
+    return _built(f"{name}.modules", partial(_fetch_modules, ISSUER_SOURCE, name))
+
+
+def chromium() -> Path:
+    """Find Chromium on PATH.
+
+    Raises:
+        ToolMissingError: There is none.
+    """
+    found = next(filter(None, map(shutil.which, _CHROMIUMS)), None)
+    if found is None:
+        raise ToolMissingError("No Chromium is on PATH; Debian has the package chromium-headless-shell")
+    return Path(found)
+
+
+def typescript() -> Path:
+    """Have npm fetch the compiler of TypeScript; return its program.
+
+    Raises:
+        ToolMissingError: No Node.js or no npm, or no registry that it can reach.
+    """
+    if shutil.which("node") is None:
+        raise ToolMissingError("Node.js, which runs the compiler of TypeScript, is not on PATH")
+    digest = hashlib.sha256((BROWSER_SOURCE / "package-lock.json").read_bytes()).hexdigest()[:12]
+    modules = _built(f"typescript-{digest}.modules", partial(_fetch_modules, BROWSER_SOURCE, f"typescript-{digest}"))
+    return Path(modules.read_text()) / ".bin" / "tsc"
 
 
 def _issuer_name() -> str:
     return f"issuer-{hashlib.sha256((ISSUER_SOURCE / 'package-lock.json').read_bytes()).hexdigest()[:12]}"
 
 
-def _fetch_oidc_provider(directory: Path) -> Path:
+def _fetch_modules(source: Path, kept_as: str, directory: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
-        raise ToolMissingError("npm, which fetches the OpenID provider, is not on PATH")
+        raise ToolMissingError("npm, which fetches modules of Node.js, is not on PATH")
     for name in ("package.json", "package-lock.json"):
-        shutil.copy(ISSUER_SOURCE / name, directory)
+        shutil.copy(source / name, directory)
     _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], timeout_s=_NPM_S, cwd=directory)
-    kept = TOOLS_DIR / _issuer_name()
+    kept = TOOLS_DIR / kept_as
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()
     modules = (directory / "node_modules").rename(kept / "node_modules")  # imports look for this name
@@ -262,7 +292,7 @@ def main() -> None:
     """Get all tools; those that can't be had are said so, and are no error."""
     # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    for tool in (kafka_class_path, oidc_provider, helm, manifestcheck):
+    for tool in (kafka_class_path, oidc_provider, typescript, chromium, helm, manifestcheck):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:

@@ -131,13 +131,26 @@ class TlsSettings(Group):
     client_ca_file: Path | None = Field(
         default=None, description="The authorities of client certificates, in PEM; for nothing else than that"
     )
-    min_version: Literal["1.2", "1.3"] = Field(default="1.2", description="The lowest version of TLS")
+    min_version: Literal["1.2", "1.3"] | None = Field(
+        default=None, description="The lowest version of TLS: 1.2, and 1.3 where client certificates are asked for"
+    )
 
     @model_validator(mode="after")
     def _authorities(self) -> TlsSettings:
-        if (self.client_certificates == "none") != (self.client_ca_file is None):
+        asks = self.client_certificates != "none"
+        if asks == (self.client_ca_file is None):
             raise ValueError("client_ca_file and client_certificates go together: set both of them, or none")
+        if asks and self.min_version == "1.2":
+            raise ValueError(
+                "min_version is 1.2, where a resumed session would carry a client past authorities that were replaced;"
+                " with client certificates it is 1.3"
+            )
         return self
+
+    @property
+    def lowest(self) -> Literal["1.2", "1.3"]:
+        """The lowest version."""
+        return self.min_version or ("1.2" if self.client_certificates == "none" else "1.3")
 
     @property
     def files(self) -> tuple[Path, ...]:

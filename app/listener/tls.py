@@ -51,8 +51,9 @@ class ListenerTls:
 
 def _context(settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[settings.min_version]
-    # A resumed session would carry its client past authorities that were replaced since.
+    context.minimum_version = _VERSIONS[settings.lowest]
+    # A resumed session would carry its client past authorities that were replaced since. TLS 1.2 also resumes without
+    # tickets, which Python can't forbid: where clients have certificates it is not spoken.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     # Without this, an encrypted key would ask for its password at the terminal.

@@ -25,12 +25,12 @@ def settings(directory: Path, **more: Any) -> TlsSettings:
     return TlsSettings.model_validate({"certificate_file": certificate, "key_file": key, **more})
 
 
-def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None) -> ssl.SSLObject:
     """Return the client's side of a connection within memory."""
     one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = (
         server.wrap_bio(one, other, server_side=True),
-        client.wrap_bio(other, one, server_hostname="localhost"),
+        client.wrap_bio(other, one, server_hostname="localhost", session=session),
     )
     for _ in range(4):
         for side in sides[::-1]:
@@ -54,6 +54,29 @@ def test_the_lowest_version_is_kept_to(tmp_path: Path, lowest: str, works: bool)
     else:
         with pytest.raises(ssl.SSLError):
             handshake(server.context, older)
+
+
+def test_no_session_carries_a_client_past_a_replaced_authority(tmp_path: Path) -> None:
+    clients = Authority("clients")
+    ca = clients.write_own(tmp_path / "clients.pem")
+    with pytest.raises(ValidationError, match="resumed session"):
+        settings(tmp_path, client_certificates="optional", client_ca_file=ca, min_version="1.2")
+    server = ListenerTls(settings(tmp_path, client_certificates="required", client_ca_file=ca))
+    alice = client(tmp_path)
+    alice.load_cert_chain(*clients.write(tmp_path, "alice", name((CN, "alice"))))
+    first = handshake(server.context, alice)
+    assert first.version() == "TLSv1.3"
+    with pytest.raises(ssl.SSLWantReadError):
+        first.read()  # a ticket would be read here
+    assert first.session is None or not first.session.has_ticket
+    Authority("others").write_own(tmp_path / "clients.pem")
+    server.reload()
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        handshake(server.context, alice, first.session)
+    older = client(tmp_path)
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        handshake(server.context, older)
 
 
 def _encrypted(directory: Path) -> None:

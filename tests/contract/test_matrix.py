@@ -70,6 +70,10 @@ class Caller:
     """True where sums of rollups are shown."""
     all_of_cluster: bool = False
     """True where the caller may alter the cluster as a whole, and freeze it."""
+    reads_credentials: bool = False
+    """True where all tokens and grants are shown."""
+    manages_credentials: bool = False
+    """True where all tokens and grants may be altered."""
 
 
 def _deny(operation: Operation) -> tuple[dict[str, Any], ...]:
@@ -90,8 +94,18 @@ def _only(*operations: Operation) -> Callable[[Operation, Entity], bool]:
 CALLERS: Final = {
     "viewer": Caller(({"role": Role.VIEWER},), _only(DESCRIBE, RESOLVE), counts=True),
     "operator": Caller(({"role": Role.OPERATOR},), lambda *_: True, audits=True, counts=True, all_of_cluster=True),
-    "administrator": Caller(({"role": Role.ADMIN},), lambda *_: True, audits=True, counts=True, all_of_cluster=True),
-    "auditor": Caller(({"role": Role.AUDITOR},), _only(DESCRIBE, RESOLVE), audits=True, counts=True),
+    "administrator": Caller(
+        ({"role": Role.ADMIN},),
+        lambda *_: True,
+        audits=True,
+        counts=True,
+        all_of_cluster=True,
+        reads_credentials=True,
+        manages_credentials=True,
+    ),
+    "auditor": Caller(
+        ({"role": Role.AUDITOR},), _only(DESCRIBE, RESOLVE), audits=True, counts=True, reads_credentials=True
+    ),
     # A Kafka user without any grant; the role would let it resolve others.
     "payments-own": Caller((), _own),
     "resolver": Caller(
@@ -181,7 +195,7 @@ class Open:
 
 
 class Apart:
-    """A request about tokens, grants or the service itself, whose own tests have what it needs."""
+    """A request with a test of its own here."""
 
 
 def _content(facet: str, entity: Entity) -> dict[str, Any]:
@@ -295,7 +309,46 @@ def _rollups() -> dict[str, list[Case]]:
     return rows
 
 
+def _credentials() -> dict[str, list[Case]]:
+    """Requests about others' tokens and grants, and about ones that do not exist."""
+    absent, trial = "01900000-0000-7000-8000-000000000000", "?validateOnly=true"
+    grant = {"principal": "User:somebody", "role": "viewer", "cluster": "default"}
+    reads: dict[str, list[str]] = {
+        "listTokens": ["/v1/tokens?principal=User:somebody"],
+        "getToken": [f"/v1/tokens/{absent}"],
+        "listGrants": ["/v1/grants?principal=User:somebody"],
+        "getGrant": [f"/v1/grants/{absent}"],
+        "getAccess": [
+            "access?principal=User:somebody",
+            "access?resource=topic:orders&operation=ALTER_CONFIGS",
+        ],
+    }
+    writes: dict[str, Sent] = {
+        "createToken": ("POST", f"/v1/tokens{trial}", {"principal": "User:somebody"}),
+        "revokeToken": ("DELETE", f"/v1/tokens/{absent}{trial}", None),
+        "rotateToken": ("POST", f"/v1/tokens/{absent}:rotate{trial}", {"overlapSeconds": 60}),
+        "createGrant": ("POST", f"/v1/grants{trial}", grant),
+        "putGrant": ("PUT", f"/v1/grants/{absent}{trial}", grant),
+        "deleteGrant": ("DELETE", f"/v1/grants/{absent}{trial}", None),
+    }
+    return {
+        **{
+            name: [Fixed(("GET", path, None), lambda caller: caller.reads_credentials) for path in paths]
+            for name, paths in reads.items()
+        },
+        **{name: [Fixed(sent, lambda caller: caller.manages_credentials)] for name, sent in writes.items()},
+        "searchAccessAudit": [Fixed(("GET", "/v1/audit", None), lambda caller: caller.audits)],
+        "checkAccess": [
+            Fixed(
+                ("POST", "access:check", {"checks": [{"operation": "FREEZE", "resourceType": "cluster"}]}),
+                lambda _: True,
+            )
+        ],
+    }
+
+
 ROWS: Final[dict[str, list[Case]]] = {
+    **_credentials(),
     **{name: cases for facet in FACETS for name, cases in _resources(facet).items()},
     **_clients("client-quotas"),
     **_clients("client-configs"),

@@ -6,6 +6,7 @@ is the rights of one request; it alone refuses.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from app.domain.access.grants import ANY, Grant, Rules, narrowed
 from app.domain.access.identities import Authentication, Identity
 from app.domain.access.operations import OF_CLUSTER, Operation, ResourceType, forbidden
 from app.domain.access.ranges import EVERYTHING, Ranges
+from app.domain.entities import desanitize
 from app.domain.errors import WriteOutcome
 
 if TYPE_CHECKING:
@@ -154,11 +156,11 @@ class Access:
             self.events.denied(self.identity, self.source, self.request_id, operation, spelling)
         kind = _type_of(spelling)
         where = "all clusters" if cluster is None else f"cluster {cluster}"
-        what = spelling if kind is not ResourceType.CLUSTER else "the cluster"
+        what = where if kind is ResourceType.CLUSTER else f"{spelling} of {where}"
         instead = f", or on the resource cluster of {where}" if kind in OF_CLUSTER else ""
         raise forbidden(kind)(
-            f"{self.identity.principal} lacks the grant {operation} on {what} of {where}{instead}; an administrator"
-            " gives it with `confplane grants create`",
+            f"{self.identity.principal} lacks the grant {operation} on {what}{instead}; an administrator gives it with"
+            f" `{_command(self.identity.principal, cluster, operation, spelling)}`, unless a deny takes it away",
             pointer=pointer,
             outcome=WriteOutcome.NOT_APPLIED if operation is Operation.ALTER_CONFIGS else None,
         )
@@ -217,6 +219,17 @@ class _Unrestricted:
 def of_operator(principal: str, source: str, request_id: str) -> Access:
     """Return the access of a command's caller, who has the service's settings and so needs no grant."""
     return Access(Rights(Identity(principal, Authentication.COMMAND), _Unrestricted()), source, request_id)
+
+
+def _command(principal: str, cluster: str | None, operation: Operation, spelling: str) -> str:
+    """Return the command that gives a missing grant."""
+    kind, equals, rest = spelling.partition(",")[0].partition("=")
+    if equals:
+        kind = f"{kind}:{desanitize(rest.replace('~', '%'))}"
+    elif kind in OF_CLUSTER:
+        kind = ResourceType.CLUSTER  # that of a default entity
+    given = ["--principal", principal, "--operation", operation, "--resource", kind]
+    return shlex.join(["confplane", "grants", "create", *given, *([] if cluster is None else ["--cluster", cluster])])
 
 
 def _type_of(spelling: str) -> ResourceType:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from app.security.certificates import Certificates
 from app.security.door import Door
 from app.security.mapping import PrincipalMapper
-from app.security.oidc.provider import Provider
-from app.security.oidc.tokens import OidcTokens
 from app.security.tokens import AdminToken
 from app.services.upkeep.files import FileWatch, WatchedFiles
 from app.settings import UnusableSettingsError
@@ -16,6 +14,7 @@ from app.settings import UnusableSettingsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from app.security.oidc.provider import Provider
     from app.security.principals import Authenticator
     from app.services.access import AccessControl
     from app.settings import Settings
@@ -44,8 +43,13 @@ class Entrance:
         self, settings: Settings, api_tokens: Authenticator, control: AccessControl, files: Sequence[WatchedFiles] = ()
     ) -> None:
         authenticators, watched = [api_tokens], list(files)
-        providers = [Provider(issuer) for issuer in settings.oidc]
-        if providers:
+        providers: list[Provider] = []
+        if settings.oidc:
+            # A tenth of a start is the import of httpx and PyJWT, which a service without issuers does not need.
+            from app.security.oidc.provider import Provider  # noqa: PLC0415
+            from app.security.oidc.tokens import OidcTokens  # noqa: PLC0415
+
+            providers += map(Provider, settings.oidc)
             authenticators.append(OidcTokens(providers))
         path = settings.admin_token_file
         if path is not None:

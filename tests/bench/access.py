@@ -1,15 +1,20 @@
-"""Identity, grants and limits: polls by an application beside the admin token's, which has neither grants nor limits."""
+"""Identity, grants and limits: polls by an application beside the admin token's, which has neither grants nor limits.
+
+``python -m tests.bench.access JSON`` with ``port`` and ``pause_s`` sends hostile requests to a service until it is ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
+import subprocess
+import sys
 import time
 import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
@@ -19,14 +24,20 @@ import psycopg
 from app.domain.access.grants import Grant
 from app.domain.access.identities import Authentication, Identity
 from app.domain.access.operations import Operation, PatternType, ResourceType
+from app.security import api_tokens
 from app.security.book import Book
 from app.services.access import AccessControl
 from app.services.ports.access import Loaded, StoredGrant
+from tests.bench.caller import Caller
 from tests.bench.load import Load
 from tests.bench.reads import CONFIGS, DESCRIBE, QUOTAS, RESOLVE
-from tests.bench.rounds import Figure, alternate, column
+from tests.bench.rounds import Figure, alternate, column, summary
 from tests.bench.stage import loaded
+from tests.support import hostile
 from tests.support.credentials import credentials
+from tests.support.forged import forged
+from tests.support.issuer import Issuer, Signer
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +55,8 @@ _SETTLED_S: Final = 3.0
 """Seconds after which every process has read new tokens and grants."""
 _ROOM: Final = {kind: {"per_second": 1_000_000, "burst": 10_000_000} for kind in ("read", "bulk")}
 """Limits that are counted and never reached."""
+_POLL_PAUSE_S: Final = 0.005
+_HOSTILE_PER_SECOND: Final = (200, 1_000)
 _FILL: Final = f"""
 WITH raised AS (UPDATE access_version SET version = version + 1 RETURNING version)
 INSERT INTO grants (
@@ -58,6 +71,7 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
     """Yield the figures of identity and grants."""
     yield from _checks(rounds)
     yield from _polls(stage, rounds * _FINER, seconds / _FINER)
+    yield from _attacked(stage, rounds, seconds)
 
 
 def _checks(rounds: int) -> Iterator[Figure]:
@@ -146,9 +160,55 @@ def _polls(stage: Stage, rounds: int, seconds: float) -> Iterator[Figure]:
             )
 
 
+def _attacked(stage: Stage, rounds: int, seconds: float) -> Iterator[Figure]:
+    with stage.service() as service:
+        caller = Caller(service)
+        caller("PUT", QUOTAS, '{"quotas":{"producer_byte_rate":1048576}}')
+
+        def alone(_: int) -> Sample:
+            took = []
+            end = time.monotonic() + seconds
+            while (begun := time.monotonic()) < end:
+                caller("GET", QUOTAS)
+                took.append(time.monotonic() - begun)
+                time.sleep(_POLL_PAUSE_S)
+            return summary(took)
+
+        alone(0)
+        for per_second in _HOSTILE_PER_SECOND:
+
+            def beside(number: int, per_second: int = per_second) -> Sample:
+                given = {"port": service.port, "pause_s": hostile.CONNECTIONS / per_second}
+                command = [sys.executable, "-m", "tests.bench.access", json.dumps(given)]
+                with subprocess.Popen(command, cwd=ROOT) as sender:
+                    time.sleep(_SETTLED_S)
+                    try:
+                        return alone(number)
+                    finally:
+                        sender.terminate()
+
+            name = f"Poll beside {per_second:,} hostile requests a second"
+            ours, reference = alternate(f"{name} | alone, median ms", rounds, beside, alone, decimals=2)
+            for index, what, goal in (0, "median", "information"), (1, "99th percentile", "0.50"):
+                figure = Figure(f"{name}, {what}", "ms", column(ours, index), "alone", column(reference, index), goal)
+                yield replace(figure, decimals=2, less_is_better=True)
+
+
+def _attack(port: int, pause_s: float) -> None:
+    with Issuer() as issuer, Issuer() as other:
+        issuer.signers.append(Signer("rsa", "RS256"))
+        forgeries = list(forged(issuer, other).values())
+        for seed in count():
+            hostile.blow(port, hostile.requests(10_000, forgeries, api_tokens.make(), seed=seed), [], pause_s=pause_s)
+
+
 async def _application(dsn: str) -> str:
     """Make the token of an application that may describe its own user, and return its text."""
     async with credentials(dsn) as tables:
         await tables.grant("User:alice", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="alice")
         _, text = await tables.token("User:alice")
     return text
+
+
+if __name__ == "__main__":
+    _attack(**json.loads(sys.argv[1]))

@@ -44,6 +44,7 @@ async def scene(tmp_path: Path, chroot: str, migrated: servers.Database) -> Asyn
         of_other = other.settings(prefix="other:")
         settings = {
             "CONFPLANE_OIDC": json.dumps([each.model_dump(mode="json") for each in (of_issuer, of_other)]),
+            "CONFPLANE_HTTP__CORS_ORIGINS": '["https://portal.example"]',
         }
         with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings) as service:
             async with credentials(migrated.service_dsn) as tables:

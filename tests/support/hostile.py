@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ BASE: Final = "/v1/clusters/default"
 HIDDEN: Final = f"{BASE}/client-quotas/user=alice"
 KEY: Final = "the-admins-key"
 EVIL: Final = "https://evil.example"
-_CONNECTIONS: Final = 8
+CONNECTIONS: Final = 8
 _ALTER: Final = json.dumps(
     {
         "entries": [
@@ -45,13 +46,14 @@ class Storm:
     """Answers with a status of 500 or above."""
 
 
-def blow(port: int, requests: Iterable[bytes], secrets: Iterable[bytes]) -> Storm:
+def blow(port: int, requests: Iterable[bytes], secrets: Iterable[bytes], *, pause_s: float = 0) -> Storm:
     """Send requests over a few connections; return their answers, summed up.
 
     Args:
         port: The port of the service on loopback.
         requests: Whole HTTP/1.1 requests.
         secrets: Texts that no answer may have.
+        pause_s: Seconds between two requests of a connection.
     """
     storm, planted, left, lock = Storm(), tuple(secrets), iter(requests), threading.Lock()
 
@@ -60,6 +62,7 @@ def blow(port: int, requests: Iterable[bytes], secrets: Iterable[bytes]) -> Stor
         while True:
             with lock:
                 request = next(left, None)
+            time.sleep(pause_s)
             if request is None:
                 connection.close()
                 return
@@ -77,7 +80,7 @@ def blow(port: int, requests: Iterable[bytes], secrets: Iterable[bytes]) -> Stor
                 connection.close()
                 connection = socket.create_connection(("127.0.0.1", port), timeout=120)
 
-    threads = [threading.Thread(target=send, daemon=True) for _ in range(_CONNECTIONS)]
+    threads = [threading.Thread(target=send, daemon=True) for _ in range(CONNECTIONS)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -192,12 +192,7 @@ class Edge:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         cluster = None
         if path.startswith(_CLUSTERS):
-            name = path[len(_CLUSTERS) :].partition("/")[0]
-            cluster = self._clusters.find(name)
-            if cluster is None and scope["method"] == "POST":  # of /v1/clusters/{cluster}:freeze
-                cluster = self._clusters.find(name.rpartition(":")[0])
-            if cluster is not None:
-                scope[CLUSTER] = cluster
+            cluster = self._clusters.find(path[len(_CLUSTERS) :].partition("/")[0].partition(":")[0])
         is_open = scope["path"] in self._open_paths
         presents = _AUTHORIZATION in headers or CERTIFICATE in scope
         if not is_open or presents:
@@ -205,11 +200,15 @@ class Edge:
                 scope[ACCESS] = access = self._access(scope, headers, None if cluster is None else cluster.name)
                 if self._limiter is not None and (allowance := self._limiter.of(access.identity)) is not None:
                     scope[ALLOWANCE] = allowance
-            except ConfplaneError as error:
+            except UnauthenticatedError:
                 if not is_open:  # there the access only adds to the answer
-                    if isinstance(error, UnauthenticatedError):
-                        self._unauthenticated(scope, "invalid" if presents else "missing")
+                    self._unauthenticated(scope, "invalid" if presents else "missing")
                     raise
+            except ConfplaneError:
+                if not is_open:
+                    scope[CLUSTER] = cluster
+                    raise
+        scope[CLUSTER] = cluster
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)
 

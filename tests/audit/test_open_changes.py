@@ -135,7 +135,9 @@ def test_the_index_is_built_while_others_write_and_a_broken_one_is_built_anew(da
         database.owner_dsn,
         "UPDATE alembic_version SET version_num = '0001';"
         "DROP TABLE entity_states, watermarks, request_keys, request_changes, rollup_runs, rollup_parts, rollup_rows;"
-        "ALTER TABLE intents DROP COLUMN kind, DROP COLUMN writes; ALTER TABLE outcomes DROP COLUMN remade",
+        "DROP TABLE access_changes, access_version, grants, tokens;"
+        "ALTER TABLE intents DROP COLUMN kind, DROP COLUMN writes, DROP COLUMN behalf_of;"
+        "ALTER TABLE outcomes DROP COLUMN remade",
     )
     with psycopg.connect(database.owner_dsn) as writing:
         writing.execute("LOCK TABLE intents IN ROW EXCLUSIVE MODE")

@@ -239,7 +239,7 @@ async def test_an_answer_that_could_not_be_stored_is_made_again_from_what_was_ap
     (tmp_path / "secret").write_text("the-secret")
     encoder = {"password_encoder": {"secret_file": str(tmp_path / "secret"), "iterations": 1024}}
     async with scene.served(cluster=encoder) as (_, client):
-        columns = "status, headers, answer"
+        columns = "status, headers, answer, needs"
         scene.run(
             f"REVOKE UPDATE ON request_keys FROM {SERVICE}; GRANT UPDATE (until, holder, writer) ON request_keys TO {SERVICE}",
         )

@@ -92,6 +92,8 @@ CALLS: Final[dict[str, Call]] = {
         "POST", "/global-config:change", {"configData": [{"configKey": "log.retention.ms", "configValue": "9"}]}
     ),
     "clearRegistrations": Call("DELETE", "/registrations", params=(("all", "true"),)),
+    "freezeCluster": Call("POST", ":freeze", {"reason": "an upgrade"}),
+    "thawCluster": Call("POST", ":thaw", {"reason": "upgraded"}),
     # Reads.
     "getCluster": Call("GET", ""),
     "getClientQuotas": Call("GET", "/client-quotas/user=alice"),
@@ -115,12 +117,14 @@ CALLS: Final[dict[str, Call]] = {
     "listConfigDefinitions": Call("GET", "/config-definitions"),
     "listRegistrations": Call("GET", "/registrations"),
     "searchAudit": Call("GET", "/audit"),
+    "getAccess": Call("GET", "/access", params=(("principal", "User:alice"),)),
+    "checkAccess": Call("POST", "/access:check", {"checks": [{"operation": "FREEZE", "resourceType": "cluster"}]}),
     "getAuditedChange": Call("GET", "/audit/{changeId}"),
     "listRollups": Call("GET", "/rollups"),
     **{f"getRollup{job.capitalize()}": Call("GET", f"/rollups/{job}") for job in ROLLUPS},
 }
 NOT_OF_CONFIGS: Final = {
-    *("listConfigDefinitions", "listRegistrations", "searchAudit", "getAuditedChange", "listRollups"),
+    *("listConfigDefinitions", "listRegistrations", "searchAudit", "getAuditedChange", "listRollups", "getAccess"),
     *(f"getRollup{job.capitalize()}" for job in ROLLUPS),
 }
 """Reads of what is in no mirror: they tell the revision, and wait for none."""

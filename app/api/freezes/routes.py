@@ -60,7 +60,8 @@ def _answer(call: Call, found: FreezeResult) -> Response:
         "revision": None if found.revision is None else str(found.revision),
     }
     headers = None if found.change_id is None else {"Confplane-Change-Id": found.change_id}
-    return json_response(call.request, body, headers=headers, revision=found.revision)
+    # The header has the revision of the mirror as ever: a freeze writes no config that a mirror would wait for.
+    return json_response(call.request, body, headers=headers)
 
 
 def _freeze(freeze: Freeze | None) -> dict[str, Any] | None:

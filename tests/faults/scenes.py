@@ -43,6 +43,8 @@ _QUICK = {
     "app.services.upkeep.reconcile.INTERVAL_S": 0.2,
     "app.services.upkeep.reconcile.SWEEP_AGE_S": 1.0,
     "app.services.upkeep.reconcile._SLACK_S": 1.0,
+    # Longer than any two steps of a scene that lie between a write without a notification and its discovery.
+    "app.services.recorder.record.UNNOTIFIED_INTERVAL_S": 10.0,
     **_FRESH,
 }
 _NEVER = {"app.services.upkeep.reconcile.INTERVAL_S": 3600.0, **_FRESH}

@@ -9,6 +9,7 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from starlette.requests import Request
@@ -274,9 +275,16 @@ class _Body:
 
 def _expiry(kind: Authentication, expires_at: datetime) -> list[tuple[bytes, bytes]]:
     """Return the header by which an API token's holder learns in time of its end."""
-    if kind is not Authentication.TOKEN or expires_at.timestamp() - time.time() > _ANNOUNCED_S:
+    if kind is not Authentication.TOKEN:
         return []
-    return [(b"confplane-token-expires", rfc3339(expires_at).encode())]
+    at, header = _expiry_of(expires_at)
+    return [] if at - time.time() > _ANNOUNCED_S else [header]
+
+
+@lru_cache(maxsize=4096)
+def _expiry_of(expires_at: datetime) -> tuple[float, tuple[bytes, bytes]]:
+    """Return a token's end in seconds of Unix time, and as a header."""
+    return expires_at.timestamp(), (b"confplane-token-expires", rfc3339(expires_at).encode())
 
 
 def _check_path(scope: Scope) -> None:

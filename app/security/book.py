@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -59,6 +60,7 @@ class Book:
         self._grants: dict[UUID, Grant] = {}
         self._by_principal: dict[str, dict[UUID, Grant]] = {}
         self._confirmed_at: float | None = None
+        self._good_until = -math.inf
         self._doubtful = False
         """True after a loss of Postgres, which may have been restored: its rows are loaded whole."""
         self._used: dict[UUID, float] = {}
@@ -119,8 +121,8 @@ class Book:
         return None if self._confirmed_at is None else time.monotonic() - self._confirmed_at
 
     def _check_age(self) -> None:
-        age = self.age_s()
-        if age is None or age > self._max_age_s:
+        if time.monotonic() > self._good_until:
+            age = self.age_s()
             raise UnavailableError(
                 "Postgres is away, and no credential but the admin token can be decided: tokens and grants"
                 + (" were never read" if age is None else f" were read {age:.0f} seconds ago"),
@@ -146,6 +148,7 @@ class Book:
                 self._take(loaded)
             self._doubtful = False
             self._confirmed_at = asked_at
+            self._good_until = asked_at + self._max_age_s
 
     def _take(self, loaded: Loaded) -> None:
         """Take changes in, without a pause: no caller sees a half of them."""

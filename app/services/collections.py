@@ -40,9 +40,13 @@ if TYPE_CHECKING:
 LAYOUT_PATH: Final = "/confplane/layout"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Collection:
-    """A facet of one cluster: its rules, and the tree that holds its keys there."""
+    """A facet of one cluster: its rules, and the tree that holds its keys there. Nothing changes it once it is made.
+
+    It is not frozen, because each read of a caller with grants makes one; and compared by identity, because each poll
+    looks one up.
+    """
 
     facet: Facet
     root: Tree

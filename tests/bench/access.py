@@ -13,7 +13,7 @@ import sys
 import time
 import tracemalloc
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
@@ -206,7 +206,7 @@ async def _application(dsn: str) -> str:
     """Make the token of an application that may describe its own user, and return its text."""
     async with credentials(dsn) as tables:
         await tables.grant("User:alice", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="alice")
-        _, text = await tables.token("User:alice")
+        _, text = await tables.token("User:alice", expires_at=datetime.now(UTC) + timedelta(days=90))
     return text
 
 

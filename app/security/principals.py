@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from app.domain.access.identities import Identity
@@ -12,8 +11,7 @@ CERTIFICATE: Final = "confplane.certificate"
 """Key of a request's scope with the subject of its verified client certificate; absent where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(NamedTuple):
     """The credentials of one request."""
 
     authorization: bytes | None = None

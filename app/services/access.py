@@ -96,9 +96,12 @@ def own_grants(identity: Identity) -> tuple[Grant, ...]:
     return (Grant(_OWN, identity.principal, operation=Operation.RESOLVE, resource=ResourceType.USER, name=own),)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Access:
-    """The rights of one request's caller, and the request as security events name it."""
+    """The rights of one request's caller, and the request as security events name it.
+
+    Nothing changes it once it is made; it is not frozen, because every request makes one.
+    """
 
     rights: Rights
     source: str

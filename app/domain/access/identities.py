@@ -63,20 +63,18 @@ class Identity:
     expires_at: datetime | None = None
     behalf_of: Identity | None = None
     """The user for whom a portal acts; allowed is what both may."""
+    is_admin: bool = field(init=False, repr=False, compare=False)
+    """True for the admin token and for commands, which need no grant."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Every request looks its caller up; the hash of all fields would cost more than the look-up.
         named = (self.principal, self.kind, self.issuer, self.token_id, self.groups, self.behalf_of)
         object.__setattr__(self, "_hash", hash(named))
+        object.__setattr__(self, "is_admin", self.kind in {Authentication.ADMIN_TOKEN, Authentication.COMMAND})
 
     def __hash__(self) -> int:
         return self._hash
-
-    @property
-    def is_admin(self) -> bool:
-        """True for the admin token and for commands, which need no grant."""
-        return self.kind in {Authentication.ADMIN_TOKEN, Authentication.COMMAND}
 
     @property
     def own_user(self) -> str | None:

@@ -55,7 +55,6 @@ CHANGES: Final = StructType(
         _required("request_id", StringType()),
         _optional("reason", StringType()),
         _optional("ticket", StringType()),
-        _optional("behalf_of", StringType()),
         _optional("writes", IntegerType()),
         _required("entity_id", StringType()),
         _required("facet", StringType()),

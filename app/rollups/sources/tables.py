@@ -149,7 +149,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "created_at": "uuid_send(intent.change_id)",  # taken apart on the worker
             **_prefixed(
                 "intent", "attempt", "kind", "recorded_at", "principal", "source", "request_id", "reason", "ticket",
-                "behalf_of", "writes",
+                "writes",
             ),
             **_prefixed("entity", "position", "entity_id", "facet", "path", "version_read", "keys"),
             "czxid_read": "coalesce((outcome.remade -> entity.path)::bigint, entity.czxid_read)",

@@ -200,7 +200,8 @@ def _charge(request: Request, kind: LimitClass, units: int) -> None:
 
 def _cluster_of(request: Request, name: str) -> Cluster:
     found: Cluster | None = request.scope.get(CLUSTER)
-    return services_of(request).clusters.get(name) if found is None else found
+    # The edge reads a cluster's name off the begin of any path; here it has to be the whole name.
+    return found if found is not None and found.name == name else services_of(request).clusters.get(name)
 
 
 def _accepted(

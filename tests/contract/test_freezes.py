@@ -113,5 +113,9 @@ async def test_requests_that_are_wrong(inside: Inside) -> None:
     for path, status in ((f"{BASE}:melt", 405), ("/v1/clusters/none:freeze", 404), ("/v1/clusters/:freeze", 405)):
         assert (await inside.send("olga", "POST", path, {"reason": "x"})).status_code == status, path
     assert (await inside.send("olga", "GET", f"{BASE}:freeze")).status_code == 404
+    for path in (f"{BASE}:freeze/client-quotas", f"{BASE}:/client-quotas", f"{BASE}:x/client-quotas/user=alice"):
+        assert (await inside.send("admin", "GET", path)).status_code == 404, path
+    altered = await inside.send("admin", "POST", f"{BASE}:x/client-quotas:alter", {"entries": []})
+    assert altered.status_code == 404
     conditional = await post(inside, "freeze", If_Match='"a"')
     assert conditional.status_code == 400

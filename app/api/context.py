@@ -118,55 +118,6 @@ _Ticket = Annotated[
 
 
 @dataclass(slots=True)
-class Call:
-    """A request to a cluster, with the parameters of every verb."""
-
-    request: Request
-    cluster: Cluster
-    services: Services
-    view: Literal["default", "full"]
-    validate_only: bool
-    reason: str | None
-    ticket: str | None
-    run: Run | None = None
-    """The run of a request with an Idempotency-Key."""
-
-    @property
-    def caller(self) -> Caller:
-        """The caller, as changes know callers."""
-        return Caller(self.access, self.request.scope[edge.DEADLINE], self.reason, self.ticket, self.run)
-
-    @property
-    def access(self) -> Access:
-        """The access of the request."""
-        access: Access = self.request.scope[edge.ACCESS]
-        return access
-
-    def take(self, kind: LimitClass) -> None:
-        """Admit the request in one more class of limits, besides that of its operation.
-
-        Raises:
-            LimitExceededError: The caller's limit is used up.
-        """
-        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
-        if allowance is not None:
-            allowance.take(kind)
-
-    def charge(self, kind: LimitClass, units: int) -> None:
-        """Charge the caller's limit for work besides the request itself: entries of an alter, items of an answer."""
-        _charge(self.request, kind, units)
-
-    def throttle_ms(self, kind: LimitClass) -> int:
-        """Return the milliseconds that the caller ought to wait before the next request of a class."""
-        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
-        return 0 if allowance is None else allowance.throttle_ms(kind)
-
-    def collection(self, name: FacetName) -> Collection:
-        """Return a facet of the cluster, as the caller may read it."""
-        return self.cluster.collections[name].seen_by(self.access)
-
-
-@dataclass(slots=True)
 class ServiceCall:
     """A request to the service itself, with the parameters of every verb."""
 
@@ -188,14 +139,44 @@ class ServiceCall:
         return Caller(self.access, self.request.scope[edge.DEADLINE], self.reason, self.ticket)
 
     def charge(self, kind: LimitClass, units: int) -> None:
-        """Charge the caller's limit for work besides the request itself: see :meth:`Call.charge`."""
-        _charge(self.request, kind, units)
+        """Charge the caller's limit for work besides the request itself: entries of an alter, items of an answer."""
+        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        if allowance is not None:
+            allowance.charge(kind, units)
 
 
-def _charge(request: Request, kind: LimitClass, units: int) -> None:
-    allowance: Allowance | None = request.scope.get(edge.ALLOWANCE)
-    if allowance is not None:
-        allowance.charge(kind, units)
+@dataclass(slots=True)
+class Call(ServiceCall):
+    """A request to a cluster, with the parameters of every verb."""
+
+    cluster: Cluster
+    view: Literal["default", "full"]
+    run: Run | None = None
+    """The run of a request with an Idempotency-Key."""
+
+    @property
+    def caller(self) -> Caller:
+        """The caller, as changes know callers."""
+        return Caller(self.access, self.request.scope[edge.DEADLINE], self.reason, self.ticket, self.run)
+
+    def take(self, kind: LimitClass) -> None:
+        """Admit the request in one more class of limits, besides that of its operation.
+
+        Raises:
+            LimitExceededError: The caller's limit is used up.
+        """
+        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        if allowance is not None:
+            allowance.take(kind)
+
+    def throttle_ms(self, kind: LimitClass) -> int:
+        """Return the milliseconds that the caller ought to wait before the next request of a class."""
+        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        return 0 if allowance is None else allowance.throttle_ms(kind)
+
+    def collection(self, name: FacetName) -> Collection:
+        """Return a facet of the cluster, as the caller may read it."""
+        return self.cluster.collections[name].seen_by(self.access)
 
 
 def _cluster_of(request: Request, name: str) -> Cluster:
@@ -227,7 +208,7 @@ def _call(
     reason_header: _ReasonHeader = None,
 ) -> Call:
     services, cluster = services_of(request), _cluster_of(request, name)
-    return Call(request, cluster, services, view, validate_only, reason or reason_header, ticket)
+    return Call(request, services, validate_only, reason or reason_header, ticket, cluster, view)
 
 
 def _service_call(
@@ -307,6 +288,15 @@ AcceptedDep = Annotated[None, Depends(_accepted)]
 PageSize = Annotated[
     int, Query(alias="pageSize", ge=1, le=1000, description="Most items in one page; nextPageToken leads to the next")
 ]
+PageToken = Annotated[
+    str | None,
+    Query(
+        alias="pageToken",
+        description="nextPageToken of the page before",
+        json_schema_extra={"pattern": patterns.UUID},
+    ),
+]
+"""The cursor of a list that is ordered by UUIDs; :func:`app.api.parsed.page_token` reads it."""
 IfNoneMatch = Annotated[
     str | None,
     Header(

@@ -16,10 +16,11 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
-from app.api.responses import CHALLENGE, CLUSTER, PreparedResponse, rfc3339
+from app.api.responses import CHALLENGE, CLUSTER, PreparedResponse
 from app.api.traffic import HUNG_UP
 from app.domain.access.identities import Authentication
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
+from app.domain.texts import rfc3339
 from app.security.door import BEHALF_OF
 from app.security.principals import CERTIFICATE, Credentials
 

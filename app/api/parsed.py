@@ -30,6 +30,15 @@ def moment(text: str | None, pointer: str) -> datetime | None:
     )
 
 
+def page_token(text: str | None) -> UUID | None:
+    """Read the cursor of a list that is ordered by UUIDs; None is the first page.
+
+    Raises:
+        InvalidRequestError: The text is no cursor of such a list.
+    """
+    return None if text is None else uuid(text, "pageToken")
+
+
 def uuid(text: str, name: str) -> UUID:
     """Read an id or a page token that is a UUID, in its one spelling.
 

@@ -9,9 +9,11 @@ import orjson
 from starlette.responses import Response
 
 from app.domain.numbers import plain_number
+from app.domain.texts import rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from starlette.requests import Request
 
@@ -103,11 +105,11 @@ def number(value: JsonValue) -> Any:
     return value
 
 
+def page_response(request: Request, items: Sequence[Any], cursor: UUID | str | None) -> Response:
+    """Answer a page of a list; ``cursor`` leads to the next page, None at the end."""
+    return json_response(request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
+
+
 def timestamp(ms: int) -> str:
     """Return milliseconds since the epoch as RFC 3339 in UTC."""
     return rfc3339(datetime.fromtimestamp(ms / 1000, UTC))
-
-
-def rfc3339(moment: datetime) -> str:
-    """Return a moment in UTC, to the millisecond."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -20,6 +20,7 @@ from app.domain.access.grants import Grant
 from app.domain.access.identities import Narrowing
 from app.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from app.domain.errors import AlreadyExistsError, WriteOutcome
+from app.services.access_admin.shown import shown_narrowing
 from app.services.pace import in_slices
 from app.services.ports.access import AccessChange, Loaded, StoredGrant, Token
 
@@ -330,7 +331,6 @@ def _changes(changes: Sequence[AccessChange]) -> str:
 
 
 def _token_json(token: Token) -> str:
-    narrowing = token.narrowing
     return orjson.dumps(
         {
             "id": token.id,
@@ -338,13 +338,7 @@ def _token_json(token: Token) -> str:
             "groups": sorted(token.groups),
             "owner": token.owner,
             "note": token.note,
-            "narrowing": None
-            if narrowing is None
-            else {
-                "readOnly": narrowing.read_only,
-                "clusters": None if narrowing.clusters is None else sorted(narrowing.clusters),
-                "operations": None if narrowing.operations is None else sorted(narrowing.operations),
-            },
+            "narrowing": shown_narrowing(token.narrowing),
             "created_at": token.created_at,
             "created_by": token.created_by,
             "expires_at": token.expires_at,

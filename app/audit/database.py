@@ -273,14 +273,6 @@ async def ends_at_server(raw: psycopg.AsyncConnection) -> bool:
     return row == (raw.info.backend_pid,)
 
 
-def storable(value: str) -> bool:
-    """Return True where Postgres can store a text: it has no NUL and no lone surrogate."""
-    try:
-        return b"\0" not in value.encode()
-    except UnicodeEncodeError:
-        return False
-
-
 def _sever(raw: psycopg.AsyncConnection) -> None:
     """Shut a connection's socket under the driver: a task that waits for it gets an error at once."""
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(raw.fileno())) as duplicate:

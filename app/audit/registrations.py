@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from app.audit import registration_statements as sql
-from app.audit.database import storable
 from app.audit.group_commit import GroupWriter, Lane
 from app.audit.registration_view import RegistrationView, Software
 from app.domain.access.ranges import EVERYTHING, LAST, Ranges
 from app.domain.errors import InvalidRequestError, UnavailableError
+from app.domain.texts import storable
 from app.services.metrics import Sample
 from app.services.ports.registrations import Registration
 

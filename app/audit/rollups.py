@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import text
 
 from app.audit import visible
-from app.audit.database import storable
+from app.domain.texts import storable
 from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.rollups import JobRuns, Place, RollupRun, RunState
 

@@ -23,8 +23,8 @@ from sqlalchemy import Select, Text, Uuid, and_, any_, bindparam, cast, func, li
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.audit import visible
-from app.audit.database import storable
 from app.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
+from app.domain.texts import storable
 from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.trail import AuditRecord, Intent, IntentEntity, Outcome
 

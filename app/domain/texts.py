@@ -1,6 +1,12 @@
-"""Parts of messages: quoted values, bounded so that a message never repeats a whole body, and JSON pointers."""
+"""Parts of messages: quoted values, bounded so that a message never repeats a whole body, JSON pointers, and times."""
 
 from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 def shown(text: str, limit: int = 60) -> str:
@@ -16,3 +22,16 @@ def clipped(text: str, limit: int = 100) -> str:
 def step(part: str | int) -> str:
     """Return the step of a JSON pointer (RFC 6901) to a member or an element, with its slash."""
     return f"/{part}" if isinstance(part, int) else f"/{part.replace('~', '~0').replace('/', '~1')}"
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a moment in UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def storable(text: str) -> bool:
+    """Return True where Postgres can store a text: it has no NUL and no lone surrogate."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False

@@ -15,7 +15,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.identities import EVERYBODY, Authentication, Identity
+from app.domain.access.identities import Authentication, Identity
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.security import api_tokens
 from app.services.background import Background
@@ -23,7 +23,7 @@ from app.services.metrics import Sample
 from app.services.notices import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from uuid import UUID
 
     from app.domain.access.grants import Grant
@@ -82,12 +82,7 @@ class Book:
 
     def grants_of(self, identity: Identity) -> Sequence[Grant]:
         """Return the grants to a caller's principal, to its groups and to everybody."""
-        names = (identity.principal, EVERYBODY, *identity.groups)
-        return [grant for name in names for grant in self._by_principal.get(name, {}).values()]
-
-    def grants(self) -> Iterable[Grant]:
-        """Return all grants."""
-        return self._grants.values()
+        return [grant for name in identity.grantees for grant in self._by_principal.get(name, {}).values()]
 
     def check(self, identity: Identity) -> None:
         """Refuse a credential that is no longer valid: see :class:`app.services.ports.access.AccessCopy`."""

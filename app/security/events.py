@@ -102,13 +102,12 @@ class EventLog:
 
         The sum is by operation and type of resource, the line of the log has the resource itself.
         """
-        behalf_of = None if identity.behalf_of is None else identity.behalf_of.principal
         self._note(
             (DENIED, identity.principal, source, f"{operation} {resource.partition('=')[0].partition(',')[0]}"),
             request_id,
             operation=str(operation),
             resource=resource,
-            onBehalfOf=behalf_of,
+            onBehalfOf=identity.acts_for,
         )
 
     def unauthenticated(self, kind: str, source: str, request_id: str) -> None:

@@ -22,7 +22,6 @@ from app.domain.errors import WriteOutcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.domain.entities import Entity
     from app.services.ports.access import AccessCopy, SecurityEvents
 
 CALLERS: Final = 4_096
@@ -167,10 +166,6 @@ class Access:
             pointer=pointer,
             outcome=WriteOutcome.NOT_APPLIED if operation is Operation.ALTER_CONFIGS else None,
         )
-
-    def require_entity(self, cluster: str, operation: Operation, entity: Entity, *, pointer: str | None = None) -> None:
-        """Refuse what the caller may not do with an entity; see :meth:`require`."""
-        self.require(cluster, operation, entity.id, pointer=pointer)
 
 
 class AccessControl:

@@ -110,7 +110,7 @@ class Collection:
             return self
         resolved = self.name is FacetName.CLIENT_CONFIGS
         operation = Operation.RESOLVE if resolved else Operation.DESCRIBE_CONFIGS
-        self.access.require_entity(self.store.name, operation, entity)
+        self.access.require(self.store.name, operation, entity.id)
         return self.whole
 
     # -- the mirror. During a move of client configs an entity may be in either tree; reads look in both.

@@ -7,14 +7,14 @@ from starlette.responses import Response
 
 from app.api import parsed, patterns
 from app.api.access import models
-from app.api.context import CallDep, PageSize, ServiceCallDep
-from app.api.responses import json_response, rfc3339
+from app.api.context import CallDep, PageSize, PageToken, ServiceCallDep
+from app.api.responses import json_response, page_response
 from app.api.routing.operations import read
 from app.api.routing.routes import Routes
 from app.domain.access.operations import OF_SERVICE, Operation, ResourceType
 from app.domain.access.ranges import spell
 from app.domain.errors import InvalidRequestError
-from app.domain.texts import clipped
+from app.domain.texts import clipped, rfc3339
 from app.services.access_admin import rules
 from app.services.access_admin.overview import Right, own_rights, rights_of
 from app.services.access_admin.shown import shown_grant
@@ -52,14 +52,7 @@ async def search_access_audit(
     since: _Time = None,
     until: _Time = None,
     page_size: PageSize = 100,
-    page_token: Annotated[
-        str | None,
-        Query(
-            alias="pageToken",
-            description="nextPageToken of the page before",
-            json_schema_extra={"pattern": patterns.UUID},
-        ),
-    ] = None,
+    page_token: PageToken = None,
 ) -> Response:
     """Changes of tokens and grants with their authors and reasons, and sums of security events.
 
@@ -72,12 +65,12 @@ async def search_access_audit(
         since=parsed.moment(since, "since"),
         until=parsed.moment(until, "until"),
         page_size=page_size,
-        before=None if page_token is None else parsed.uuid(page_token, "pageToken"),
+        before=parsed.page_token(page_token),
     )
     found, cursor = await call.services.tokens_and_grants.history(query, call.access)
     call.charge(LimitClass.BULK, len(found))
     items = [_change(row) for row in found]
-    return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
+    return page_response(call.request, items, cursor)
 
 
 @routes.get(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.api.responses import number, rfc3339, timestamp
+from app.api.responses import number, timestamp
 from app.domain.facets import FacetName
 from app.domain.ops import OpType
+from app.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

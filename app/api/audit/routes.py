@@ -8,8 +8,8 @@ from starlette.responses import Response
 from app.api import parsed, patterns
 from app.api.audit import models
 from app.api.audit.render import audit_record
-from app.api.context import CallDep, PageSize
-from app.api.responses import json_response
+from app.api.context import CallDep, PageSize, PageToken
+from app.api.responses import json_response, page_response
 from app.api.routing.operations import read
 from app.api.routing.routes import Routes
 from app.domain.entities import Entity
@@ -53,14 +53,7 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
         Literal["committed", "rejected", "open"] | None, Query(description="open: not known yet")
     ] = None,
     page_size: PageSize = 100,
-    page_token: Annotated[
-        str | None,
-        Query(
-            alias="pageToken",
-            description="nextPageToken of the page before",
-            json_schema_extra={"pattern": patterns.CHANGE_ID},
-        ),
-    ] = None,
+    page_token: PageToken = None,
 ) -> Response:
     """Changes, each with its whole config before and after, without the values of secrets.
 
@@ -81,17 +74,11 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
             until=parsed.moment(until, "until"),
             outcome=outcome,
             page_size=page_size,
-            before=None if page_token is None else parsed.uuid(page_token, "pageToken"),
+            before=parsed.page_token(page_token),
         ),
     )
     call.charge(LimitClass.BULK, len(records))
-    return json_response(
-        call.request,
-        {
-            "items": [audit_record(record) for record in records],
-            "nextPageToken": None if cursor is None else str(cursor),
-        },
-    )
+    return page_response(call.request, [audit_record(record) for record in records], cursor)
 
 
 @routes.get(

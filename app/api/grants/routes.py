@@ -6,9 +6,9 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from app.api import parsed, patterns
-from app.api.context import IfNoneMatch, PageSize, ServiceCall, ServiceCallDep
+from app.api.context import IfNoneMatch, PageSize, PageToken, ServiceCall, ServiceCallDep
 from app.api.grants import models
-from app.api.responses import PreparedResponse, encoded, json_response
+from app.api.responses import PreparedResponse, encoded, json_response, page_response
 from app.api.routing.operations import manage, read
 from app.api.routing.preconditions import ConditionsDep, not_modified
 from app.api.routing.routes import Routes
@@ -44,23 +44,16 @@ async def list_grants(
         ),
     ] = None,
     page_size: PageSize = 100,
-    page_token: Annotated[
-        str | None,
-        Query(
-            alias="pageToken",
-            description="nextPageToken of the page before",
-            json_schema_extra={"pattern": patterns.UUID},
-        ),
-    ] = None,
+    page_token: PageToken = None,
 ) -> Response:
     """The grants that the caller may see: its own, and those on whose principal it has DESCRIBE on `grants`."""
-    after = None if page_token is None else parsed.uuid(page_token, "pageToken")
+    after = parsed.page_token(page_token)
     found, cursor = await call.services.tokens_and_grants.grants.page(
         principal, cluster, call.access, page_size=page_size, after=after
     )
     call.charge(LimitClass.BULK, len(found))
     items = [shown_grant(stored) for stored in found]
-    return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
+    return page_response(call.request, items, cursor)
 
 
 @routes.post(

@@ -11,11 +11,12 @@ from app.api.clients.models import Software
 from app.api.context import CallDep, PageSize
 from app.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
 from app.api.rendered.entries import compatibility
-from app.api.responses import json_response, rfc3339
+from app.api.responses import json_response, page_response
 from app.api.routing.operations import Effect, Operation, read
 from app.api.routing.routes import Routes
 from app.domain.entities import Entity, split_id
 from app.domain.errors import InvalidRequestError
+from app.domain.texts import rfc3339
 from app.services.limits import LimitClass
 from app.services.ports.registrations import Registration
 from app.services.reads import registrations
@@ -83,7 +84,7 @@ async def list_registrations(
     )
     call.charge(LimitClass.BULK, len(found))
     items = [_registration(*row) for row in found]
-    return json_response(call.request, {"items": items, "nextPageToken": cursor})
+    return page_response(call.request, items, cursor)
 
 
 @routes.delete(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.api.responses import rfc3339
+from app.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from app.services.ports.rollups import RollupRun

@@ -8,12 +8,13 @@ from starlette.responses import Response
 import app
 from app.api import edge, resource
 from app.api.context import AcceptedDep, CallDep, Fresh, ServicesDep
-from app.api.responses import PreparedResponse, encoded, json_response, rfc3339
+from app.api.responses import PreparedResponse, encoded, json_response, page_response
 from app.api.routing.operations import Answer, read
 from app.api.routing.routes import Routes
 from app.api.service import models
 from app.domain.access.operations import Operation, ResourceType
 from app.domain.errors import NotFoundError
+from app.domain.texts import rfc3339
 from app.services.access import Access
 from app.services.access_admin.shown import shown_content, shown_narrowing
 from app.services.limits import LimitClass
@@ -122,7 +123,7 @@ async def whoami(request: Request, _: AcceptedDep) -> Response:
     body = {
         "principal": identity.principal,
         "authenticatedBy": identity.kind.value,
-        "onBehalfOf": None if identity.behalf_of is None else identity.behalf_of.principal,
+        "onBehalfOf": identity.acts_for,
         "groups": sorted(identity.groups),
         "owner": identity.owner,
         "tokenId": None if identity.token_id is None else str(identity.token_id),
@@ -144,7 +145,7 @@ async def list_clusters(request: Request, services: ServicesDep, _: AcceptedDep)
         {"name": cluster.name, **_status(cluster.store.status(), named=_names(access, cluster.name))}
         for cluster in services.clusters
     ]
-    return json_response(request, {"items": items, "nextPageToken": None})
+    return page_response(request, items, None)
 
 
 @routes.get(

@@ -6,8 +6,8 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from app.api import parsed, patterns
-from app.api.context import PageSize, ServiceCall, ServiceCallDep
-from app.api.responses import json_response
+from app.api.context import PageSize, PageToken, ServiceCall, ServiceCallDep
+from app.api.responses import json_response, page_response
 from app.api.routing.operations import manage, read
 from app.api.routing.routes import Routes
 from app.api.tokens import models
@@ -34,22 +34,15 @@ async def list_tokens(
         str | None, Query(description="Only of this user", json_schema_extra={"pattern": patterns.PRINCIPAL})
     ] = None,
     page_size: PageSize = 100,
-    page_token: Annotated[
-        str | None,
-        Query(
-            alias="pageToken",
-            description="nextPageToken of the page before",
-            json_schema_extra={"pattern": patterns.UUID},
-        ),
-    ] = None,
+    page_token: PageToken = None,
 ) -> Response:
     """The tokens that the caller may see: its own, and those on whose principal it has DESCRIBE on `tokens`."""
     tokens = call.services.tokens_and_grants.tokens
-    after = None if page_token is None else parsed.uuid(page_token, "pageToken")
+    after = parsed.page_token(page_token)
     found, cursor = await tokens.page(principal, call.access, page_size=page_size, after=after)
     call.charge(LimitClass.BULK, len(found))
     items = [shown_token(token, tokens.now) for token in found]
-    return json_response(call.request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
+    return page_response(call.request, items, cursor)
 
 
 @routes.post(

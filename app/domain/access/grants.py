@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from app.domain.access.identities import EVERYBODY
 from app.domain.access.operations import (
     IMPLIES,
     OF_CLUSTER,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from uuid import UUID
 
-    from app.domain.access.identities import Identity, Narrowing
+    from app.domain.access.identities import Narrowing
     from app.domain.access.operations import Role
 
 _ONLY_READ: Final = frozenset({Operation.DESCRIBE_CONFIGS, Operation.DESCRIBE, Operation.RESOLVE})
@@ -79,11 +78,6 @@ def _ranges(kind: ResourceType, pattern: PatternType, name: str) -> list[tuple[s
 def counts(grant: Grant, cluster: str | None) -> bool:
     """Return True where a grant has an effect in a cluster; in all clusters together (None) each deny has one."""
     return grant.cluster in {None, cluster} or (cluster is None and not grant.allows)
-
-
-def applies(grant: Grant, identity: Identity) -> bool:
-    """Return True where a grant is the caller's."""
-    return grant.principal in {identity.principal, EVERYBODY} or grant.principal in identity.groups
 
 
 @dataclass(frozen=True, slots=True)

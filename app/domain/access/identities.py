@@ -77,6 +77,16 @@ class Identity:
         return self._hash
 
     @property
+    def acts_for(self) -> str | None:
+        """The principal for whom a portal acts; None where the caller acts for itself."""
+        return None if self.behalf_of is None else self.behalf_of.principal
+
+    @property
+    def grantees(self) -> tuple[str, ...]:
+        """The principals and groups whose grants are the caller's."""
+        return (self.principal, EVERYBODY, *self.groups)
+
+    @property
     def own_user(self) -> str | None:
         """The name of the user whose client configs the caller may resolve; None where there is none."""
         if not self.is_kafka_user or not self.principal.startswith(USER):

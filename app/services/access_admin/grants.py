@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from uuid_utils.compat import uuid7
 
 from app.domain.access.grants import ANY, Grant
-from app.domain.access.identities import EVERYBODY
 from app.domain.access.operations import OF_SERVICE, Operation, PatternType, Permission, ResourceType, Role
 from app.domain.access.ranges import Ranges, spell, whole
 from app.domain.errors import ConcurrentChangeError, InvalidRequestError, NotFoundError, WriteOutcome
@@ -218,7 +217,7 @@ class GrantService:
 def is_own(access: Access, principal: str) -> bool:
     """Return True where grants to a principal are a caller's own."""
     identity = access.identity
-    return identity.behalf_of is None and principal in {identity.principal, EVERYBODY, *identity.groups}
+    return identity.behalf_of is None and principal in identity.grantees
 
 
 def is_visible(access: Access, stored: StoredGrant) -> bool:

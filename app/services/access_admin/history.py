@@ -29,15 +29,14 @@ def change_of(
         before: The token or grant before the change, as the API shows it.
         after: The same after the change.
     """
-    identity = caller.access.identity
     return AccessChange(
         uuid7(),
         kind,
-        identity.principal,
+        caller.principal,
         caller.source,
         subject,
         request_id=caller.request_id,
-        behalf_of=None if identity.behalf_of is None else identity.behalf_of.principal,
+        behalf_of=caller.behalf_of,
         reason=caller.reason,
         ticket=caller.ticket,
         before=before,

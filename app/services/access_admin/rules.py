@@ -10,7 +10,7 @@ from app.domain.access.operations import OPERATIONS, ROLES, Operation, PatternTy
 from app.domain.entities import LONGEST_NAME, Entity, check_name, sanitize
 from app.domain.errors import InvalidRequestError
 from app.domain.quotas import ClientQuotas
-from app.domain.texts import shown
+from app.domain.texts import shown, storable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -202,12 +202,4 @@ def _check_length(name: str, pointer: str) -> None:
 
 
 def _is_plain(text: str) -> bool:
-    return _is_storable(text) and not any(ord(letter) < ord(" ") or ord(letter) == _DELETE for letter in text)
-
-
-def _is_storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
+    return storable(text) and not any(ord(letter) < ord(" ") or ord(letter) == _DELETE for letter in text)

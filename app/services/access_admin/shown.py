@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from app.domain.access.operations import ResourceType
+from app.domain.texts import rfc3339
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from app.domain.access.grants import Grant
     from app.domain.access.identities import Narrowing
     from app.services.ports.access import StoredGrant, Token
@@ -23,11 +25,11 @@ def shown_token(token: Token, now: datetime) -> dict[str, Any]:
         "note": token.note,
         "narrowing": shown_narrowing(token.narrowing),
         "status": _status(token, now),
-        "createdAt": _moment(token.created_at),
+        "createdAt": rfc3339(token.created_at),
         "createdBy": token.created_by,
-        "expiresAt": _moment(token.expires_at),
-        "revokedAt": None if token.revoked_at is None else _moment(token.revoked_at),
-        "lastUsedAt": None if token.last_used_at is None else _moment(token.last_used_at),
+        "expiresAt": rfc3339(token.expires_at),
+        "revokedAt": None if token.revoked_at is None else rfc3339(token.revoked_at),
+        "lastUsedAt": None if token.last_used_at is None else rfc3339(token.last_used_at),
         "replaces": None if token.replaces is None else str(token.replaces),
     }
 
@@ -64,7 +66,7 @@ def shown_grant(stored: StoredGrant) -> dict[str, Any]:
         "id": str(stored.grant.id),
         **shown_content(stored.grant),
         "note": stored.note,
-        "createdAt": _moment(stored.created_at),
+        "createdAt": rfc3339(stored.created_at),
         "createdBy": stored.created_by,
     }
 
@@ -78,7 +80,3 @@ def _status(token: Token, now: datetime) -> str:
     if token.revoked_at is not None:
         return "revoked"
     return "expired" if token.expires_at <= now else "active"
-
-
-def _moment(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

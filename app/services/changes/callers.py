@@ -49,8 +49,7 @@ class Caller:
     @property
     def behalf_of(self) -> str | None:
         """The user for whom the caller acts; None where it acts for itself."""
-        behalf_of = self.access.identity.behalf_of
-        return None if behalf_of is None else behalf_of.principal
+        return self.access.identity.acts_for
 
     @property
     def source(self) -> str:

@@ -101,8 +101,7 @@ class RequestKey:
 def _sender(identity: Identity) -> list[str | None]:
     if identity.kind is Authentication.ADMIN_TOKEN and identity.behalf_of is None:
         return [identity.principal]
-    user = None if identity.behalf_of is None else identity.behalf_of.principal
-    return [identity.principal, identity.kind.value, identity.issuer, user]
+    return [identity.principal, identity.kind.value, identity.issuer, identity.acts_for]
 
 
 class Run:
@@ -153,7 +152,7 @@ class Run:
 
     def result(self, collection: Collection, edit: Edit) -> EditResult | None:
         """Return the result of an edit that an earlier run applied; None for other edits."""
-        found = self._applied.get((collection.name.value, edit.entity.id))
+        found = self.earlier(collection.name.value, edit.entity.id)
         return None if found is None else _restored(collection, edit, *found)
 
     def needs(self, operation: Operation, spelling: str) -> None:

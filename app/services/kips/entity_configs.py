@@ -127,7 +127,7 @@ def describe(
         UnavailableError: The mirror was never loaded.
     """
     entity = _checked(cluster, entity_type, entity_name, pointer)
-    access.require_entity(cluster.name, Operation.DESCRIBE_CONFIGS, entity, pointer=f"{pointer}/entityName")
+    access.require(cluster.name, Operation.DESCRIBE_CONFIGS, entity.id, pointer=f"{pointer}/entityName")
     collections = _collections(cluster, entity)
     topic = entity.get(EntityType.TOPIC)
     if topic is not None and collections[0].store.topic_exists(topic) is False:
@@ -217,7 +217,7 @@ async def _edits(
             entity = _checked(cluster, change.entity_type, change.entity_name, change.pointer)
             named[entity.id] += 1
             # Already here: which keys may be deleted depends on the stored keys.
-            access.require_entity(cluster.name, Operation.ALTER_CONFIGS, entity, pointer=f"{change.pointer}/entityName")
+            access.require(cluster.name, Operation.ALTER_CONFIGS, entity.id, pointer=f"{change.pointer}/entityName")
             made.append(_edit(cluster, entity, change))
         except ConfplaneError as error:
             made.append(error)

@@ -86,7 +86,7 @@ class ConfigReader:
         """
         self._collection.facet.check_entity(entity, pointer=pointer)
         cluster = self._collection.store.name
-        access.require_entity(cluster, Operation.DESCRIBE_CONFIGS, entity, pointer=pointer)
+        access.require(cluster, Operation.DESCRIBE_CONFIGS, entity.id, pointer=pointer)
         if entity.types == (EntityType.TOPIC,):
             found, levels, warnings = self._topic(entity, pointer)
             own = stored(self._collection.get(entity.id))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from uuid_utils.compat import uuid7
 
 from app.domain.access.grants import ANY, Grant
 from app.domain.access.operations import OF_SERVICE, Operation, PatternType, Permission, ResourceType, Role
-from app.domain.access.ranges import Ranges, spell, whole
-from app.domain.errors import ConcurrentChangeError, InvalidRequestError, NotFoundError, WriteOutcome
+from app.domain.errors import ConcurrentChangeError, InvalidRequestError, WriteOutcome
 from app.services.access_admin import rules
 from app.services.access_admin.held import check_gift, check_return
 from app.services.access_admin.history import change_of
-from app.services.access_admin.pages import visible_page
+from app.services.access_admin.kept import Kept, Kind
 from app.services.access_admin.shown import etag_of, shown_grant
 from app.services.ports.access import StoredGrant
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from app.services.etags import Precondition
     from app.services.ports.access import AccessStore
 
-_EVERY: Final = Ranges.of([whole(ResourceType.GRANTS)])
 _TRIES: Final = 5
 """Tries of an unconditional replacement or removal among those of others."""
 
@@ -67,6 +67,7 @@ class GrantService:
         self._store = store
         self._clusters = clusters
         self._clock = clock
+        self._kept = Kept(_KIND, store.find_grant)
 
     async def create(
         self, wanted: NewGrant, caller: Caller, *, validate_only: bool = False
@@ -83,7 +84,7 @@ class GrantService:
         """
         self._check(wanted)
         made = StoredGrant(_grant(wanted, uuid7()), self._clock(), caller.principal, wanted.note)
-        _require(caller.access, Operation.ALTER, wanted.principal, "/principal")
+        self._kept.require(caller.access, Operation.ALTER, wanted.principal, "/principal")
         check_gift(caller.access, made.grant)
         if validate_only:
             return made, True
@@ -102,19 +103,8 @@ class GrantService:
             UnavailableError: Postgres is away.
         """
         rules.check_cluster(cluster, self._clusters, "cluster")
-        if principal is not None:
-            rules.check_principal(principal, "principal")
-            if not is_own(access, principal):
-                _require(access, Operation.DESCRIBE, principal, "principal")
-
-        async def read(page_size: int, after: UUID | None) -> tuple[list[StoredGrant], UUID | None]:
-            return await self._store.list_grants(principal=principal, cluster=cluster, page_size=page_size, after=after)
-
-        if principal is not None or access.allowed(None, Operation.DESCRIBE) >= _EVERY:
-            return await read(page_size, after)
-        return await visible_page(
-            read, lambda stored: is_visible(access, stored), lambda stored: stored.grant.id, page_size, after
-        )
+        read = partial(self._store.list_grants, principal=principal, cluster=cluster)
+        return await self._kept.page(read, principal, access, page_size=page_size, after=after)
 
     async def find(self, grant_id: UUID, access: Access) -> StoredGrant:
         """Return a grant.
@@ -124,11 +114,7 @@ class GrantService:
             ForbiddenError: There is none that the caller may see.
             UnavailableError: Postgres is away.
         """
-        stored = await self._store.find_grant(grant_id)
-        if stored is not None and is_visible(access, stored):
-            return stored
-        access.require(None, Operation.DESCRIBE, ResourceType.GRANTS)
-        raise _none(grant_id)
+        return await self._kept.find(grant_id, access)
 
     async def replace(
         self,
@@ -153,8 +139,8 @@ class GrantService:
         """
         self._check(wanted)
         for _ in range(_TRIES):
-            old = await self._altered(grant_id, caller.access)
-            _require(caller.access, Operation.ALTER, wanted.principal, "/principal")
+            old = await self._kept.altered(grant_id, caller.access)
+            self._kept.require(caller.access, Operation.ALTER, wanted.principal, "/principal")
             precondition.check(etag_of(old))
             made = replace(old, grant=_grant(wanted, grant_id), note=wanted.note)
             if made == old:
@@ -185,7 +171,7 @@ class GrantService:
             UnavailableError: Postgres is away.
         """
         for _ in range(_TRIES):
-            old = await self._altered(grant_id, caller.access)
+            old = await self._kept.altered(grant_id, caller.access)
             precondition.check(etag_of(old))
             check_return(caller.access, old.grant)
             if validate_only:
@@ -206,13 +192,6 @@ class GrantService:
         rules.check_pattern(wanted.resource, wanted.pattern, wanted.name)
         rules.check_text(wanted.note, "note", "/note")
 
-    async def _altered(self, grant_id: UUID, access: Access) -> StoredGrant:
-        stored = await self._store.find_grant(grant_id)
-        if stored is None or not access.allows(None, Operation.ALTER, _spelled(stored.grant.principal)):
-            access.require(None, Operation.ALTER, ResourceType.GRANTS)
-            raise _none(grant_id)
-        return stored
-
 
 def is_own(access: Access, principal: str) -> bool:
     """Return True where grants to a principal are a caller's own."""
@@ -220,10 +199,9 @@ def is_own(access: Access, principal: str) -> bool:
     return identity.behalf_of is None and principal in identity.grantees
 
 
-def is_visible(access: Access, stored: StoredGrant) -> bool:
-    """Return True where a caller may see a grant."""
-    principal = stored.grant.principal
-    return is_own(access, principal) or access.allows(None, Operation.DESCRIBE, _spelled(principal))
+_KIND: Final[Kind[StoredGrant]] = Kind(
+    ResourceType.GRANTS, "grant", attrgetter("grant.id"), attrgetter("grant.principal"), is_own
+)
 
 
 def _grant(wanted: NewGrant, grant_id: UUID) -> Grant:
@@ -240,20 +218,8 @@ def _grant(wanted: NewGrant, grant_id: UUID) -> Grant:
     )
 
 
-def _require(access: Access, operation: Operation, principal: str, pointer: str) -> None:
-    access.require(None, operation, _spelled(principal), pointer=pointer)
-
-
-def _spelled(principal: str) -> str:
-    return spell(ResourceType.GRANTS, principal)
-
-
 def _subject(stored: StoredGrant) -> str:
     return f"grants/{stored.grant.id}"
-
-
-def _none(grant_id: UUID) -> NotFoundError:
-    return NotFoundError(f"There is no grant {grant_id}")
 
 
 def _changing(grant_id: UUID) -> ConcurrentChangeError:

@@ -18,7 +18,7 @@ _MOST: Final = 10
 class ReadPage(Protocol[T]):
     """Reads a page of everything."""
 
-    async def __call__(self, page_size: int, after: UUID | None) -> tuple[list[T], UUID | None]:
+    async def __call__(self, *, page_size: int, after: UUID | None) -> tuple[list[T], UUID | None]:
         """Return rows behind an id, and the cursor of the next page."""
 
 
@@ -35,7 +35,7 @@ async def visible_page(
     """
     found: list[T] = []
     for _ in range(_MOST):
-        rows, cursor = await read(SHARE, after)
+        rows, cursor = await read(page_size=SHARE, after=after)
         for place, row in enumerate(rows):
             if is_visible(row):
                 found.append(row)

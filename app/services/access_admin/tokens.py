@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from uuid_utils.compat import uuid7
 
 from app.domain.access.identities import USER, Authentication, Identity
 from app.domain.access.operations import Operation, ResourceType
-from app.domain.access.ranges import Ranges, spell, whole
-from app.domain.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from app.domain.errors import ForbiddenError, InvalidRequestError
 from app.services.access_admin import rules
 from app.services.access_admin.held import check_rights
 from app.services.access_admin.history import change_of
-from app.services.access_admin.pages import visible_page
+from app.services.access_admin.kept import Kept, Kind
 from app.services.access_admin.shown import shown_token
 from app.services.ports.access import Token
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 LONGEST_OVERLAP_S: Final = 30 * 86_400
 """Seconds for which a replaced token may stay valid, at most."""
-_EVERY: Final = Ranges.of([whole(ResourceType.TOKENS)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,13 @@ class Made:
     text: str | None
 
 
+def _is_own(access: Access, principal: str) -> bool:
+    return access.identity.behalf_of is None and principal == access.identity.principal
+
+
+_KIND: Final[Kind[Token]] = Kind(ResourceType.TOKENS, "token", attrgetter("id"), attrgetter("principal"), _is_own)
+
+
 class TokenService:
     """Manages API tokens.
 
@@ -98,6 +105,7 @@ class TokenService:
         self._clusters, self._prefixes = known.clusters, known.prefixes
         self._lifetimes = lifetimes
         self._clock = clock
+        self._kept = Kept(_KIND, store.find_token)
 
     @property
     def now(self) -> datetime:
@@ -122,7 +130,7 @@ class TokenService:
             caller.principal,
             self._expiry(wanted.expires_at, now),
             groups=frozenset(wanted.groups),
-            owner=_owner(wanted.owner, caller.access),
+            owner=self._owner(wanted.owner, caller.access),
             note=wanted.note,
             narrowing=wanted.narrowing,
         )
@@ -144,20 +152,8 @@ class TokenService:
             ForbiddenError: A principal is named, and the caller may not see its tokens.
             UnavailableError: Postgres is away.
         """
-        if principal is not None:
-            rules.check_principal(principal, "principal")
-            if not _is_own(access, principal):
-                access.require(None, Operation.DESCRIBE, _spelled(principal), pointer="principal")
-            return await self._store.list_tokens(principal=principal, page_size=page_size, after=after)
-
-        async def read(page_size: int, after: UUID | None) -> tuple[list[Token], UUID | None]:
-            return await self._store.list_tokens(principal=None, page_size=page_size, after=after)
-
-        if access.allowed(None, Operation.DESCRIBE) >= _EVERY:
-            return await read(page_size, after)
-        return await visible_page(
-            read, lambda token: _is_visible(access, token), lambda token: token.id, page_size, after
-        )
+        read = partial(self._store.list_tokens, principal=principal)
+        return await self._kept.page(read, principal, access, page_size=page_size, after=after)
 
     async def find(self, token_id: UUID, access: Access) -> Token:
         """Return a token, also an expired or revoked one.
@@ -167,11 +163,7 @@ class TokenService:
             ForbiddenError: There is none that the caller may see.
             UnavailableError: Postgres is away.
         """
-        token = await self._store.find_token(token_id)
-        if token is not None and _is_visible(access, token):
-            return token
-        access.require(None, Operation.DESCRIBE, ResourceType.TOKENS)
-        raise _none(token_id)
+        return await self._kept.find(token_id, access)
 
     async def revoke(self, token_id: UUID, caller: Caller, *, validate_only: bool = False) -> Token:
         """Revoke a token for good; a revoked token stays as it is.
@@ -181,7 +173,7 @@ class TokenService:
             ForbiddenError: There is none that the caller may revoke.
             UnavailableError: Postgres is away.
         """
-        token = await self._altered(token_id, caller.access)
+        token = await self._kept.altered(token_id, caller.access)
         if token.revoked_at is not None or validate_only:
             return token
         now = self._clock()
@@ -224,7 +216,7 @@ class TokenService:
             raise InvalidRequestError(
                 f"overlapSeconds has to be 0 to {LONGEST_OVERLAP_S} (30 days)", pointer="/overlapSeconds"
             )
-        old = await self._altered(token_id, caller.access)
+        old = await self._kept.altered(token_id, caller.access)
         now = self._clock()
         longest = timedelta(days=self._lifetimes.longest_days)
         made = replace(
@@ -232,7 +224,7 @@ class TokenService:
             id=uuid7(),
             created_at=now,
             created_by=caller.principal,
-            owner=_owner(old.owner, caller.access),
+            owner=self._owner(old.owner, caller.access),
             expires_at=now + min(longest, old.expires_at - old.created_at)
             if expires_at is None
             else self._expiry(expires_at, now),
@@ -293,61 +285,37 @@ class TokenService:
         return wanted
 
     def _check_rights(self, token: Token, access: Access) -> None:
-        access.require(None, Operation.ALTER, _spelled(token.principal), pointer="/principal")
+        self._kept.require(access, Operation.ALTER, token.principal, "/principal")
         for group in sorted(token.groups):
             # A group's later grants are the token's as well: only its members, and its keepers, hand it on.
             if group not in access.identity.groups or access.identity.behalf_of is not None:
-                access.require(None, Operation.ALTER, _spelled(group), pointer="/groups")
+                self._kept.require(access, Operation.ALTER, group, "/groups")
         identity = Identity(token.principal, Authentication.TOKEN, groups=token.groups, narrowing=token.narrowing)
         check_rights(access, self._control.rights(identity), self._clusters)
 
-    async def _altered(self, token_id: UUID, access: Access) -> Token:
-        token = await self._store.find_token(token_id)
-        if token is None or not access.allows(None, Operation.ALTER, _spelled(token.principal)):
-            access.require(None, Operation.ALTER, ResourceType.TOKENS)
-            raise _none(token_id)
-        return token
+    def _owner(self, wanted: str | None, access: Access) -> str | None:
+        """Return the person behind a new token: the maker's, unless the maker keeps the tokens of everybody.
 
+        So it is in a rotation too, by which the caller gets the new token.
 
-def _owner(wanted: str | None, access: Access) -> str | None:
-    """Return the person behind a new token: the maker's, unless the maker keeps the tokens of everybody.
-
-    So it is in a rotation too, by which the caller gets the new token.
-
-    Raises:
-        ForbiddenError: Another owner is wanted, by whom a maker could pass as two persons.
-    """
-    identity = access.identity
-    if access.allowed(None, Operation.ALTER) >= _EVERY:
-        return wanted
-    own = identity.owner or identity.principal
-    if wanted not in {None, own}:
-        raise ForbiddenError(
-            f"The owner of this token is {own}, who makes it; another owner is set by callers with the grant ALTER on"
-            " tokens of every principal",
-            pointer="/owner",
-        )
-    return own
-
-
-def _is_own(access: Access, principal: str) -> bool:
-    return access.identity.behalf_of is None and principal == access.identity.principal
-
-
-def _is_visible(access: Access, token: Token) -> bool:
-    return _is_own(access, token.principal) or access.allows(None, Operation.DESCRIBE, _spelled(token.principal))
-
-
-def _spelled(principal: str) -> str:
-    return spell(ResourceType.TOKENS, principal)
+        Raises:
+            ForbiddenError: Another owner is wanted, by whom a maker could pass as two persons.
+        """
+        identity = access.identity
+        if self._kept.covers_every(access, Operation.ALTER):
+            return wanted
+        own = identity.owner or identity.principal
+        if wanted not in {None, own}:
+            raise ForbiddenError(
+                f"The owner of this token is {own}, who makes it; another owner is set by callers with the grant ALTER"
+                " on tokens of every principal",
+                pointer="/owner",
+            )
+        return own
 
 
 def _subject(token_id: UUID) -> str:
     return f"tokens/{token_id}"
-
-
-def _none(token_id: UUID) -> NotFoundError:
-    return NotFoundError(f"There is no token {token_id}")
 
 
 def _ended(token_id: UUID) -> InvalidRequestError:

@@ -1,0 +1,124 @@
+"""Tokens and grants as far as a caller may see and alter them: one rule for both.
+
+Each row is of a principal, and the rights to it are those on the resource ``tokens`` or ``grants`` of that principal.
+Besides, a caller sees its own rows. Rows that are hidden and rows that are absent are refused alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from app.domain.access.operations import Operation
+from app.domain.access.ranges import Ranges, spell, whole
+from app.domain.errors import NotFoundError
+from app.services.access_admin import rules
+from app.services.access_admin.pages import visible_page
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from uuid import UUID
+
+    from app.domain.access.operations import ResourceType
+    from app.services.access import Access
+    from app.services.access_admin.pages import ReadPage
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """The differences between tokens and grants."""
+
+    resource: ResourceType
+    noun: str
+    id_of: Callable[[T], UUID]
+    principal_of: Callable[[T], str]
+    is_own: Callable[[Access, str], bool]
+    """Returns True where the rows of a principal are the caller's own."""
+
+
+class Kept(Generic[T]):
+    """The rows of one kind.
+
+    Args:
+        kind: The kind.
+        find: Reads one row.
+    """
+
+    def __init__(self, kind: Kind[T], find: Callable[[UUID], Awaitable[T | None]]) -> None:
+        self._kind = kind
+        self._find = find
+        self._every = Ranges.of([whole(kind.resource)])
+
+    def require(self, access: Access, operation: Operation, principal: str, pointer: str) -> None:
+        """Refuse a caller who lacks an operation on the rows of a principal.
+
+        Raises:
+            ForbiddenError: The grant is missing.
+        """
+        access.require(None, operation, self._spelled(principal), pointer=pointer)
+
+    def covers_every(self, access: Access, operation: Operation) -> bool:
+        """Return True where a caller has an operation on the rows of all principals."""
+        return access.allowed(None, operation) >= self._every
+
+    async def page(
+        self, read: ReadPage[T], principal: str | None, access: Access, *, page_size: int, after: UUID | None
+    ) -> tuple[list[T], UUID | None]:
+        """Return a page of the visible rows, oldest first, and the cursor of the next.
+
+        Args:
+            read: Reads a page of the principal's rows, or of everybody's.
+            principal: Only the rows of this principal; None: of all.
+            access: The caller.
+            page_size: Most rows.
+            after: The cursor.
+
+        Raises:
+            InvalidRequestError: The principal is none.
+            ForbiddenError: A principal is named, and the caller may not see its rows.
+        """
+        if principal is not None:
+            rules.check_principal(principal, "principal")
+            if not self._kind.is_own(access, principal):
+                self.require(access, Operation.DESCRIBE, principal, "principal")
+        if principal is not None or self.covers_every(access, Operation.DESCRIBE):
+            return await read(page_size=page_size, after=after)
+        return await visible_page(read, lambda row: self._is_visible(access, row), self._kind.id_of, page_size, after)
+
+    async def find(self, row_id: UUID, access: Access) -> T:
+        """Return a row that the caller may see.
+
+        Raises:
+            NotFoundError: There is none, and the caller may see all.
+            ForbiddenError: There is none that the caller may see.
+        """
+        row = await self._find(row_id)
+        if row is not None and self._is_visible(access, row):
+            return row
+        access.require(None, Operation.DESCRIBE, self._kind.resource)
+        raise self._none(row_id)
+
+    async def altered(self, row_id: UUID, access: Access) -> T:
+        """Return a row that the caller may alter.
+
+        Raises:
+            NotFoundError: There is none, and the caller may alter all.
+            ForbiddenError: There is none that the caller may alter.
+        """
+        row = await self._find(row_id)
+        if row is None or not access.allows(None, Operation.ALTER, self._spelled(self._kind.principal_of(row))):
+            access.require(None, Operation.ALTER, self._kind.resource)
+            raise self._none(row_id)
+        return row
+
+    def _is_visible(self, access: Access, row: T) -> bool:
+        principal = self._kind.principal_of(row)
+        return self._kind.is_own(access, principal) or access.allows(None, Operation.DESCRIBE, self._spelled(principal))
+
+    def _spelled(self, principal: str) -> str:
+        return spell(self._kind.resource, principal)
+
+    def _none(self, row_id: UUID) -> NotFoundError:
+        return NotFoundError(f"There is no {self._kind.noun} {row_id}")

@@ -1,6 +1,6 @@
 """The text of API tokens: ``confplane_``, 256 random bits in base 62, and a checksum.
 
-Secret scanners recognise the prefix, and the checksum lets them and this service discard other texts without a look-up.
+Secret scanners recognise the prefix, and by the checksum they discard other texts without a look-up.
 
 Source: https://github.blog/engineering/behind-githubs-new-authentication-token-formats/ (prefix, base 62, CRC32 in six
 digits).
@@ -9,7 +9,6 @@ digits).
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 import string
 import zlib
@@ -22,7 +21,6 @@ _BODY: Final = 43
 """Digits of 256 bits in base 62."""
 _CHECKSUM: Final = 6
 """Digits of 32 bits in base 62."""
-_FORM: Final = re.compile(rb"confplane_[0-9A-Za-z]{%d}" % (_BODY + _CHECKSUM))
 
 
 def make() -> str:
@@ -35,13 +33,6 @@ def mint() -> tuple[str, bytes]:
     """Return the text of a new token, and its digest."""
     text = make()
     return text, digest(text)
-
-
-def parse(given: bytes) -> bytes | None:
-    """Return the digest of a token by its text; None where the text is not of an API token's form."""
-    if not _FORM.fullmatch(given) or given[-_CHECKSUM:] != _checksum(given[:-_CHECKSUM]).encode():
-        return None
-    return hashlib.sha256(given).digest()
 
 
 def digest(text: str) -> bytes:

@@ -10,8 +10,7 @@ import pytest_asyncio
 
 from app.domain.access.operations import Operation, PatternType, ResourceType, Role
 from app.domain.rollups import ROLLUPS
-from tests.support import servers
-from tests.support.inside import running_inside
+from tests.support.inside import running_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -32,8 +31,7 @@ async def inside(
     zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Inside]:
     """A service with a few entities, and with a team that manages the users ``payments-*``."""
-    database, chroot = servers.make_migrated(postgres), servers.make_chroot(zookeeper.hosts)
-    async with running_inside(chroot, database, tmp_path_factory.mktemp("inside")) as running:
+    async with running_on(zookeeper, postgres, tmp_path_factory) as running:
         for name in NAMES:
             for suffix in ("", ",client-id=x"):
                 entity = f"user={name}{suffix}"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest_asyncio
 
 from app.domain.access.operations import Operation, ResourceType
-from tests.support import servers
-from tests.support.inside import running_inside
+from tests.support.inside import running_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,8 +27,7 @@ async def inside(
     zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Inside]:
     """A service where ``olga`` may freeze the cluster, and ``team`` may alter its configs."""
-    database, chroot = servers.make_migrated(postgres), servers.make_chroot(zookeeper.hosts)
-    async with running_inside(chroot, database, tmp_path_factory.mktemp("inside")) as running:
+    async with running_on(zookeeper, postgres, tmp_path_factory) as running:
         await running.give("User:olga", operation=Operation.FREEZE, resource=ResourceType.CLUSTER, cluster="default")
         await running.give("User:team", operation=Operation.ALTER_CONFIGS, resource=ResourceType.CLUSTER)
         yield running

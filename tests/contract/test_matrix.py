@@ -17,8 +17,7 @@ from app.api.app import FAMILIES
 from app.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from app.domain.entities import Entity
 from app.domain.rollups import ROLLUPS
-from tests.support import servers
-from tests.support.inside import running_inside
+from tests.support.inside import running_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -479,8 +478,7 @@ async def inside(
     zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Inside]:
     """A service with all entities that exist, and with all callers."""
-    database, chroot = servers.make_migrated(postgres), servers.make_chroot(zookeeper.hosts)
-    async with running_inside(chroot, database, tmp_path_factory.mktemp("inside")) as running:
+    async with running_on(zookeeper, postgres, tmp_path_factory) as running:
         for facet, entities in FACETS.items():
             for entity in filter(_exists, entities):
                 answer = await running.send("admin", "PUT", f"{facet}/{entity.id}", _content(facet, entity))

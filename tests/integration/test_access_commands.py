@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.security import api_tokens
 from tests.support.commands import Said, run
+from tests.support.credentials import parse
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_a_token_from_its_making_to_its_end(service: Service, tmp_path: Path) ->
     )
     assert made.code == 0, made.err
     token = made.out.removesuffix("\n")
-    assert api_tokens.parse(token.encode()), "standard output has the token alone"
+    assert parse(token.encode()), "standard output has the token alone"
     assert "shown this once" in made.err
     assert token not in made.err
     found = ID.search(made.err)

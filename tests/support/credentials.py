@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from uuid_utils.compat import uuid7
 
@@ -54,6 +55,16 @@ async def credentials(dsn: str) -> AsyncIterator[Credentials]:
         yield Credentials(PostgresAccessStore(database))
     finally:
         await database.close()
+
+
+_FORM: Final = re.compile(rb"confplane_[0-9A-Za-z]{49}")
+
+
+def parse(given: bytes) -> bytes | None:
+    """Return the digest of a text that a secret scanner takes for an API token, by form and checksum; else None."""
+    if not _FORM.fullmatch(given) or given[-6:] != api_tokens._checksum(given[:-6]).encode():
+        return None
+    return api_tokens.digest(given.decode())
 
 
 def _change(kind: str) -> AccessChange:

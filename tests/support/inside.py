@@ -11,17 +11,20 @@ import httpx
 
 from app import listener, wiring
 from app.settings import Settings
+from tests.support import servers
 from tests.support.credentials import Credentials, credentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    import pytest
     from starlette.types import ASGIApp, Message
 
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
     from app.security.book import Book
     from app.services.ports.access import StoredGrant
-    from tests.support import servers
 
 _ADMIN: Final = "the admin token of this test"
 
@@ -85,6 +88,16 @@ async def running_inside(
             yield inside
         finally:
             await inside.client.aclose()
+
+
+@asynccontextmanager
+async def running_on(
+    zookeeper: ZooKeeper, postgres: Postgres, factory: pytest.TempPathFactory
+) -> AsyncIterator[Inside]:
+    """Run a service on a chroot and a database of its own."""
+    database, chroot = servers.make_migrated(postgres), servers.make_chroot(zookeeper.hosts)
+    async with running_inside(chroot, database, factory.mktemp("inside")) as running:
+        yield running
 
 
 async def _ready(client: httpx.AsyncClient) -> None:

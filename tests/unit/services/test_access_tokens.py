@@ -17,6 +17,7 @@ from app.services.access_admin.grants import NewGrant
 from app.services.access_admin.shown import shown_token
 from app.services.access_admin.tokens import LONGEST_OVERLAP_S, Known, Lifetimes, NewToken, TokenService
 from tests.support.access_world import CLUSTERS, World, allow, deny
+from tests.support.credentials import parse
 
 PREFIXED = PatternType.PREFIXED
 TEAM = (
@@ -303,7 +304,7 @@ async def test_a_rotated_token_has_what_the_old_one_had(world: World, overlap: i
     old = (await world.tokens.create(wanted, world.caller())).token
     made = await world.tokens.rotate(old.id, overlap, world.caller())
     assert made.text
-    assert api_tokens.parse(made.text.encode())
+    assert parse(made.text.encode())
     new = made.token
     assert (new.principal, new.groups, new.owner, new.note, new.narrowing) == (
         old.principal,

@@ -90,6 +90,7 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.ResultGoneError: Row(410, "result-gone", "Not kept any more"),
     errors.StaleControllerError: Row(409, "stale-controller", "No controller accepts config writes"),
     errors.FrozenError: Row(409, "frozen", "The cluster is frozen"),
+    errors.ObservedError: Row(409, "observed", "The cluster is observed only"),
     errors.LayoutMovingError: Row(409, "layout-moving", "Client configs are being moved"),
     errors.CorruptZnodeError: Row(409, "corrupt-znode", "Stored data can't be read"),
     errors.UndecodablePasswordError: Row(409, "undecodable-password", "A stored password can't be decoded"),

@@ -26,6 +26,7 @@
     │   └── ResultGoneError            91  a page of a result that later ones have replaced
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
     ├── FrozenError                    -1  a person froze the cluster's configs
+    ├── ObservedError                  -1  only others write this cluster's quotas and configs
     ├── LayoutMovingError              -1  the cluster's client configs are being moved to the other layout
     ├── CorruptZnodeError              -1  stored data that can't be read, with its path
     ├── UndecodablePasswordError       -1  a stored password that none of the secrets opens
@@ -248,6 +249,10 @@ class StaleControllerError(ConfplaneError):
 
 class FrozenError(ConfplaneError):
     """A person froze the cluster's configs; the text says who, since when, why, and how it ends. Kafka has no code."""
+
+
+class ObservedError(ConfplaneError):
+    """The cluster's quotas and configs are observed only: this service follows them and writes none of them."""
 
 
 class LayoutMovingError(ConfplaneError):

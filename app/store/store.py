@@ -20,11 +20,12 @@ from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.domain.facets import Tree
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
-from app.services.ports.cluster_states import FreezeState, LayoutState
+from app.services.ports.cluster_states import FreezeState, LayoutState, TargetState
 from app.services.ports.store import StoreStatus
-from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Unknown
+from app.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Unknown
 from app.store import counts, warnings, znodes
 from app.store.mirror.follower import Follower
+from app.store.observation import ObservationNode
 from app.store.recording import Recording
 from app.store.session.access import Access
 from app.store.session.bridge import Mailbox
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from app.domain.access.ranges import Ranges
     from app.domain.changes import Node
-    from app.services.ports.cluster_states import LayoutCheck, Place
+    from app.services.ports.cluster_states import LayoutCheck, Place, Target
     from app.services.ports.store import Marker
     from app.services.ports.transactions import CommitResult, Removal, Transaction, Write
     from app.store.mirror.nodes import FacetIndex, Mirror
@@ -108,6 +109,7 @@ class ZooKeeperStore:
         mailbox = Mailbox(asyncio.get_running_loop())
         self._layout = LayoutNode(self.name, self._chosen)
         self._guard = Guard(self.name, self._layout)
+        self._observation = ObservationNode()
         self._keeper = Keeper(
             mailbox,
             self._hosts,
@@ -150,6 +152,7 @@ class ZooKeeperStore:
 
     def _on_ready(self, session: Session) -> None:
         self._guard.begin(session)
+        self._observation.begin(session)
         self._follower.begin(session)
 
     def _on_down(self) -> None:
@@ -170,7 +173,13 @@ class ZooKeeperStore:
             stale_ms=follower.stale_ms,
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
-            warnings=(*self._keeper.warnings(), *self._layout.warnings(), *warnings.of(follower), *self._lists()),
+            warnings=(
+                *self._keeper.warnings(),
+                *self._layout.warnings(),
+                *self._guard.warnings(),
+                *warnings.of(follower),
+                *self._lists(),
+            ),
             frozen=None if self._guard.freeze is None else Notice(_FROZEN, self._guard.freeze.reason),
         )
 
@@ -359,7 +368,7 @@ class ZooKeeperStore:
         return int(results[0].mzxid)
 
     async def check_admission(
-        self, writes: Sequence[Write], deadline: float, *, guarded: bool = True, changes: int = 1
+        self, writes: Sequence[Write], deadline: float, *, guarded: Guarded = Guarded.CALLER, changes: int = 1
     ) -> None:
         """Refuse writes that may not be tried now; see the port."""
         await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
@@ -371,15 +380,16 @@ class ZooKeeperStore:
             UnavailableError: Nothing was submitted, or ZooKeeper refused for reasons of its own (rights, quotas).
             FrozenError: The cluster was frozen since the admission; nothing was submitted.
             StaleControllerError: The controller changed since then; nothing was submitted.
+            ObservedError: The target changed since then; nothing was submitted.
             BodyTooLargeError: With its marker the transaction is above the limit; nothing was submitted.
         """
         session = self._keeper.current
         if transaction.writer != session.writer:
             return SessionEnded(_REPLACED)
-        if transaction.guarded and not self._guard.known:
+        if transaction.guarded is not Guarded.NONE and not self._guard.known:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._admission.surroundings(session, transaction, deadline)
-        guard = self._guard.checks() if transaction.guarded else ()
+        guard = self._guard.checks(transaction.guarded, transaction.writes)
         made = transactions.operations_of(transaction, guard=guard, missing=missing, topics=topics)
         transactions.check_packet(made.operations, self._limits)
         result = await self._run(session, made, deadline)
@@ -391,26 +401,49 @@ class ZooKeeperStore:
 
     async def read_freeze(self, deadline: float) -> FreezeState:
         """Read the freeze; see the port."""
-        session = self._keeper.current
-        found = await self._read(session, znodes.FREEZE, deadline)
-        if found is None:
-            await mended(session.ensure_roots(), deadline)
-            raise unavailable(f"Cluster {self.name}: the znode {znodes.FREEZE} was deleted, and is made again")
-        data, stat = found
+        data, stat = await self._own(znodes.FREEZE, deadline)
         return FreezeState(stat.version, znodes.decode_freeze(data, stat.mtime), stat.czxid)
 
     async def read_layout(self, deadline: float) -> LayoutState:
         """Read the place of the client configs; see the port."""
-        session = self._keeper.current
-        found = await self._read(session, znodes.LAYOUT, deadline)
-        if found is None:
-            await mended(session.ensure_roots(), deadline)
-            raise unavailable(f"Cluster {self.name}: the znode {znodes.LAYOUT} was deleted, and is made again")
-        data, stat = found
+        data, stat = await self._own(znodes.LAYOUT, deadline)
         try:
             return LayoutState(stat.version, znodes.decode_layout(data), stat.czxid)
         except ValueError as error:
             raise CorruptZnodeError(znodes.LAYOUT, f"can't be read: {error}") from None
+
+    def target(self) -> Target | None:
+        """Return the target as followed; see the port."""
+        return self._guard.target
+
+    async def read_target(self, deadline: float) -> TargetState:
+        """Read the target; see the port."""
+        data, stat = await self._own(znodes.TARGET, deadline)
+        try:
+            return TargetState(stat.version, znodes.decode_target(data), stat.czxid)
+        except ValueError as error:
+            raise CorruptZnodeError(znodes.TARGET, f"can't be read: {error}") from None
+
+    def observation(self) -> bytes | None:
+        """Return the leader's report as followed; see the port."""
+        return self._observation.report
+
+    async def publish_observation(self, report: bytes, deadline: float) -> None:
+        """Write the report for all processes; see the port."""
+        [result] = await self._answer(
+            self._keeper.current.multi([("set", znodes.OBSERVATION, report, -1)]), deadline, None
+        )
+        if isinstance(result, Exception):
+            raise unavailable(f"Cluster {self.name}: ZooKeeper refused the report with {type(result).__name__}")
+
+    async def _own(self, path: str, deadline: float) -> tuple[bytes | None, Any]:
+        """Read a node of this service that every session makes anew where it is absent."""
+        session = self._keeper.current
+        found = await self._read(session, path, deadline)
+        if found is None:
+            await mended(session.ensure_roots(), deadline)
+            raise unavailable(f"Cluster {self.name}: the znode {path} was deleted, and is made again")
+        return found
 
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
         """Return the entities that are empty by the mirror; see :mod:`app.services.upkeep.compact`."""

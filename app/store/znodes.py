@@ -23,7 +23,7 @@ from app.domain.entities import DEFAULT_NODE, Entity, EntityType
 from app.domain.errors import InvalidRequestError, InvalidTopicError
 from app.domain.facets import Tree
 from app.domain.topics import check_topic_name
-from app.services.ports.cluster_states import Freeze, Layout
+from app.services.ports.cluster_states import Freeze, Layout, Target, TargetMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +44,8 @@ WRITERS: Final = "/confplane/writers"
 FREEZE: Final = "/confplane/freeze"
 LAYOUT: Final = "/confplane/layout"
 LEADER: Final = "/confplane/leader"
+TARGET: Final = "/confplane/target"
+OBSERVATION: Final = "/confplane/observation"
 PERSISTENT_ROOTS: Final = (
     "/config",
     *(f"/config/{plural}" for plural in CONFIG_TYPES),
@@ -53,6 +55,8 @@ PERSISTENT_ROOTS: Final = (
     WRITERS,
     FREEZE,
     LAYOUT,
+    TARGET,
+    OBSERVATION,
 )
 """Nodes that must exist before the first transaction; brokers make the first seven themselves when they start."""
 
@@ -406,11 +410,16 @@ def marker_path(change_id: UUID) -> str:
     return f"{COMMITS}/{change_id}"
 
 
-def encode_state(state: Freeze | Layout | None) -> bytes:
+def encode_state(state: Freeze | Layout | Target | None) -> bytes:
     """Return the data of one of this service's own nodes; None empties it."""
-    if state is None:
-        return b""
-    return encode_layout(state) if isinstance(state, Layout) else encode_freeze(state)
+    match state:
+        case None:
+            return b""
+        case Layout():
+            return encode_layout(state)
+        case Target():
+            return encode_target(state)
+    return encode_freeze(state)
 
 
 def encode_freeze(freeze: Freeze) -> bytes:
@@ -461,6 +470,41 @@ def decode_layout(data: bytes | None) -> Layout | None:
 
 
 _LAYOUTS: Final = {tree.layout: tree for tree in Tree}
+
+
+def encode_target(target: Target) -> bytes:
+    """Return the target node's data."""
+    return orjson.dumps(
+        {
+            "version": 1,
+            "kind": "kraft",
+            "mode": target.mode,
+            "cluster_id": target.cluster_id,
+            "imported": target.imported,
+            "paused": target.paused,
+        }
+    )
+
+
+def decode_target(data: bytes | None) -> Target | None:
+    """Read the target node's data; None where the brokers read ZooKeeper themselves.
+
+    Raises:
+        ValueError: The data can't be read.
+    """
+    if not data:
+        return None
+    match orjson.loads(data):
+        case {
+            "version": 1,
+            "kind": "kraft",
+            "mode": str(mode),
+            "cluster_id": str(cluster_id),
+            "imported": bool(imported),
+            "paused": bool(paused),
+        } if mode in set(TargetMode):
+            return Target(cluster_id, TargetMode(mode), imported, paused)
+    raise ValueError("it is not of a form that this version knows")
 
 
 def kraft_controller(data: bytes | None) -> bool:

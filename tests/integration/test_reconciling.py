@@ -12,7 +12,7 @@ from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.services.ports.cluster_states import Freeze
 from app.services.ports.trail import Outcome
-from app.services.ports.transactions import Committed, Conflict, StateWrite
+from app.services.ports.transactions import Committed, Conflict, Guarded, StateWrite
 from app.services.upkeep import reconcile
 from tests.audit.rows import entity, fetch, intent
 from tests.support.stores import ALICE, commit, committed, soon, until, write
@@ -151,7 +151,7 @@ async def test_a_frozen_cluster_is_settled(stage: Stage) -> None:
     never = await left_open(one, 2, applied=False)
     version = (await one.store.read_freeze(soon())).version
     freeze = StateWrite("/confplane/freeze", version, Freeze("upgrade", "User:olga", 1))
-    assert isinstance(await commit(one.store, freeze, guarded=False), Committed)
+    assert isinstance(await commit(one.store, freeze, guarded=Guarded.NONE), Committed)
     await one.reconcile()
     assert {key: value[0] for key, value in outcomes(stage).items()} == {
         applied.change_id: True,

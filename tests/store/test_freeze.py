@@ -13,7 +13,7 @@ from app.domain.entities import Entity
 from app.domain.errors import FrozenError, UnavailableError
 from app.domain.facets import Tree
 from app.services.ports.cluster_states import Freeze
-from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Transaction
+from app.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Transaction
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ UPGRADE = Freeze("upgrade to 3.9", "User:bob", 1_700_000_000_000)
 
 def freezing(store: ZooKeeperStore, freeze: Freeze | None, expected: int, **more: Any) -> Transaction:
     """One attempt."""
-    return transaction(store, StateWrite("/confplane/freeze", expected, freeze), guarded=False, **more)
+    return transaction(store, StateWrite("/confplane/freeze", expected, freeze), guarded=Guarded.NONE, **more)
 
 
 async def freeze(store: ZooKeeperStore, what: Freeze | None) -> Committed:

@@ -239,7 +239,7 @@ async def test_guard_follows_the_controller(store: ZooKeeperStore, raw_zk: Kazoo
     with pytest.raises(StaleControllerError):
         await commit(store, write(ALICE, {}))
     raw_zk.create("/controller", b"{}")
-    await until(lambda: ("check", "/controller", 0) in store._guard.checks() if not store._guard._refusal else False)
+    await until(lambda: not store._guard._refusal and ("check", "/controller", 0) in store._guard._checks)
     await committed(store, write(ALICE, {}))
     raw_zk.delete("/controller")
     raw_zk.create("/controller", b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":3}')

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from app.domain.entities import Entity
 from app.domain.facets import Tree
-from app.services.ports.transactions import ChangeWrites, CommitResult, Committed, EntityWrite, Transaction, Write
+from app.services.ports.transactions import (
+    ChangeWrites,
+    CommitResult,
+    Committed,
+    EntityWrite,
+    Guarded,
+    Transaction,
+    Write,
+)
 from app.store import FacetIndex, ZooKeeperStore
 from tests.support import waiting
 
@@ -64,7 +72,7 @@ def transaction(store: ZooKeeperStore, *writes: Write, **more: Any) -> Transacti
         principal=more.get("principal", "User:test"),
         request_id="request-1",
     )
-    return Transaction(more.get("writer") or store.writer(), (change,), guarded=more.get("guarded", True))
+    return Transaction(more.get("writer") or store.writer(), (change,), guarded=more.get("guarded", Guarded.CALLER))
 
 
 async def commit(store: ZooKeeperStore, *writes: Write, **more: Any) -> CommitResult:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from app.services.ports.transactions import Guarded
+
 if TYPE_CHECKING:
     from app.domain.entities import Entity
     from app.domain.errors import ConfplaneError
@@ -34,8 +36,8 @@ class Draft(Generic[D]):
     process answers from them."""
     layout: LayoutCheck | None = None
     """The layout of a change of client configs."""
-    guarded: bool = True
-    """True where freeze and controller are checked, before the intent and within the transaction."""
+    guarded: Guarded = Guarded.CALLER
+    """The states of the cluster that are checked, before the intent and within the transaction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from app.domain.errors import AlreadyExistsError, ConfplaneError, InvalidRequest
 from app.services.changes.draft import Unchanged
 from app.services.changes.states import ENTITY, StateChange, draft
 from app.services.ports.cluster_states import Freeze
+from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,7 +113,7 @@ class FreezeService:
             if change.after == change.before:
                 return Unchanged(change)
             # A thaw must commit in a frozen cluster, and a freeze under any controller.
-            drafted = draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=False)
+            drafted = draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=Guarded.NONE)
             return drafted if run is None else replace(drafted, answers=(_kept(change),))
 
         try:

@@ -1,4 +1,4 @@
-"""Changes of this service's own znodes with a state of the whole cluster: its freeze, its layout.
+"""Changes of this service's own znodes with a state of the whole cluster: its freeze, its layout, its target.
 
 The trail has them under the entity ``cluster``.
 """
@@ -10,14 +10,14 @@ from typing import Final, Generic, TypeVar
 
 from app.domain.ops import Op, OpType
 from app.services.changes.draft import Draft
-from app.services.ports.cluster_states import Freeze, Layout
+from app.services.ports.cluster_states import Freeze, Layout, Target
 from app.services.ports.trail import IntentEntity
-from app.services.ports.transactions import StateWrite
+from app.services.ports.transactions import Guarded, StateWrite
 
 ENTITY: Final = "cluster"
 """The id and the facet of such changes in the trail."""
 
-S = TypeVar("S", Freeze | None, Layout | None)
+S = TypeVar("S", Freeze | None, Layout | None, Target | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def draft(
     *,
     version: int,
     czxid: int | None,
-    guarded: bool,
+    guarded: Guarded,
 ) -> Draft[StateChange[S]]:
     """Return the draft of a state's change.
 
@@ -69,6 +69,6 @@ def draft(
     )
 
 
-def _shown(state: Freeze | Layout | None) -> str | None:
+def _shown(state: Freeze | Layout | Target | None) -> str | None:
     """Return a state in the trail's form; None for an empty node."""
     return state.reason if isinstance(state, Freeze) else None if state is None else str(state)

@@ -1,9 +1,10 @@
-"""The states of a whole cluster: its freeze, and the layout of its client configs."""
+"""The states of a whole cluster: its freeze, the layout of its client configs, and its target."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -85,3 +86,42 @@ class Place:
     """The version of the layout's znode; -1 before its first read."""
     defect: str | None = None
     """The reason why the znode can't be read; the other attributes keep their last values then."""
+
+
+class TargetMode(StrEnum):
+    """The relation between this service's configs and those of a Kafka cluster without ZooKeeper."""
+
+    OBSERVE = "observe"
+    """The configs follow the cluster; only others write the cluster's quotas and configs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The Kafka cluster without ZooKeeper (KRaft) that the configs belong to.
+
+    A cluster without a target is one whose brokers read ZooKeeper themselves.
+    """
+
+    cluster_id: str
+    """The cluster's id, as its brokers name it; no other cluster is ever looked at."""
+    mode: TargetMode = TargetMode.OBSERVE
+    imported: bool = False
+    """True once every config of the cluster was imported. Until then all changes that follow the cluster are of the
+    kind ``import``."""
+    paused: bool = False
+    """True while nothing follows the cluster."""
+
+    def __str__(self) -> str:
+        """Return the target as part of a sentence."""
+        state = "paused" if self.paused else "imported" if self.imported else "not imported yet"
+        return f"{self.mode} cluster {self.cluster_id} ({state})"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """A cluster's target as ZooKeeper has it at a version; None where the brokers read ZooKeeper themselves."""
+
+    version: int
+    target: Target | None
+    czxid: int | None = None
+    """The czxid of the znode."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from app.services.ports.transactions import Guarded
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from uuid import UUID
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from app.domain.errors import UnavailableError
     from app.domain.facets import Tree
     from app.services.notices import Notice
-    from app.services.ports.cluster_states import FreezeState, LayoutCheck, LayoutState, Place
+    from app.services.ports.cluster_states import FreezeState, LayoutCheck, LayoutState, Place, Target, TargetState
     from app.services.ports.transactions import CommitResult, Transaction, Write
 
 
@@ -207,7 +209,7 @@ class ClusterStore(Protocol):
         """
 
     async def check_admission(
-        self, writes: Sequence[Write], deadline: float, *, guarded: bool = True, changes: int = 1
+        self, writes: Sequence[Write], deadline: float, *, guarded: Guarded = Guarded.CALLER, changes: int = 1
     ) -> None:
         """Refuse writes that may not be tried now, before their intent.
 
@@ -220,8 +222,11 @@ class ClusterStore(Protocol):
         Raises:
             BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``, or too large to share.
             ThrottledError: It would bring the notifications above ``notifications.max`` while brokers are registered.
-            FrozenError: The cluster is frozen. Like the next, only where the transaction is ``guarded``.
+            FrozenError: The cluster is frozen. Like the next two, only where the transaction is ``guarded`` so.
             StaleControllerError: Brokers are registered and there is no ZooKeeper-mode controller.
+            ObservedError: A caller's write of quotas or configs that only others write; or nothing is observed now, and
+                the write follows the target.
+            CorruptZnodeError: The target's znode can't be read.
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
 
@@ -234,6 +239,7 @@ class ClusterStore(Protocol):
             UnavailableError: Nothing was submitted, for certain.
             FrozenError: The same; the cluster was frozen after the admission.
             StaleControllerError: The same; the controller changed after the admission.
+            ObservedError: The same; the target changed after the admission.
         """
 
     async def read_freeze(self, deadline: float) -> FreezeState:
@@ -245,6 +251,34 @@ class ClusterStore(Protocol):
         Raises:
             UnavailableError: ZooKeeper did not answer.
             CorruptZnodeError: What is stored there can't be read.
+        """
+
+    def target(self) -> Target | None:
+        """Return the cluster's target as this process has followed it; None where there is none, or it is not known.
+
+        It costs next to nothing.
+        """
+
+    async def read_target(self, deadline: float) -> TargetState:
+        """Read the target from ZooKeeper, behind all writes committed before the call.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer.
+            CorruptZnodeError: What is stored there can't be read.
+        """
+
+    def observation(self) -> bytes | None:
+        """Return the leader's latest report on its observation of the target, as followed; None: there is none."""
+
+    async def publish_observation(self, report: bytes, deadline: float) -> None:
+        """Write the report for all processes. The last report stands; it is no change, and in no trail.
+
+        Args:
+            report: The report, 100 kB at most.
+            deadline: Until when.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer, or refused.
         """
 
     async def read_raw(self, path: str, deadline: float) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +16,19 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Tree
-    from app.services.ports.cluster_states import Freeze, Layout, LayoutCheck
+    from app.services.ports.cluster_states import Freeze, Layout, LayoutCheck, Target
+
+
+class Guarded(StrEnum):
+    """The states of the cluster that a transaction checks, before its intent and within."""
+
+    CALLER = "caller"
+    """A change by a caller: the cluster is not frozen, its controller takes writes through ZooKeeper, and its target
+    does not follow a cluster whose configs only others write."""
+    OBSERVED = "observed"
+    """A change that follows the target: the target is still observed. A freeze does not stop the changes of others."""
+    NONE = "none"
+    """A change of these states themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,7 @@ class StateWrite:
 
     path: str
     expected: int
-    value: Freeze | Layout | None
+    value: Freeze | Layout | Target | None
     """The new state; None empties the node."""
     czxid: int | None = None
     """The czxid of the node that was read."""
@@ -97,8 +110,8 @@ class Transaction:
     """The changes in the order of their ids, which is that of their notifications. No two changes write one znode."""
     layout: LayoutCheck | None = None
     """The layout of client configs that the transaction rests on."""
-    guarded: bool = True
-    """True where the transaction carries the checks of freeze and controller. A freeze and a thaw carry none."""
+    guarded: Guarded = Guarded.CALLER
+    """The states of the cluster that the transaction checks."""
     again: bool = False
     """True after ZooKeeper refused these changes together with another one. The mirror may be behind, so the parents of
     new nodes are looked up in ZooKeeper."""

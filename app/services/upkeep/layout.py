@@ -34,7 +34,7 @@ from app.services.changes.states import StateChange, draft
 from app.services.collections import LAYOUT_PATH
 from app.services.ports.cluster_states import Layout, LayoutCheck
 from app.services.ports.trail import IntentEntity
-from app.services.ports.transactions import EntityWrite
+from app.services.ports.transactions import EntityWrite, Guarded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -200,7 +200,7 @@ class LayoutService:
             change: _LayoutChange = StateChange(state.layout, wanted)
             if change.before == change.after:
                 return Unchanged(change)
-            return draft(LAYOUT_PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=True)
+            return draft(LAYOUT_PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=Guarded.CALLER)
 
         ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
         return survey.version if ended.committed is None else ended.committed.versions[LAYOUT_PATH]

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
 from app.domain.errors import (
+    CorruptZnodeError,
     FrozenError,
     ListFullError,
+    ObservedError,
     StaleControllerError,
     ThrottledError,
     UnavailableError,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from app.domain.entities import Entity
-    from app.services.ports.transactions import Transaction, Write
+    from app.services.ports.transactions import Guarded, Transaction, Write
     from app.store.mirror.follower import Follower
     from app.store.session.keeper import Keeper, Session
     from app.store.write.guard import Guard
@@ -68,16 +70,15 @@ class Admission:
         self._guard = guard
         self._follower = follower
 
-    async def check(self, writes: Sequence[Write], deadline: float, *, guarded: bool, changes: int) -> None:
+    async def check(self, writes: Sequence[Write], deadline: float, *, guarded: Guarded, changes: int) -> None:
         """Refuse writes that may not be tried now; see ``ClusterStore.check_admission``."""
         transactions.check_size(writes, self._limits, changes)
-        if guarded:
-            try:
-                self._guard.checks()
-            except (FrozenError, StaleControllerError):
-                # A refusal is never decided on an earlier read: the controller may have returned this moment.
-                await mended(self._guard.refresh(), deadline)
-                self._guard.checks()
+        try:
+            self._guard.checks(guarded, writes)
+        except (FrozenError, StaleControllerError, ObservedError, CorruptZnodeError):
+            # A refusal is never decided on an earlier read: the controller may have returned this moment.
+            await mended(self._guard.refresh(), deadline)
+            self._guard.checks(guarded, writes)
         self._check_notifications(transactions.notifications_of(writes))
         await self._check_lists([write for write in writes if isinstance(write, EntityWrite)], deadline)
         await self.check_topics(transactions.entities_of(writes), deadline)

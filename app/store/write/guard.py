@@ -7,6 +7,10 @@ in their transaction. A KRaft takeover deletes and creates the node, which leave
 The guard also covers the freeze. Each transaction checks the freeze node at the version that was read as "not frozen":
 nothing commits behind a freeze, even in a process that has not noticed it.
 
+And the target: each transaction checks the node ``/confplane/target``, too. While the configs follow a Kafka cluster
+without ZooKeeper, callers write none of that cluster's quotas and configs; client configs of KIP-649, which no broker
+has, are written as ever.
+
 The state is kept by watches and read again after every reconnect and every conflict.
 
 Source: KIP-866; KafkaZkClient.registerKRaftControllerAsZkController and setOrCreateEntityConfigs.
@@ -16,15 +20,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
 
-from app.domain.errors import FrozenError, StaleControllerError, UnavailableError, WriteOutcome
+from app.domain.errors import (
+    CorruptZnodeError,
+    FrozenError,
+    ObservedError,
+    StaleControllerError,
+    UnavailableError,
+    WriteOutcome,
+)
+from app.domain.facets import Tree
+from app.services.notices import Notice
+from app.services.ports.transactions import EntityWrite, Guarded
 from app.store import znodes
 
 if TYPE_CHECKING:
-    from app.services.ports.cluster_states import Freeze
+    from collections.abc import Iterable, Iterator
+
+    from app.services.ports.cluster_states import Freeze, Target
+    from app.services.ports.transactions import Write
     from app.store.session.keeper import Session
     from app.store.write.layout import LayoutNode
 
@@ -33,7 +50,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Guard:
-    """The known state of a cluster's controller, its brokers, its freeze and its layout."""
+    """The known state of a cluster's controller, its brokers, its freeze, its layout and its target."""
 
     def __init__(self, name: str, layout: LayoutNode) -> None:
         self._name = name
@@ -43,24 +60,41 @@ class Guard:
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._checks: tuple[tuple[str, str, int], ...] = ()
+        self._target_check: tuple[str, str, int] = ("check", znodes.TARGET, -1)
         self.freeze: Freeze | None = None
+        self.target: Target | None = None
+        self.target_defect: str | None = None
         self._refusal: str | None = "its state is not known yet"
         self.brokers = 0
         self.known = False
         """False until the first read on the current session, and again after a failed read."""
 
-    def checks(self) -> tuple[tuple[str, str, int], ...]:
+    def checks(self, guarded: Guarded, writes: Iterable[Write]) -> tuple[tuple[str, str, int], ...]:
         """Return the ``check`` operations of a transaction.
 
         Raises:
             FrozenError: A person froze the cluster.
             StaleControllerError: Brokers would refuse this write as well.
+            ObservedError: Callers write no quotas and configs of this cluster; or nothing is observed now.
+            CorruptZnodeError: The target can't be read.
             UnavailableError: The state is not known yet.
         """
+        if guarded is Guarded.NONE:
+            return ()
         if not self.known:
             raise UnavailableError(
                 f"Cluster {self._name}: the controller is not known yet", outcome=WriteOutcome.NOT_APPLIED
             )
+        if self.target_defect is not None:
+            raise CorruptZnodeError(
+                znodes.TARGET, f"can't be read: {self.target_defect}", outcome=WriteOutcome.NOT_APPLIED
+            )
+        if guarded is Guarded.OBSERVED:
+            if self.target is None or self.target.paused:
+                raise ObservedError(
+                    f"Cluster {self._name}: nothing follows a target now", outcome=WriteOutcome.NOT_APPLIED
+                )
+            return (self._target_check,)
         if self.freeze is not None:
             raise FrozenError(
                 f"Cluster {self._name} is frozen {self.freeze}. Reads go on; `confplane thaw --cluster {self._name}"
@@ -69,7 +103,16 @@ class Guard:
             )
         if self._refusal is not None:
             raise StaleControllerError(f"Cluster {self._name}: {self._refusal}", outcome=WriteOutcome.NOT_APPLIED)
-        return self._checks
+        if self.target is not None and any(
+            isinstance(write, EntityWrite) and write.tree is Tree.CONFIG for write in writes
+        ):
+            raise ObservedError(
+                f"Cluster {self._name} is observed: its quotas and configs are followed from the Kafka cluster"
+                f" {self.target.cluster_id}, and this service writes none of them. Alter them with Kafka's own tools;"
+                " client configs can be written here as ever",
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+        return (*self._checks, self._target_check)
 
     def begin(self, session: Session) -> None:
         """Set the watches on a session, new or reconnected."""
@@ -129,6 +172,7 @@ class Guard:
         controller = session.get(znodes.CONTROLLER)
         frozen = session.get(znodes.FREEZE, watch)
         layout = self.layout.ask(session)
+        target = session.get(znodes.TARGET, watch)
         brokers_exist = session.exists(znodes.BROKER_IDS, watch)
         broker_ids = session.children(znodes.BROKER_IDS, watch)
         await watched
@@ -145,6 +189,7 @@ class Guard:
         try:
             await layout
             freeze_data, freeze_stat = await frozen
+            target_data, target_stat = await target
         except NoNodeError:
             # Somebody deleted the node. A transaction needs an existing node for its check.
             await session.ensure_roots()
@@ -154,6 +199,7 @@ class Guard:
             return
         self.freeze = znodes.decode_freeze(freeze_data, freeze_stat.mtime)
         self.brokers = brokers
+        self._take_target(target_data, target_stat)
         self._refusal = None
         self._checks = (("check", znodes.FREEZE, freeze_stat.version),)
         if stat is None:
@@ -166,3 +212,16 @@ class Guard:
             if epoch_stat is not None:
                 self._checks += (("check", znodes.CONTROLLER_EPOCH, epoch_stat.version),)
         self.known = True
+
+    def _take_target(self, data: bytes | None, stat: Any) -> None:
+        self._target_check = ("check", znodes.TARGET, stat.version)
+        try:
+            self.target, self.target_defect = znodes.decode_target(data), None
+        except ValueError as error:
+            self.target_defect = str(error)
+
+    def warnings(self) -> Iterator[Notice]:
+        """Return the warnings for operators."""
+        if self.target_defect is not None:
+            unread = f"The znode {znodes.TARGET} can't be read, so no config can be written"
+            yield Notice(unread, f"{unread}: {self.target_defect}")

@@ -293,9 +293,9 @@ def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> Non
         return
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE + (changes - 1) * _SHARED_ALLOWANCE
     base = len(chroot.encode())
-    # Writer, three checks of the guard, the layout, markers; a marker's list of writes is counted with the writes.
+    # Writer, four checks of the guard, the layout, markers; a marker's list of writes is counted with the writes.
     size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base, access)
-    size += 3 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, access)
+    size += 4 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, access)
     size += _operation_size(layout_operation(LayoutCheck(0, Tree.CLIENT_CONFIGS)), base, access)
     size += changes * _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base, access)
     for write in writes:

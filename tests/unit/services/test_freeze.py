@@ -27,7 +27,7 @@ from app.services.ports.cluster_states import Freeze, FreezeState
 from app.services.ports.request_keys import KeyedChange, KeyRow
 from app.services.ports.store import Marker
 from app.services.ports.trail import Outcome
-from app.services.ports.transactions import Committed, Conflict, SessionEnded, StateWrite, Transaction, Unknown
+from app.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Transaction, Unknown
 from tests.support.grants import Grants, access_of
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ class Stage:
     async def read_freeze(self, _deadline: float) -> FreezeState:
         return self.state
 
-    async def check_admission(self, _writes: Sequence[Write], _deadline: float, *, guarded: bool, changes: int) -> None:
-        assert not guarded
+    async def check_admission(
+        self, _writes: Sequence[Write], _deadline: float, *, guarded: Guarded, changes: int
+    ) -> None:
+        assert guarded is Guarded.NONE
         assert changes == 1
 
     async def commit(self, transaction: Transaction, _deadline: float) -> CommitResult:

@@ -32,7 +32,15 @@ from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.runner import ChangeRunner, Job
 from app.services.ports.cluster_states import LayoutCheck
 from app.services.ports.store import Marker
-from app.services.ports.transactions import Committed, Conflict, EntityWrite, SessionEnded, Transaction, Unknown
+from app.services.ports.transactions import (
+    Committed,
+    Conflict,
+    EntityWrite,
+    Guarded,
+    SessionEnded,
+    Transaction,
+    Unknown,
+)
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -106,8 +114,10 @@ class Stage:
         self._ids += 1
         return UUID(int=self._ids)
 
-    async def check_admission(self, writes: Sequence[Write], _deadline: float, *, guarded: bool, changes: int) -> None:
-        assert guarded
+    async def check_admission(
+        self, writes: Sequence[Write], _deadline: float, *, guarded: Guarded, changes: int
+    ) -> None:
+        assert guarded is Guarded.CALLER
         assert changes == len(writes)
         self.admitted.append(changes)
         await asyncio.sleep(0)

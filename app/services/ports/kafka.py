@@ -1,0 +1,170 @@
+"""A Kafka cluster without ZooKeeper (KRaft), as far as it is observed. Implemented by ``app.kraft``.
+
+Nothing is ever sent but describes. Every call takes a deadline on ``time.monotonic()``'s clock, and raises
+``UnavailableError`` while no broker answers, :class:`OtherClusterError` where a broker belongs to another cluster, and
+:class:`NotPermittedError` where the cluster refuses the credentials or their rights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from app.domain.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from app.domain.entities import Entity
+
+
+class Area(StrEnum):
+    """The configs of a cluster that are looked at together."""
+
+    QUOTAS = "client-quotas"
+    TOPICS = "topics"
+    BROKERS = "brokers"
+    GROUPS = "groups"
+    CLIENT_METRICS = "client-metrics"
+
+
+class Permission(StrEnum):
+    """The part of an area that the cluster shows to this service."""
+
+    FULL = "full"
+    """Described and altered. An observed cluster is never altered, so this is not tried."""
+    READ_ONLY = "read-only"
+    NONE = "none"
+
+
+class OtherClusterError(UnavailableError):
+    """A broker belongs to another cluster than the target; nothing was asked of it but its cluster's id."""
+
+
+class NotPermittedError(UnavailableError):
+    """The cluster refuses the login, or the right to describe; the text names the right that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """A cluster as its brokers name it."""
+
+    cluster_id: str
+    release: str
+    """The oldest release among the brokers, such as ``4.4``, by the features that they support."""
+    metadata_version: str
+    """The finalized ``metadata.version``, such as ``4.4-IV2``."""
+    brokers: tuple[int, ...]
+    """The ids of the registered brokers that are alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One entity's declared configs in the cluster."""
+
+    entity: Entity
+    config: Mapping[str, str]
+    """The declared values as the cluster spells them. Quotas are spelled as this service stores them."""
+    hidden: frozenset[str] = frozenset()
+    """Declared keys whose values the cluster does not show: passwords."""
+    topic_id: str | None = None
+    """The id of a topic, in Kafka's base64 form. A topic that is made again has another id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmanaged:
+    """A config of the cluster that has no place in ZooKeeper, and why."""
+
+    area: Area
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The declared configs of an area, or of some of its entities, as one broker showed them.
+
+    The broker's metadata were at ``after`` or later when it began to answer, and at ``until`` at most when it ended.
+    """
+
+    entities: tuple[Observed, ...]
+    unmanaged: tuple[Unmanaged, ...]
+    after: int
+    """A metadata offset that the broker had reached before the look."""
+    until: int
+    """The metadata offset that the broker had reached after the look."""
+    at_ms: int
+    """The time of the look's begin by this process's clock, milliseconds since the epoch."""
+    digest: bytes = b""
+    """A digest of the answer, for quotas only."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogChange:
+    """One record of the cluster's metadata log: a key of an entity was set or removed, or a topic made or removed."""
+
+    offset: int
+    at_ms: int
+    """The time of the record by the controller's clock, milliseconds since the epoch."""
+    entity: Entity | None
+    """The entity; None for one that has no place in ZooKeeper, which ``unmanaged`` names."""
+    key: str | None = None
+    """The key; None where the topic itself was made or removed."""
+    value: str | None = field(default=None, repr=False)
+    """The value as stored; None: removed. It may be a password, which the log has in plain text."""
+    topic_id: str | None = None
+    unmanaged: Unmanaged | None = None
+
+
+class KafkaCluster(Protocol):
+    """One cluster, by its brokers."""
+
+    async def identity(self, deadline: float) -> ClusterIdentity:
+        """Return the cluster's id, release and brokers."""
+
+    async def quotas(self, digest: bytes, deadline: float) -> Look | None:
+        """Look at all client quotas; None where the answer has this digest: nothing changed since.
+
+        The digest of an unchanged answer is known only from the same broker; another broker's answer is decoded.
+        """
+
+    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Look:
+        """Look at the quotas of some entities; an entity without quotas is in the result with an empty config."""
+
+    async def topics(self, deadline: float) -> Mapping[str, str]:
+        """Return the ids of all topics by name."""
+
+    async def names(self, area: Area, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
+        """Return the entities of brokers, groups or client metrics that may have declared configs.
+
+        For brokers these are the default of all brokers and each broker that is alive.
+        """
+
+    async def configs(self, entities: Sequence[Entity], deadline: float) -> Look:
+        """Look at the declared configs of topics, brokers, groups and client metrics, in requests of a good size.
+
+        A topic that does not exist is left out. Broker n is asked for its own configs; while it is away, it is left
+        out too, and :meth:`identity` does not name it. The ids of topics are those of :meth:`topics`.
+        """
+
+    async def barrier(self, deadline: float) -> int:
+        """Return a metadata offset that all of the cluster's changes acknowledged before the call are within.
+
+        It returns once the broker asked next has reached that offset. Where the right to describe the quorum is
+        missing, the broker's own offset is returned after two equal answers half a second apart.
+        """
+
+    async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
+        """Try each describe once; return the permission for each area, and a sentence on what is missing."""
+
+    def follow(self, after: int | None) -> AsyncIterator[Sequence[LogChange] | int]:
+        """Follow the metadata log from behind an offset, where the settings name controllers.
+
+        It yields the committed records of one fetch in the order of the log; and an offset alone, where everything up
+        to it has to be looked at anew, because the log begins later (a snapshot) or because ``after`` was None.
+        Lost connections and changes of the active controller are waited out; the first failure is raised.
+        """
+
+    async def close(self) -> None:
+        """Close the connections."""

@@ -36,9 +36,11 @@ from app.crypto import ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
+from app.domain.definitions import catalog_of
 from app.domain.errors import InvalidRequestError, InvalidTopicError, NotFoundError
 from app.domain.facets import FacetName, Tree
 from app.domain.quotas import ClientQuotas
+from app.domain.releases import ON_ZOOKEEPER
 from app.policy import load_policies
 from app.rollups.origin import Origin
 from app.security import api_tokens
@@ -86,12 +88,14 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import ASGIApp
 
+    from app.domain.definitions import Catalog
     from app.domain.entities import Entity
     from app.domain.facets import Facet
     from app.listener import Connections
     from app.services.changes.edits import Drafter
     from app.services.metrics import Measured
     from app.services.ports.access import AccessStore
+    from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
 
 _OTHERS = "*"
@@ -216,7 +220,7 @@ def create_app(
     ]
     states = PostgresEntityStates(parts.database)
     recorders = {
-        name: Recorder(store, states, redaction(settings.clusters[name]), deadline_ms=deadline_ms)
+        name: Recorder(store, states, redaction(settings.clusters[name], store), deadline_ms=deadline_ms)
         for name, store in parts.stores.items()
         if settings.clusters[name].record_external_changes
     }
@@ -335,10 +339,10 @@ def _named(settings: Settings, name: str) -> ClusterSettings:
         raise NotFoundError(f"The settings have no cluster {name!r}; they have: {known}") from None
 
 
-def redaction(cluster: ClusterSettings) -> Redact:
+def redaction(cluster: ClusterSettings, store: ClusterStore) -> Redact:
     """Return the redaction of a cluster's znodes."""
     _, client_configs = _client_facets(cluster)
-    return redactor(facets_by_tree(client_configs))
+    return redactor(facets_by_tree(client_configs, _configs(store)), store.kafka_release)
 
 
 def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
@@ -359,7 +363,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
                 _covers(facet),
                 Tree.CLIENT_CONFIGS if facet.name is FacetName.CLIENT_CONFIGS else None,
             )
-            for facet in (*_client_facets(cluster), Configs())
+            for facet in (*_client_facets(cluster), Configs(_oldest))
         },
         layout=None if cluster.client_configs_layout is None else _TREES[cluster.client_configs_layout],
     )
@@ -369,7 +373,7 @@ def _cluster(
     name: str, cluster: ClusterSettings, store: ZooKeeperStore
 ) -> tuple[Cluster, dict[FacetName, Drafter[Any]]]:
     """Return a cluster, and the drafters of its facets."""
-    redact = redaction(cluster)
+    redact = redaction(cluster, store)
     facets = _client_facets(cluster)
     collections = {
         facet.name: Collection(
@@ -386,8 +390,12 @@ def _cluster(
     cipher = KafkaCipher(Keyring.from_settings(name, cluster.password_encoder))
     levels = BrokerLevels(store, _server_properties(name, cluster))
     drafters[FacetName.CONFIGS] = ConfigDrafter(levels, cipher)
-    fingerprinter = ConfigFingerprinter(cipher, sensitive=is_sensitive, encoded=is_password)
-    configs = Collection(Configs(), Tree.CONFIG, store, redact, fingerprinter)
+    fingerprinter = ConfigFingerprinter(
+        cipher,
+        sensitive=lambda key: is_sensitive(catalog_of(store.kafka_release()), key),
+        encoded=is_password,
+    )
+    configs = Collection(_configs(store), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
     return Cluster(name, store, {**collections, configs.name: configs}, reader), drafters
 
@@ -424,8 +432,18 @@ def openapi_yaml() -> str:
     return yaml.safe_dump(specification(), sort_keys=False, allow_unicode=True, width=120)
 
 
+def _oldest() -> Catalog:
+    """Return a catalog for an index, which asks for the keys and the entities of a facet, not for definitions."""
+    return catalog_of(ON_ZOOKEEPER)
+
+
+def _configs(store: ClusterStore) -> Configs:
+    return Configs(lambda: catalog_of(store.kafka_release()))
+
+
 def _client_facets(cluster: ClusterSettings) -> tuple[ClientQuotas, ClientConfigs]:
     return ClientQuotas(), ClientConfigs(
+        catalog_of(ON_ZOOKEEPER),
         extra_keys=cluster.dynamic_client_configs,
         min_session_timeout_ms=cluster.group_min_session_timeout_ms,
         max_session_timeout_ms=cluster.group_max_session_timeout_ms,

@@ -9,10 +9,12 @@ Source: core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``brokerConf
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.domain.definitions import ConfigDef, ConfigType, Prefix, broker_configs
+from app.domain.definitions import ConfigType
+
+if TYPE_CHECKING:
+    from app.domain.definitions import Catalog, ConfigDef
 
 _LISTENER: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)", re.DOTALL)
 _PASSWORDS: Final = (
@@ -37,29 +39,29 @@ class ListenerKey(NamedTuple):
     """The key without any prefix."""
 
 
-def listener_key(name: str) -> ListenerKey | None:
+def listener_key(catalog: Catalog, name: str) -> ListenerKey | None:
     """Split a name with a listener's prefix into its parts; None for a name without the prefix."""
     match = _LISTENER.fullmatch(name)
     if match is None:
         return None
     rest = match[2]
-    for key in _by_mechanism():
+    for key in catalog.by_mechanism:
         if rest.endswith(key):
             return ListenerKey(match[1], rest.removesuffix(key).removesuffix(".") or None, key)
     return ListenerKey(match[1], None, rest)
 
 
-def definition_of(name: str) -> ConfigDef | None:
+def definition_of(catalog: Catalog, name: str) -> ConfigDef | None:
     """Return a broker config's definition, that of its base for a form with a prefix; None for a custom config."""
-    found = broker_configs().get(name)
-    if found is None and (parts := listener_key(name)) is not None:
-        found = broker_configs().get(parts.base)
+    found = catalog.broker.get(name)
+    if found is None and (parts := listener_key(catalog, name)) is not None:
+        found = catalog.broker.get(parts.base)
     return found
 
 
-def is_sensitive(name: str) -> bool:
+def is_sensitive(catalog: Catalog, name: str) -> bool:
     """Say whether values are hidden: secrets, and custom configs, whose meaning is unknown."""
-    definition = definition_of(name)
+    definition = definition_of(catalog, name)
     return definition is None or definition.type is ConfigType.PASSWORD or is_password(name)
 
 
@@ -68,29 +70,25 @@ def is_password(name: str) -> bool:
     return name.endswith(_PASSWORDS)
 
 
-def is_read_only(name: str) -> bool:
+def is_read_only(catalog: Catalog, name: str) -> bool:
     """Return a describe's ``readOnly``: false only for dynamic configs under their own names.
 
     Forms with a prefix, custom configs and the rates without a static form can be set all the same.
     """
-    definition = broker_configs().get(name)
+    definition = catalog.broker.get(name)
     return definition is None or not definition.dynamic or definition.dynamic_only
 
 
-def synonyms_of(name: str, *, listener_bases: bool = True) -> tuple[str, ...]:
+def synonyms_of(catalog: Catalog, name: str, *, listener_bases: bool = True) -> tuple[str, ...]:
     """Return the synonyms of a config, highest precedence first; the name alone where there are none.
 
     Args:
+        catalog: The definitions of the cluster's release.
         name: The name of a broker config.
         listener_bases: Include the base of a form with a prefix.
     """
-    definition = broker_configs().get(name)
+    definition = catalog.broker.get(name)
     if definition is not None:
         return definition.group or (name,)
-    parts = listener_key(name) if listener_bases else None
+    parts = listener_key(catalog, name) if listener_bases else None
     return (name,) if parts is None else (name, parts.base)
-
-
-@cache
-def _by_mechanism() -> tuple[str, ...]:
-    return tuple(name for name, found in broker_configs().items() if found.prefix is Prefix.MECHANISM)

@@ -15,13 +15,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.domain.broker_keys import definition_of, is_read_only, is_sensitive, listener_key, synonyms_of
-from app.domain.definitions import ConfigType, ConfigValueError, Scope, broker_configs, canonical, parse
+from app.domain.definitions import ConfigType, ConfigValueError, Scope, canonical, parse
 from app.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.domain.definitions import ConfigDef
+    from app.domain.definitions import Catalog, ConfigDef
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _REFERENCE: Final = "${"
@@ -57,6 +57,8 @@ class Level(StrEnum):
 class Levels:
     """The configs set for one broker, level by level. Secrets are in clear; undecodable ones are absent."""
 
+    catalog: Catalog
+    """The definitions of the cluster's release."""
     static: Mapping[str, str] | None = None
     """The broker's server.properties; None: not known."""
     default: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
@@ -67,7 +69,7 @@ class Levels:
         found = dict(self.static or {})
         for overlay in (self.default, self.broker):
             for name, value in overlay.items():
-                for synonym in synonyms_of(name, listener_bases=False):
+                for synonym in synonyms_of(self.catalog, name, listener_bases=False):
                     found.pop(synonym, None)
                 found[name] = value
         return found
@@ -85,7 +87,8 @@ class Levels:
         if self.static is not None:
             return False
         return not any(
-            name == key or name in synonyms_of(key, listener_bases=False) for key in (*self.default, *self.broker)
+            name == key or name in synonyms_of(self.catalog, key, listener_bases=False)
+            for key in (*self.default, *self.broker)
         )
 
 
@@ -127,9 +130,10 @@ def effective_broker(name: str, levels: Levels) -> EffectiveConfig:
 
 
 def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> EffectiveConfig:
-    definition = definition_of(name)
-    exact = broker_configs().get(name)
-    sensitive = is_sensitive(name)
+    catalog = levels.catalog
+    definition = definition_of(catalog, name)
+    exact = catalog.broker.get(name)
+    sensitive = is_sensitive(catalog, name)
     synonyms = synonyms_for(name, levels)
     stored = merged.get(name)
     if stored is not None:
@@ -142,7 +146,7 @@ def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> Effectiv
         value=None if sensitive else value,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         synonyms=synonyms,
-        read_only=is_read_only(name),
+        read_only=is_read_only(catalog, name),
         sensitive=sensitive,
         type=None if definition is None else definition.type,
         assumed=stored is None and levels.is_assumed(name),
@@ -151,23 +155,23 @@ def _effective(name: str, levels: Levels, merged: Mapping[str, str]) -> Effectiv
 
 def describe_broker(levels: Levels) -> list[EffectiveConfig]:
     """Return all configs of one broker, by name: every config that Kafka documents, and all that are set anywhere."""
-    names = {name for name, found in broker_configs().items() if not found.internal and not found.dynamic_only}
+    names = {name for name, found in levels.catalog.broker.items() if not found.internal and not found.dynamic_only}
     for values in levels.by_source().values():
         names.update(values)
     merged = levels.merged()
     return [_effective(name, levels, merged) for name in sorted(names)]
 
 
-def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
+def describe_default(catalog: Catalog, default: Mapping[str, str]) -> list[EffectiveConfig]:
     """Return the configs set as the default of all brokers, by name; no other level counts here."""
     found = []
     for name in sorted(default):
-        definition = definition_of(name)
-        sensitive = is_sensitive(name)
+        definition = definition_of(catalog, name)
+        sensitive = is_sensitive(catalog, name)
         synonyms = tuple(
-            SynonymValue(synonym, None if is_sensitive(synonym) else default[synonym], source)
+            SynonymValue(synonym, None if is_sensitive(catalog, synonym) else default[synonym], source)
             for source in (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,)
-            for synonym in _from(name)
+            for synonym in _from(catalog, name)
             if synonym in default
         )
         found.append(
@@ -176,7 +180,7 @@ def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
                 value=None if sensitive else default[name],  # as given: no broker has parsed it
                 source=ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
                 synonyms=synonyms,
-                read_only=is_read_only(name),
+                read_only=is_read_only(catalog, name),
                 sensitive=sensitive,
                 type=None if definition is None else definition.type,
             )
@@ -187,9 +191,10 @@ def describe_default(default: Mapping[str, str]) -> list[EffectiveConfig]:
 def synonyms_for(name: str, levels: Levels) -> tuple[SynonymValue, ...]:
     """List the values of a broker config and its synonyms over all levels, from the first one of its own name on."""
     listed: list[SynonymValue] = []
-    group = synonyms_of(name)
+    catalog = levels.catalog
+    group = synonyms_of(catalog, name)
     sources: list[tuple[ConfigSource, Mapping[str, str]]] = list(levels.by_source().items())
-    definitions = [broker_configs()[synonym] for synonym in group if synonym in broker_configs()]
+    definitions = [catalog.broker[synonym] for synonym in group if synonym in catalog.broker]
     # The rates that exist only as dynamic configs have no part in Kafka's defaults.
     defaults = {found.name: found.default for found in definitions if not found.dynamic_only}
     sources.append(
@@ -197,7 +202,7 @@ def synonyms_for(name: str, levels: Levels) -> tuple[SynonymValue, ...]:
     )
     for source, values in sources:
         listed += [
-            SynonymValue(synonym, None if is_sensitive(synonym) else values[synonym], source)
+            SynonymValue(synonym, None if is_sensitive(catalog, synonym) else values[synonym], source)
             for synonym in group
             if synonym in values
         ]
@@ -206,9 +211,9 @@ def synonyms_for(name: str, levels: Levels) -> tuple[SynonymValue, ...]:
     return tuple(listed)
 
 
-def _from(name: str) -> tuple[str, ...]:
+def _from(catalog: Catalog, name: str) -> tuple[str, ...]:
     """Return the names of a config's group from its own on: earlier names never lead its synonyms."""
-    group = synonyms_of(name)
+    group = synonyms_of(catalog, name)
     return group[group.index(name) :]
 
 
@@ -222,7 +227,7 @@ def printed(definition: ConfigDef | None, stored: str) -> str:
         return stored
 
 
-def read_level(config: Mapping[str, str], level: Level) -> tuple[dict[str, str], list[str]]:
+def read_level(catalog: Catalog, config: Mapping[str, str], level: Level) -> tuple[dict[str, str], list[str]]:
     """Read a stored level as brokers do, without the entries that they ignore.
 
     Returns:
@@ -231,7 +236,7 @@ def read_level(config: Mapping[str, str], level: Level) -> tuple[dict[str, str],
     kept: dict[str, str] = {}
     warnings: list[str] = []
     for name, value in config.items():
-        reason = left_out(name, value, level, resolvable=PROVIDERS in config)
+        reason = left_out(catalog, name, value, level, resolvable=PROVIDERS in config)
         if reason is None:
             kept[name] = value
         else:
@@ -239,23 +244,24 @@ def read_level(config: Mapping[str, str], level: Level) -> tuple[dict[str, str],
     return kept, warnings
 
 
-def left_out(name: str, value: str, level: Level, *, resolvable: bool = False) -> str | None:
+def left_out(catalog: Catalog, name: str, value: str, level: Level, *, resolvable: bool = False) -> str | None:
     """Return the reason why brokers ignore an entry of a level; None if they use it.
 
     Args:
+        catalog: The definitions of the cluster's release.
         name: The name of the entry.
         value: The value of the entry, never repeated in the reason.
         level: The level that has the entry.
         resolvable: Whether the level names config providers: ``${...}`` is then a reference to a value elsewhere.
     """
-    exact = broker_configs().get(name)
+    exact = catalog.broker.get(name)
     if exact is not None and not exact.dynamic:
         return "it is not dynamic"
     if exact is not None and exact.prefix_only:
         return "it is dynamic only with a listener's prefix"
-    if level is Level.DEFAULT and is_per_broker(name):
+    if level is Level.DEFAULT and is_per_broker(catalog, name):
         return "it can't be a default of all brokers"
-    definition = definition_of(name)
+    definition = definition_of(catalog, name)
     if definition is not None and definition.dynamic and not (resolvable and _REFERENCE in value):
         try:
             parse(definition, value)
@@ -264,13 +270,13 @@ def left_out(name: str, value: str, level: Level, *, resolvable: bool = False) -
     return None
 
 
-def is_per_broker(name: str) -> bool:
+def is_per_broker(catalog: Catalog, name: str) -> bool:
     """Say whether a config can't be a default of all brokers: a per-broker config, or a form with a prefix, mostly."""
-    exact = broker_configs().get(name)
+    exact = catalog.broker.get(name)
     if exact is not None:
         return exact.scope is Scope.PER_BROKER
-    parts = listener_key(name)
+    parts = listener_key(catalog, name)
     if parts is None:
         return False
-    base = broker_configs().get(parts.base)
+    base = catalog.broker.get(parts.base)
     return base is None or not base.cluster_level_prefix

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from app.domain.broker_keys import listener_key
-from app.domain.definitions import ConfigValueError, broker_configs, parse
+from app.domain.definitions import ConfigValueError, parse
 from app.domain.errors import InvalidRequestError
 from app.domain.listeners import ADVERTISED, LISTENERS, PROTOCOL_MAP, ListenersError, read_listeners
 from app.domain.numbers import java_trim
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from app.domain.broker_levels import Levels
     from app.domain.config_rules import ConfigValue
+    from app.domain.definitions import Catalog
     from app.domain.listeners import Listeners
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -59,22 +60,23 @@ class _View:
 
     def __init__(self, levels: Levels) -> None:
         self.levels = levels
+        self.catalog = levels.catalog
         self.merged = levels.merged()
 
     def text(self, name: str) -> str | None:
         """Return a value as set, else the value of a listener's base, else the default."""
         if name in self.merged:
             return self.merged[name]
-        if (parts := listener_key(name)) is not None:
+        if (parts := listener_key(self.catalog, name)) is not None:
             return self.text(parts.base)
-        definition = broker_configs().get(name)
+        definition = self.catalog.broker.get(name)
         return None if definition is None else definition.default
 
     def value(self, name: str) -> ConfigValue | None:
         """Return a parsed value; None where there is none, or it does not parse."""
         text = self.text(name)
-        parts = listener_key(name)
-        definition = broker_configs().get(name if parts is None else parts.base)
+        parts = listener_key(self.catalog, name)
+        definition = self.catalog.broker.get(name if parts is None else parts.base)
         if text is None or definition is None:
             return None
         try:
@@ -91,7 +93,7 @@ class _View:
         """Say whether all of these are known: no unknown file could decide any of them."""
         return not any(
             self.levels.is_assumed(name)
-            and ((parts := listener_key(name)) is None or self.levels.is_assumed(parts.base))
+            and ((parts := listener_key(self.catalog, name)) is None or self.levels.is_assumed(parts.base))
             for name in names
         )
 
@@ -105,6 +107,7 @@ class _View:
 
 class _Check:
     def __init__(self, before: Levels, after: Levels, pointers: Mapping[str, str]) -> None:
+        self.catalog = after.catalog
         self.before = _View(before)
         self.after = _View(after)
         self.pointers = pointers
@@ -155,12 +158,13 @@ def _threads(check: _Check) -> None:
     """Check that a pool is resized to between half and double of its size."""
     names = set(_THREADS)
     for name in check.before.merged.keys() | check.after.merged.keys():
-        parts = listener_key(name)
+        parts = listener_key(check.catalog, name)
         if parts is not None and parts.base == "num.network.threads":
             names.add(name)
     for name in sorted(names):
         old, new = check.before.integer(name), check.after.integer(name)
-        moved = name in check.changed or ((parts := listener_key(name)) is not None and parts.base in check.changed)
+        parts = listener_key(check.catalog, name)
+        moved = name in check.changed or (parts is not None and parts.base in check.changed)
         if not moved or old is None or new is None:
             continue
         if name == _CLEANER_THREADS and check.after.value("log.cleaner.enable") is False:
@@ -238,7 +242,7 @@ def _connections(check: _Check) -> None:
 
 
 def _listeners(check: _Check) -> None:
-    if not check.changed & _reconfigured():
+    if not check.changed & _reconfigured(check.catalog):
         return
     if not check.after.known(LISTENERS):
         if check.changed & set(_LISTENER_KEYS):
@@ -266,7 +270,7 @@ def _listeners(check: _Check) -> None:
                 f"{clipped(fixed[0])} is other than in the broker's own file: while it is, what all listeners share "
                 f"can't change, as {listener} is there already; remove it, or set it in the file and restart it",
                 fixed[0],
-                *sorted(check.changed & _reconfigured()),
+                *sorted(check.changed & _reconfigured(check.catalog)),
             )
 
 
@@ -282,7 +286,7 @@ def _fixed(check: _Check, listener: str) -> list[str]:
     return sorted(
         name
         for name in there.keys() | values.keys()
-        if _is_fixed(name, listener) and there.get(name) != values.get(name)
+        if _is_fixed(check.catalog, name, listener) and there.get(name) != values.get(name)
     )
 
 
@@ -292,20 +296,20 @@ def _listeners_of(view: _View) -> Listeners:
 
 
 @cache
-def _reconfigured() -> frozenset[str]:
+def _reconfigured(catalog: Catalog) -> frozenset[str]:
     """Return the keys whose change makes a broker reconfigure its listeners."""
     return frozenset(
         name
-        for name, found in broker_configs().items()
+        for name, found in catalog.broker.items()
         if found.dynamic and (found.prefix is not None or name in {*_LISTENER_KEYS, _MECHANISM})
     )
 
 
-def _is_fixed(name: str, listener: str) -> bool:
-    parts = listener_key(name)
+def _is_fixed(catalog: Catalog, name: str, listener: str) -> bool:
+    parts = listener_key(catalog, name)
     if parts is None or parts.listener != listener.lower():
         return False
-    definition = broker_configs().get(parts.base)
+    definition = catalog.broker.get(parts.base)
     return definition is None or not (definition.prefix_only or definition.cluster_level_prefix)
 
 

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Final
 from app.domain.broker_keys import JAAS, definition_of, is_password, listener_key
 from app.domain.broker_levels import PROVIDERS, Level, Levels, is_per_broker, left_out, read_level
 from app.domain.broker_whole import check_merged
-from app.domain.definitions import ConfigType, ConfigValueError, Prefix, broker_configs, parse
+from app.domain.definitions import ConfigType, ConfigValueError, Prefix, parse
 from app.domain.errors import InvalidConfigError, InvalidRequestError
 from app.domain.jaas import JaasError, check_jaas
 from app.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from app.domain.definitions import Catalog
 
 _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _POSITIVE: Final = frozenset({"max.connections", "max.connection.creation.rate"})
@@ -45,7 +47,7 @@ def validate(
         after: Everything that would be stored at ``level``, secrets in clear.
         level: The level of the change.
         levels: The current levels; ``after`` replaces the map of ``level``. For a change of the default, the levels of
-            one broker: call the function for each, and for ``Levels(default=...)`` where no broker is known.
+            one broker: call the function for each, and for the default alone where no broker is known.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
@@ -56,22 +58,24 @@ def validate(
         InvalidConfigError: A custom secret as a default of all brokers (40).
     """
     before = levels.broker if level is Level.BROKER else levels.default
-    warnings = check_level(after, level=level, stored=before, pointers=pointers)
+    warnings = check_level(levels.catalog, after, level=level, stored=before, pointers=pointers)
     kept_before = _readable(levels)
-    kept, _ = read_level(after, level)
-    kept_after = replace(kept_before, **{level.value: kept})
+    kept, _ = read_level(levels.catalog, after, level)
+    kept_after = replace(kept_before, broker=kept) if level is Level.BROKER else replace(kept_before, default=kept)
     return list(dict.fromkeys([*warnings, *check_merged(kept_before, kept_after, pointers=pointers)]))
 
 
 def _readable(levels: Levels) -> Levels:
     return Levels(
+        levels.catalog,
         static=levels.static,
-        default=read_level(levels.default, Level.DEFAULT)[0],
-        broker=read_level(levels.broker, Level.BROKER)[0],
+        default=read_level(levels.catalog, levels.default, Level.DEFAULT)[0],
+        broker=read_level(levels.catalog, levels.broker, Level.BROKER)[0],
     )
 
 
 def check_level(
+    catalog: Catalog,
     config: Mapping[str, str],
     *,
     level: Level,
@@ -81,6 +85,7 @@ def check_level(
     """Check one level alone: names, scopes, types, ranges.
 
     Args:
+        catalog: The definitions of the cluster's release.
         config: Everything at the level, secrets in clear.
         level: The level.
         stored: The current map of the level; equal entries are not refused.
@@ -99,20 +104,20 @@ def check_level(
     for name in sorted(config):
         if stored.get(name) != config[name]:
             new[name] = config[name]
-        elif (reason := left_out(name, config[name], level, resolvable=resolvable)) is not None:
+        elif (reason := left_out(catalog, name, config[name], level, resolvable=resolvable)) is not None:
             warnings.append(f"Brokers leave out the stored {clipped(name)}: {reason}")
-    _check_names(new, level, pointers)
+    _check_names(catalog, new, level, pointers)
     for name, value in new.items():
-        if resolvable and "${" in value and definition_of(name) is not None:
+        if resolvable and "${" in value and definition_of(catalog, name) is not None:
             warnings.append(f"{name} refers to a config provider: brokers resolve and check it, not this service")
         else:
-            _check_value(name, value, pointers.get(name))
-        warnings += _remarks(name)
+            _check_value(catalog, name, value, pointers.get(name))
+        warnings += _remarks(catalog, name)
     return warnings
 
 
-def _check_names(new: Iterable[str], level: Level, pointers: Mapping[str, str]) -> None:
-    known = broker_configs()
+def _check_names(catalog: Catalog, new: Iterable[str], level: Level, pointers: Mapping[str, str]) -> None:
+    known = catalog.broker
     _refuse(
         [name for name in new if name in known and not known[name].dynamic],
         "Cannot update these configs dynamically",
@@ -126,7 +131,7 @@ def _check_names(new: Iterable[str], level: Level, pointers: Mapping[str, str]) 
     if level is not Level.DEFAULT:
         return
     _refuse(
-        [name for name in new if is_per_broker(name)],
+        [name for name in new if is_per_broker(catalog, name)],
         "Cannot update these configs at default cluster level, broker id must be specified",
         pointers,
     )
@@ -144,8 +149,8 @@ def _refuse(names: list[str], what: str, pointers: Mapping[str, str]) -> None:
         raise InvalidRequestError(f"{what}: Set({listed})", pointer=pointers.get(names[0]))
 
 
-def _check_value(name: str, value: str, pointer: str | None) -> None:
-    definition = definition_of(name)
+def _check_value(catalog: Catalog, name: str, value: str, pointer: str | None) -> None:
+    definition = definition_of(catalog, name)
     if definition is None:
         return
     shown = name if name == definition.name else f"{clipped(name)}: {definition.name}"
@@ -159,11 +164,11 @@ def _check_value(name: str, value: str, pointer: str | None) -> None:
     if definition.name in _POSITIVE and parsed == 0:
         raise InvalidRequestError(f"{shown} must be at least 1", pointer=pointer)
     if definition.name == JAAS:
-        _check_jaas(name, value, pointer)
+        _check_jaas(catalog, name, value, pointer)
 
 
-def _check_jaas(name: str, value: str, pointer: str | None) -> None:
-    parts = listener_key(name)
+def _check_jaas(catalog: Catalog, name: str, value: str, pointer: str | None) -> None:
+    parts = listener_key(catalog, name)
     if parts is not None and parts.mechanism is not None and parts.mechanism != parts.mechanism.lower():
         raise InvalidRequestError(
             f"{clipped(name)}: the mechanism before {JAAS} must be written in lower case", pointer=pointer
@@ -174,10 +179,10 @@ def _check_jaas(name: str, value: str, pointer: str | None) -> None:
         raise InvalidRequestError(str(error), pointer=pointer) from None
 
 
-def _remarks(name: str) -> list[str]:
+def _remarks(catalog: Catalog, name: str) -> list[str]:
     """Return remarks on a config that is accepted and yet lacks the effect that it seems to have."""
-    definition = definition_of(name)
-    parts = listener_key(name)
+    definition = definition_of(catalog, name)
+    parts = listener_key(catalog, name)
     if definition is None:
         return []
     if parts is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.domain.definitions import ConfigValueError, find, parse
+from app.domain.definitions import ConfigValueError, parse
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName, Rank
@@ -21,6 +21,7 @@ from app.domain.texts import clipped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from app.domain.definitions import Catalog
     from app.domain.facets import JsonValue
 
 ACKS: Final = "acks"
@@ -46,6 +47,7 @@ class ClientConfigs:
     """The facet ``client-configs`` of one cluster. Stateless.
 
     Args:
+        catalog: The definitions of the clients' configs.
         extra_keys: Keys that are dynamic besides the built-in ones (the setting ``dynamic_client_configs``).
         min_session_timeout_ms: The brokers' ``group.min.session.timeout.ms``, milliseconds.
         max_session_timeout_ms: The brokers' ``group.max.session.timeout.ms``, milliseconds.
@@ -61,15 +63,17 @@ class ClientConfigs:
 
     def __init__(
         self,
+        catalog: Catalog,
         *,
         extra_keys: frozenset[str] = frozenset(),
         min_session_timeout_ms: int = 6_000,
         max_session_timeout_ms: int = 1_800_000,
     ) -> None:
         for key in sorted(extra_keys):
-            _check_extra(key)
+            _check_extra(catalog, key)
         if min_session_timeout_ms > max_session_timeout_ms:
             raise ValueError("The least session timeout is above the greatest")
+        self._catalog: Final = catalog
         self.keys: Final = BUILT_IN_KEYS | extra_keys
         """All dynamic keys of this cluster."""
         self.min_session_timeout_ms: Final = min_session_timeout_ms
@@ -112,7 +116,7 @@ class ClientConfigs:
         del entity, exact  # the keys are the same everywhere, and strings are always exact
         self._check_key(key, pointer)
         if not isinstance(value, str):
-            example = _EXAMPLES.get(key) or f'"{find(key)[0].default or "value"}"'
+            example = _EXAMPLES.get(key) or f'"{self._catalog.find(key)[0].default or "value"}"'
             raise InvalidRequestError(
                 f"The value of {key} must be a JSON string in quotes, such as {example}", pointer=pointer
             )
@@ -121,7 +125,7 @@ class ClientConfigs:
             raise InvalidRequestError("acks must be one of all, -1, 0, 1, without blanks around it", pointer=pointer)
         try:
             # Where producer and consumer both have the key, the value must be valid for both: either may resolve it.
-            parsed = [parse(definition, value) for definition in find(key)]
+            parsed = [parse(definition, value) for definition in self._catalog.find(key)]
         except ConfigValueError as error:
             raise InvalidRequestError(str(error), pointer=pointer) from None
         number = parsed[0]
@@ -182,11 +186,11 @@ class ClientConfigs:
         """
         warnings = self.remarks(entity)
         for key in sorted(after.keys() & self.keys):
-            if (problem := _problem(key, after[key])) is not None:
+            if (problem := _problem(self._catalog, key, after[key])) is not None:
                 warnings.append(f"The stored value can't be used by clients: {problem}")
         resolved = {**inherited, **after}
-        heartbeat = _integer(HEARTBEAT_INTERVAL, resolved.get(HEARTBEAT_INTERVAL))
-        session = _integer(SESSION_TIMEOUT, resolved.get(SESSION_TIMEOUT))
+        heartbeat = _integer(self._catalog, HEARTBEAT_INTERVAL, resolved.get(HEARTBEAT_INTERVAL))
+        session = _integer(self._catalog, SESSION_TIMEOUT, resolved.get(SESSION_TIMEOUT))
         if heartbeat is None or session is None or heartbeat < session:
             return warnings
         text = (
@@ -204,7 +208,7 @@ class ClientConfigs:
             return
         dynamic = f"dynamic here are {', '.join(sorted(self.keys))}"
         try:
-            _check_extra(key)
+            _check_extra(self._catalog, key)
         except ValueError as error:
             raise InvalidRequestError(
                 f"Invalid configuration key {clipped(key)}: {error}; {dynamic}", pointer=pointer
@@ -216,9 +220,9 @@ class ClientConfigs:
         )
 
 
-def _check_extra(key: str) -> None:
+def _check_extra(catalog: Catalog, key: str) -> None:
     """Raise ValueError for a key that can't be made dynamic."""
-    definitions = find(key)
+    definitions = catalog.find(key)
     if not definitions:
         raise ValueError(f"{clipped(key)} is not a config of Kafka's producer or consumer")
     if any(definition.sensitive for definition in definitions):
@@ -236,20 +240,20 @@ def _supported_configs(pointer: str | None) -> InvalidRequestError:
     )
 
 
-def _problem(key: str, value: str) -> str | None:
+def _problem(catalog: Catalog, key: str, value: str) -> str | None:
     try:
-        for definition in find(key):
+        for definition in catalog.find(key):
             parse(definition, value)
     except ConfigValueError as error:
         return str(error)
     return None
 
 
-def _integer(key: str, value: str | None) -> int | None:
+def _integer(catalog: Catalog, key: str, value: str | None) -> int | None:
     """Parse one of the two timeouts; None where it is absent or can't be parsed."""
-    if value is None or _problem(key, value) is not None:
+    if value is None or _problem(catalog, key, value) is not None:
         return None
-    parsed = parse(find(key)[0], value)
+    parsed = parse(catalog.find(key)[0], value)
     return parsed if isinstance(parsed, int) else None
 
 

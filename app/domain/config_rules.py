@@ -4,7 +4,8 @@
 
 Source: clients/src/main/java/org/apache/kafka/common/config/ConfigDef.java (the validators),
 server-common/src/main/java/org/apache/kafka/server/common/MetadataVersionValidator.java,
-storage/src/main/java/org/apache/kafka/storage/internals/log/ThrottledReplicaListValidator.java.
+storage/src/main/java/org/apache/kafka/storage/internals/log/ThrottledReplicaListValidator.java,
+clients/src/main/java/org/apache/kafka/clients/consumer/internals/AutoOffsetResetStrategy.java.
 """
 
 from __future__ import annotations
@@ -19,6 +20,15 @@ ConfigValue = bool | int | float | str | list[str]
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 _LARGEST_INT: Final = 2**31 - 1
 _MOST_DIGITS: Final = 100
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]{1,40})D)?"
+    r"(?P<time>T(?:(?P<hours>[-+]?[0-9]{1,40})H)?(?:(?P<minutes>[-+]?[0-9]{1,40})M)?"
+    r"(?:(?P<seconds>[-+]?[0-9]{1,40})(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+_UNITS: Final = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
+_LONG: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,60 @@ class NonEmpty:
 
 
 @dataclass(frozen=True, slots=True)
+class DistinctElements:
+    """A list without an empty element and without the same element twice (KIP-1161); ``values`` are all it may hold."""
+
+    values: tuple[str, ...] = ()
+    """The elements that are allowed; none at all means any."""
+    non_empty: bool = False
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.values)}]" if self.values else "distinct elements"
+
+    def fault(self, value: ConfigValue) -> str | None:
+        """Return the broken rule as the end of a sentence ("must be ..."); None for a valid value."""
+        elements = value if isinstance(value, list) else [str(value)]
+        if self.non_empty and not elements:
+            return "must not be empty"
+        if "" in elements:
+            return "must not have an empty element"
+        if self.values and not all(element in self.values for element in elements):
+            return f"must be a list of {', '.join(self.values)}"
+        return None if len(set(elements)) == len(elements) else "must not have an element twice"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """One of some strategies, or ``by_duration:`` and a duration of ISO 8601 that is not negative (KIP-1106)."""
+
+    strategies: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.strategies)}, {_BY_DURATION}PnDTnHnMn.nS]"
+
+    def fault(self, value: ConfigValue) -> str | None:
+        """Return the broken rule as the end of a sentence ("must be ..."); None for a valid value."""
+        text = str(value)
+        if text in self.strategies or (text.startswith(_BY_DURATION) and _is_duration(text.removeprefix(_BY_DURATION))):
+            return None
+        return f"must be one of {', '.join(self.strategies)}, or {_BY_DURATION} and a duration such as PT1H30M"
+
+
+def _is_duration(text: str) -> bool:
+    """Return True for a duration that ``java.time.Duration`` reads, and that is not negative."""
+    match = _DURATION.fullmatch(text)
+    if match is None or match["time"] in {"T", "t"} or not (match["days"] or match["time"]):
+        return False
+    parts = [int(match[unit] or 0) for unit in _UNITS]
+    if not all(-_LONG <= part < _LONG for part in parts):
+        return False
+    whole = sum(part * factor for part, factor in zip(parts, _UNITS.values(), strict=True))
+    fraction = int(f"{match['fraction'] or '':0<9}") * (-1 if (match["seconds"] or "").startswith("-") else 1)
+    nanos = (whole * 10**9 + fraction) * (-1 if match["sign"] == "-" else 1)
+    return 0 <= nanos < _LONG * 10**9
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaVersion:
     """A release of Kafka, or an inter-broker protocol version: ``3.9``, ``3.9.1``, ``3.9-IV0``."""
 
@@ -127,4 +191,4 @@ class ThrottledReplicas:
         return all(len(number) < _MOST_DIGITS and int(number) <= _LARGEST_INT for number in element.split(":"))
 
 
-Rule = Range | OneOf | NonEmpty | KafkaVersion | ThrottledReplicas
+Rule = Range | OneOf | NonEmpty | DistinctElements | OffsetReset | KafkaVersion | ThrottledReplicas

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from app.domain.broker_keys import is_sensitive
-from app.domain.definitions import ConfigType, topic_configs
+from app.domain.definitions import ConfigType
 from app.domain.entities import EntityType
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName, Rank
@@ -17,6 +17,9 @@ from app.domain.texts import shown
 from app.domain.topics import check_topic_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.domain.definitions import Catalog
     from app.domain.entities import Entity
 
 _MAX_BROKER_ID: Final = 2**31 - 1
@@ -24,12 +27,19 @@ _KINDS: Final = frozenset({(EntityType.TOPIC,), (EntityType.BROKER,)})
 
 
 class Configs:
-    """The facet ``configs``. Stateless."""
+    """The facet ``configs`` of one cluster. Stateless.
+
+    Args:
+        catalog: Returns the definitions of the cluster's release, as it is at the moment.
+    """
 
     name = FacetName.CONFIGS
     member = "configs"
     entity_types = frozenset({EntityType.TOPIC, EntityType.BROKER})
     has_secrets = True
+
+    def __init__(self, catalog: Callable[[], Catalog]) -> None:
+        self._catalog = catalog
 
     def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
         """Refuse all entities except a named topic, a broker by its id, and the default broker.
@@ -71,8 +81,8 @@ class Configs:
         Source: core/src/main/scala/kafka/server/ConfigHelper.scala.
         """
         if entity.types == (EntityType.BROKER,):
-            return is_sensitive(key)
-        definition = topic_configs().get(key)
+            return is_sensitive(self._catalog(), key)
+        definition = self._catalog().topic.get(key)
         return definition is None or definition.type is ConfigType.PASSWORD
 
     def decode(self, entity: Entity, key: str, stored: str) -> str | None:

@@ -14,21 +14,27 @@ import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from app.domain.config_rules import KafkaVersion, NonEmpty, OneOf, Range, ThrottledReplicas
+from app.domain.config_rules import (
+    DistinctElements,
+    KafkaVersion,
+    NonEmpty,
+    OffsetReset,
+    OneOf,
+    Range,
+    ThrottledReplicas,
+)
 from app.domain.numbers import java_double, java_trim, parse_java_double
+from app.domain.releases import nearest, releases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.domain.config_rules import ConfigValue, Rule
-
-KAFKA_VERSION: Final = "3.9"
-"""The version of Kafka whose definitions are used unless another version is named."""
 
 
 class ConfigType(StrEnum):
@@ -52,6 +58,8 @@ class Kind(StrEnum):
     BROKER = "broker"
     PRODUCER = "producer"
     CONSUMER = "consumer"
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
 
 
 class Scope(StrEnum):
@@ -65,6 +73,10 @@ class Scope(StrEnum):
     """For one broker, or as the default of all."""
     PER_TOPIC = "per-topic"
     """For one topic."""
+    PER_GROUP = "per-group"
+    """For one group (KIP-848, KIP-932, KIP-1071)."""
+    PER_SUBSCRIPTION = "per-subscription"
+    """For one subscription to the metrics of clients (KIP-714)."""
 
 
 class Prefix(StrEnum):
@@ -75,7 +87,7 @@ class Prefix(StrEnum):
 
 
 class ServerSynonym(NamedTuple):
-    """A broker config that a topic config falls back on."""
+    """A broker config that a topic's or a group's config falls back on."""
 
     name: str
     factor: int
@@ -88,7 +100,7 @@ class ConfigValueError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ConfigDef:
-    """One config of a topic, a broker or a client."""
+    """One config of a topic, a broker, a client, a group or a subscription to the metrics of clients."""
 
     name: str
     type: ConfigType
@@ -100,7 +112,7 @@ class ConfigDef:
     internal: bool
     scope: Scope = Scope.READ_ONLY
     synonyms: tuple[ServerSynonym, ...] = ()
-    """Topics: the broker configs that the config falls back on, highest precedence first."""
+    """Topics, groups: the broker configs that the config falls back on, highest precedence first."""
     group: tuple[str, ...] = ()
     """Brokers: the synonyms of the config, itself included, highest precedence first."""
     prefix: Prefix | None = None
@@ -123,38 +135,72 @@ class ConfigDef:
         return self.scope is not Scope.READ_ONLY
 
 
-def configs_of(kind: Kind, version: str = KAFKA_VERSION) -> Mapping[str, ConfigDef]:
-    """Return every config of a kind, by name.
+@dataclass(frozen=True, eq=False, slots=True)
+class Catalog:
+    """Every config that one release of Kafka defines, by name. Compared by identity: one object per release."""
+
+    release: str
+    """The release: "4.4"."""
+    topic: Mapping[str, ConfigDef]
+    broker: Mapping[str, ConfigDef]
+    """The configs of brokers, including those without a static form."""
+    producer: Mapping[str, ConfigDef]
+    """The configs of the Java producer."""
+    consumer: Mapping[str, ConfigDef]
+    """The configs of the Java consumer."""
+    group: Mapping[str, ConfigDef]
+    """The configs of groups; empty before 4.0."""
+    client_metrics: Mapping[str, ConfigDef]
+    """The configs of subscriptions to the metrics of clients; empty before 4.0."""
+    by_mechanism: tuple[str, ...]
+    """The broker configs whose form for one listener names a SASL mechanism too."""
+
+    def of(self, kind: Kind) -> Mapping[str, ConfigDef]:
+        """Return the configs of a kind."""
+        found: Mapping[str, ConfigDef] = getattr(self, kind.name.lower())
+        return found
+
+    def find(self, name: str) -> tuple[ConfigDef, ...]:
+        """Return a client config's definitions: the producer's, the consumer's, both or none."""
+        return tuple(configs[name] for configs in (self.producer, self.consumer) if name in configs)
+
+
+@cache
+def _catalog(release: str) -> Catalog:
+    broker = _load(Kind.BROKER, release)
+    return Catalog(
+        release=release,
+        topic=_load(Kind.TOPIC, release),
+        broker=broker,
+        producer=_load(Kind.PRODUCER, release),
+        consumer=_load(Kind.CONSUMER, release),
+        group=_load(Kind.GROUP, release),
+        client_metrics=_load(Kind.CLIENT_METRICS, release),
+        by_mechanism=tuple(name for name, found in broker.items() if found.prefix is Prefix.MECHANISM),
+    )
+
+
+@lru_cache(maxsize=64)
+def catalog_of(release: str) -> Catalog:
+    """Return the catalog of a cluster by its release; see :func:`app.domain.releases.nearest`.
 
     Raises:
-        LookupError: There is no catalog of that version of Kafka.
+        ValueError: Not a release of Kafka.
     """
-    return _load(kind, version)
+    return _catalog(nearest(release))
 
 
-def topic_configs() -> Mapping[str, ConfigDef]:
-    """Return every topic config, by name."""
-    return _load(Kind.TOPIC, KAFKA_VERSION)
+def releases_with(kind: Kind, name: str) -> tuple[str, ...]:
+    """Return the releases that define a config, ascending; empty for an unknown config."""
+    return _releases_with(kind).get(name, ())
 
 
-def broker_configs() -> Mapping[str, ConfigDef]:
-    """Return every broker config, by name, including those without a static form."""
-    return _load(Kind.BROKER, KAFKA_VERSION)
-
-
-def producer_configs() -> Mapping[str, ConfigDef]:
-    """Return every config of the Java producer, by name."""
-    return _load(Kind.PRODUCER, KAFKA_VERSION)
-
-
-def consumer_configs() -> Mapping[str, ConfigDef]:
-    """Return every config of the Java consumer, by name."""
-    return _load(Kind.CONSUMER, KAFKA_VERSION)
-
-
-def find(name: str) -> tuple[ConfigDef, ...]:
-    """Return a client config's definitions: the producer's, the consumer's, both or none."""
-    return tuple(catalog[name] for catalog in (producer_configs(), consumer_configs()) if name in catalog)
+@cache
+def _releases_with(kind: Kind) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for entry in _entries(kind):
+        found.setdefault(entry["name"], []).extend(_run(entry))
+    return MappingProxyType({name: tuple(run) for name, run in found.items()})
 
 
 def description(kind: Kind, name: str) -> str | None:
@@ -167,9 +213,11 @@ def quota_description(name: str) -> str:
     return _descriptions()["quota"][name]
 
 
-def documentation_link(kind: Kind, name: str, version: str = KAFKA_VERSION) -> str:
-    """Return the link to Kafka's documentation of a config."""
-    return f"https://kafka.apache.org/{version.replace('.', '')}/documentation.html#{kind}configs_{name}"
+def documentation_link(kind: Kind, name: str, release: str) -> str:
+    """Return the link to Kafka's documentation of a config, in a release that defines it."""
+    if kind is Kind.CLIENT_METRICS:
+        return _CLIENT_METRICS_LINK
+    return f"https://kafka.apache.org/{release.replace('.', '')}/documentation.html#{kind}configs_{name}"
 
 
 @cache
@@ -183,12 +231,21 @@ def _read(file: str) -> str:
 
 
 @cache
-def _load(kind: Kind, version: str) -> Mapping[str, ConfigDef]:
-    try:
-        text = _read(f"{kind}-{version}.json")
-    except FileNotFoundError:
-        raise LookupError(f"There are no definitions of Kafka {version}") from None
-    return MappingProxyType({entry["name"]: _definition(kind, entry) for entry in json.loads(text)["configs"]})
+def _entries(kind: Kind) -> tuple[dict[str, Any], ...]:
+    """Return the definitions of all releases, by name; of one name by release."""
+    return tuple(json.loads(_read(f"{kind}.json"))["configs"])
+
+
+def _run(entry: dict[str, Any]) -> tuple[str, ...]:
+    """Return the consecutive releases with exactly this definition."""
+    known = releases()
+    return known[known.index(entry.get("from", known[0])) : known.index(entry.get("to", known[-1])) + 1]
+
+
+def _load(kind: Kind, release: str) -> Mapping[str, ConfigDef]:
+    return MappingProxyType(
+        {entry["name"]: _definition(kind, entry) for entry in _entries(kind) if release in _run(entry)}
+    )
 
 
 def _definition(kind: Kind, entry: dict[str, Any]) -> ConfigDef:
@@ -201,7 +258,7 @@ def _definition(kind: Kind, entry: dict[str, Any]) -> ConfigDef:
         importance=entry["importance"],
         valid=_valid(entry.get("valid")),
         internal=entry.get("internal", False),
-        scope=Scope.PER_TOPIC if kind is Kind.TOPIC else Scope(entry.get("scope", Scope.READ_ONLY)),
+        scope=_SCOPES.get(kind) or Scope(entry.get("scope", Scope.READ_ONLY)),
         synonyms=tuple(ServerSynonym(name, factor) for name, factor in entry.get("synonyms", ())),
         group=tuple(entry.get("group", ())),
         prefix=None if prefix is None else Prefix[prefix.upper()],
@@ -212,23 +269,38 @@ def _definition(kind: Kind, entry: dict[str, Any]) -> ConfigDef:
 
 
 def _valid(rule: dict[str, Any] | None) -> Rule | None:
+    found: Rule | None = None
     match rule:
         case None:
-            return None
+            pass
+        case {"distinct": True}:
+            found = DistinctElements(tuple(rule.get("oneOf", ())), non_empty=rule.get("nonEmpty", False))
+        case {"offsetReset": strategies}:
+            found = OffsetReset(tuple(strategies))
         case {"range": [minimum, maximum]}:
-            return Range(minimum, maximum, also=tuple(rule.get("also", ())))
+            found = Range(minimum, maximum, also=tuple(rule.get("also", ())))
         case {"oneOf": values}:
-            return OneOf(tuple(values), ignore_case=rule.get("ignoreCase", False))
+            found = OneOf(tuple(values), ignore_case=rule.get("ignoreCase", False))
         case {"version": values}:
-            return KafkaVersion(tuple(values))
+            found = KafkaVersion(tuple(values))
         case {"throttledReplicas": True}:
-            return ThrottledReplicas()
+            found = ThrottledReplicas()
         case {"nonEmpty": True}:
-            return NonEmpty()
+            found = NonEmpty()
         case _:
             raise ValueError(f"The catalog holds an unknown rule: {rule}")
+    return found
 
 
+_SCOPES: Final = {
+    Kind.TOPIC: Scope.PER_TOPIC,
+    Kind.GROUP: Scope.PER_GROUP,
+    Kind.CLIENT_METRICS: Scope.PER_SUBSCRIPTION,
+}
+_CLIENT_METRICS_LINK: Final = (
+    "https://cwiki.apache.org/confluence/display/KAFKA/KIP-714%3A+Client+metrics+and+observability"
+)
+"""Kafka's documentation has no page of its own for them."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS: Final = 40
 """Digits of the longest number parsed. Longer numbers are out of every range, and ``int`` raises its own error for

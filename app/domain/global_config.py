@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from app.domain.broker_keys import definition_of, is_password, is_sensitive
 from app.domain.broker_levels import PROVIDERS, Level, is_per_broker, printed
 from app.domain.brokers import check_level
-from app.domain.definitions import broker_configs
 from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from app.domain.definitions import Catalog
 
 LEGACY_PATH: Final = "/brokers/config"
 """The path of KIP-5's global config."""
@@ -133,27 +134,30 @@ def _text(value: Any) -> str | None:
     return value
 
 
-def judge(legacy: Mapping[str, str | None], stored: Mapping[str, str], *, overwrite: bool = False) -> list[LegacyEntry]:
+def judge(
+    catalog: Catalog, legacy: Mapping[str, str | None], stored: Mapping[str, str], *, overwrite: bool = False
+) -> list[LegacyEntry]:
     """Decide on each entry by its key; contradictions between entries are found later, on the whole.
 
     Args:
+        catalog: The definitions of the cluster's release.
         legacy: The result of :func:`parse_legacy`.
         stored: The cluster default as it is.
         overwrite: Replace other values of the cluster default.
     """
-    return [_judge(key, legacy[key], stored, overwrite=overwrite) for key in sorted(legacy)]
+    return [_judge(catalog, key, legacy[key], stored, overwrite=overwrite) for key in sorted(legacy)]
 
 
-def _judge(key: str, value: str | None, stored: Mapping[str, str], *, overwrite: bool) -> LegacyEntry:
-    reason = _why_it_stays(key)
+def _judge(catalog: Catalog, key: str, value: str | None, stored: Mapping[str, str], *, overwrite: bool) -> LegacyEntry:
+    reason = _why_it_stays(catalog, key)
     if reason is not None:
-        hidden = is_sensitive(key) and key not in LOCAL_ONLY
+        hidden = is_sensitive(catalog, key) and key not in LOCAL_ONLY
         return LegacyEntry(key, None if hidden else value, Fate.STAYS, reason)
-    definition = definition_of(key)
+    definition = definition_of(catalog, key)
     if definition is None:
         # The meaning of the config is unknown, so its value may be a secret.
         return LegacyEntry(key, None, Fate.UNKNOWN, "Kafka has no broker config of this name")
-    reason = _fault(key, value, stored)
+    reason = _fault(catalog, key, value, stored)
     current = stored.get(key)
     if reason is not None:
         fate = Fate.REFUSED
@@ -168,19 +172,19 @@ def _judge(key: str, value: str | None, stored: Mapping[str, str], *, overwrite:
     return LegacyEntry(key, value, fate, reason)
 
 
-def _fault(key: str, value: str | None, stored: Mapping[str, str]) -> str | None:
+def _fault(catalog: Catalog, key: str, value: str | None, stored: Mapping[str, str]) -> str | None:
     if value is None:
         return "the value is neither text nor a number"
     providers = {PROVIDERS: stored[PROVIDERS]} if PROVIDERS in stored else {}
     try:
-        check_level({**providers, key: value}, level=Level.DEFAULT, stored=providers)
+        check_level(catalog, {**providers, key: value}, level=Level.DEFAULT, stored=providers)
     except ConfplaneError as error:
         return error.detail
     return None
 
 
-def _why_it_stays(key: str) -> str | None:
-    exact = broker_configs().get(key)
+def _why_it_stays(catalog: Catalog, key: str) -> str | None:
+    exact = catalog.broker.get(key)
     if key in LOCAL_ONLY:
         return _STAYS
     if is_password(key) or (exact is not None and exact.sensitive):
@@ -189,6 +193,6 @@ def _why_it_stays(key: str) -> str | None:
         return "brokers read it when they start, and never change it while they run"
     if exact is not None and exact.prefix_only:
         return "it is dynamic only with a listener's prefix"
-    if is_per_broker(key) and definition_of(key) is not None:
+    if is_per_broker(catalog, key) and definition_of(catalog, key) is not None:
         return "it can be set for one broker at a time only"
     return None

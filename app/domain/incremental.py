@@ -68,7 +68,7 @@ def apply_incremental(
     Args:
         stored: The map as stored, secrets in clear.
         ops: The ops of one entity.
-        definitions: The definitions of its kind: :func:`app.domain.definitions.topic_configs` or ``broker_configs``.
+        definitions: The definitions of its kind: ``topic`` or ``broker`` of a :class:`app.domain.definitions.Catalog`.
 
     Raises:
         InvalidRequestError: As :func:`check_ops`.

@@ -21,6 +21,7 @@ from app.domain.entities import EntityType
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from app.domain.definitions import Catalog
     from app.domain.entities import Entity
 
 
@@ -43,12 +44,15 @@ def renames() -> Mapping[Kind, Mapping[str, str]]:
     return MappingProxyType({Kind(kind): MappingProxyType(names) for kind, names in json.loads(text).items()})
 
 
-def missing(entity: Entity, config: Mapping[str, str], table: Mapping[Kind, Mapping[str, str]]) -> list[Renamed]:
+def missing(
+    catalog: Catalog, entity: Entity, config: Mapping[str, str], table: Mapping[Kind, Mapping[str, str]]
+) -> list[Renamed]:
     """Return a topic's or broker's configs under old names without their new names, by the old name.
 
     Forms with a listener's prefix are renamed with their base.
 
     Args:
+        catalog: The definitions of the cluster's release.
         entity: The topic or broker.
         config: Its stored map.
         table: The table of :func:`renames`.
@@ -57,16 +61,16 @@ def missing(entity: Entity, config: Mapping[str, str], table: Mapping[Kind, Mapp
     names = table.get(Kind.TOPIC if is_topic else Kind.BROKER, {})
     found = []
     for old in sorted(config):
-        new = names.get(old) if is_topic else _renamed(old, names)
+        new = names.get(old) if is_topic else _renamed(catalog, old, names)
         if new is not None and new not in config:
             found.append(Renamed(old, new, config[old], not is_topic and is_password(old)))
     return found
 
 
-def _renamed(name: str, names: Mapping[str, str]) -> str | None:
+def _renamed(catalog: Catalog, name: str, names: Mapping[str, str]) -> str | None:
     if name in names:
         return names[name]
-    parts = listener_key(name)
+    parts = listener_key(catalog, name)
     if parts is None or parts.base not in names:
         return None
     return name.removesuffix(parts.base) + names[parts.base]

@@ -15,16 +15,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from app.domain.broker_levels import ConfigSource, EffectiveConfig, Levels, SynonymValue, printed, synonyms_for
-from app.domain.definitions import ConfigType, ConfigValueError, broker_configs, parse, topic_configs
+from app.domain.broker_levels import ConfigSource, EffectiveConfig, SynonymValue, printed, synonyms_for
+from app.domain.definitions import ConfigType, ConfigValueError, parse
 from app.domain.errors import InvalidConfigError, InvalidTopicError
+from app.domain.releases import ON_ZOOKEEPER
 from app.domain.texts import clipped, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from app.domain.broker_levels import Levels
     from app.domain.config_rules import ConfigValue
-    from app.domain.definitions import ConfigDef
+    from app.domain.definitions import Catalog, ConfigDef
 
 MAX_NAME: Final = 249
 """The greatest number of characters in a topic's name."""
@@ -72,16 +74,16 @@ class _Default:
 def check_topic(
     after: Mapping[str, str],
     *,
+    levels: Levels,
     stored: Mapping[str, str] = _NO_POINTERS,
-    levels: Levels | None = None,
     pointers: Mapping[str, str] = _NO_POINTERS,
 ) -> list[str]:
     """Check the whole map that a change would leave on a topic.
 
     Args:
         after: Everything that would be stored.
+        levels: The levels of any broker, for configs that the topic does not set.
         stored: The current map. Its invalid entries stay where they are, with a warning.
-        levels: The levels of any broker, for configs that the topic does not set; None: no broker is known.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
@@ -94,21 +96,21 @@ def check_topic(
     values: dict[str, str] = {}
     for name in sorted(after):
         try:
-            _check_value(name, after[name])
+            _check_value(levels.catalog, name, after[name])
         except ConfigValueError as error:
             if stored.get(name) != after[name]:
                 raise InvalidConfigError(str(error), pointer=pointers.get(name)) from None
             warnings.append(f"Brokers don't use the stored {clipped(name)}: {error}")
         else:
             values[name] = after[name]
-    check = _Whole(values, _Defaults(levels or Levels()), pointers)
+    check = _Whole(values, _Defaults(levels), pointers)
     check.compaction()
     check.remote()
     return warnings + check.warnings
 
 
-def _check_value(name: str, value: str) -> None:
-    definition = topic_configs().get(name)
+def _check_value(catalog: Catalog, name: str, value: str) -> None:
+    definition = catalog.topic.get(name)
     if definition is None:
         raise ConfigValueError(f"Unknown topic config name: {clipped(name)}")
     parse(definition, value)
@@ -119,6 +121,7 @@ class _Defaults:
 
     def __init__(self, levels: Levels) -> None:
         self._levels = levels
+        self.catalog = levels.catalog
         self._merged = levels.merged()
 
     def of(self, definition: ConfigDef) -> _Default:
@@ -129,8 +132,8 @@ class _Defaults:
             value = str(_NO_LIMIT)
         elif definition.name in {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}:
             # The older config counts while the newer has its default.
-            if value == _LONG_MAX:
-                older = self._converted(topic_configs()[_DIFFERENCE])
+            if value == _LONG_MAX and _DIFFERENCE in self.catalog.topic:
+                older = self._converted(self.catalog.topic[_DIFFERENCE])
                 return _Default(older.value, found.assumed or older.assumed)
         elif definition.name == _FORMAT and not _BEFORE_3.match(self._broker(_PROTOCOL) or ""):
             value = definition.default
@@ -143,20 +146,20 @@ class _Defaults:
         return (self._broker(name) or "").strip().lower() == "true"
 
     def _broker(self, name: str) -> str | None:
-        return self._merged.get(name, broker_configs()[name].default)
+        return self._merged.get(name, self.catalog.broker[name].default)
 
     def _converted(self, definition: ConfigDef) -> _Default:
         """Find the first broker config that is set, else the first with a default, in the unit of the topic's."""
         if not definition.synonyms:
             return _Default(definition.default, assumed=False)
         candidates = [(synonym, self._merged.get(synonym.name)) for synonym in definition.synonyms]
-        candidates += [(synonym, broker_configs()[synonym.name].default) for synonym in definition.synonyms]
+        candidates += [(synonym, self.catalog.broker[synonym.name].default) for synonym in definition.synonyms]
         set_somewhere = any(synonym.name in self._merged for synonym in definition.synonyms)
         for synonym, value in candidates:
             if value is None:
                 continue
             try:
-                parsed = parse(broker_configs()[synonym.name], value)
+                parsed = parse(self.catalog.broker[synonym.name], value)
             except ConfigValueError:
                 continue
             converted = str(parsed * synonym.factor) if synonym.factor != 1 and isinstance(parsed, int) else value
@@ -171,6 +174,7 @@ class _Whole:
     def __init__(self, values: Mapping[str, str], defaults: _Defaults, pointers: Mapping[str, str]) -> None:
         self._values = values
         self._defaults = defaults
+        self._catalog = defaults.catalog
         self._pointers = pointers
         self.warnings: list[str] = []
 
@@ -183,7 +187,7 @@ class _Whole:
     def remote(self) -> None:
         """Check tiered storage: its requirements, and the configs that it excludes."""
         for name in _KRAFT_ONLY:
-            if self._value(name) is True:
+            if self._catalog.release == ON_ZOOKEEPER and self._value(name) is True:
                 self._refuse(f"{name} is not supported in a cluster that runs on ZooKeeper", name)
         if self._value(_REMOTE) is not True:
             return
@@ -210,7 +214,7 @@ class _Whole:
             self._refuse(f"{name} ({local}) must be at most {total_name} ({total})", name, total_name)
 
     def _value(self, name: str) -> ConfigValue | None:
-        definition = topic_configs()[name]
+        definition = self._catalog.topic[name]
         text = self._values.get(name, self._defaults.of(definition).value)
         try:
             return None if text is None else parse(definition, text)
@@ -225,7 +229,7 @@ class _Whole:
     def _refuse(self, text: str, *names: str) -> None:
         """Refuse with the pointer of the first of these names that was given; only warn where any is not known."""
         for name in names:
-            if name not in self._values and self._defaults.of(topic_configs()[name]).assumed:
+            if name not in self._values and self._defaults.of(self._catalog.topic[name]).assumed:
                 self.warnings.append(
                     f"{text}, if the brokers' own files leave Kafka's defaults; they are not known here"
                 )
@@ -248,11 +252,11 @@ def effective_topic(name: str, config: Mapping[str, str], levels: Levels) -> Eff
 def describe_topic(config: Mapping[str, str], levels: Levels) -> list[EffectiveConfig]:
     """Return all configs of a topic, by name: every known config, and stored ones that are unknown."""
     defaults = _Defaults(levels)
-    return [_effective(name, config, levels, defaults) for name in sorted(topic_configs().keys() | config.keys())]
+    return [_effective(name, config, levels, defaults) for name in sorted(levels.catalog.topic.keys() | config.keys())]
 
 
 def _effective(name: str, config: Mapping[str, str], levels: Levels, defaults: _Defaults) -> EffectiveConfig:
-    definition = topic_configs().get(name)
+    definition = levels.catalog.topic.get(name)
     sensitive = definition is None or definition.type is ConfigType.PASSWORD
     stored = config.get(name)
     own = None if stored is None else printed(definition, stored)

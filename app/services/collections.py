@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from app.domain.access.operations import Operation
+from app.domain.definitions import catalog_of
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     CorruptZnodeError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from app.domain.access.ranges import Ranges
     from app.domain.changes import Node
+    from app.domain.definitions import Catalog
     from app.domain.facets import Facet, JsonValue, Tree
     from app.services.access import Access
     from app.services.ports.cluster_states import Place
@@ -71,6 +73,11 @@ class Collection:
     def name(self) -> FacetName:
         """The facet's name."""
         return self.facet.name
+
+    @property
+    def catalog(self) -> Catalog:
+        """The definitions of the cluster's release, as it is at the moment."""
+        return catalog_of(self.store.kafka_release())
 
     @property
     def tree(self) -> Tree:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from app.domain.configs import Configs
 from app.domain.entities import Entity
 from app.domain.facets import Tree
 from app.domain.quotas import ClientQuotas
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from app.domain.client_configs import ClientConfigs
+    from app.domain.configs import Configs
     from app.domain.facets import Facet
 
 Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
@@ -22,31 +22,34 @@ Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
 _CACHED: Final = 10_000
 
 
-def facets_by_tree(client_configs: ClientConfigs) -> dict[Tree, tuple[Facet, ...]]:
+def facets_by_tree(client_configs: ClientConfigs, configs: Configs) -> dict[Tree, tuple[Facet, ...]]:
     """Return, for each tree, the facets whose keys its znodes may hold under any layout.
 
     Args:
         client_configs: The cluster's rules of client configs.
+        configs: The cluster's rules of topics and brokers.
     """
-    return {Tree.CONFIG: (ClientQuotas(), client_configs, Configs()), Tree.CLIENT_CONFIGS: (client_configs,)}
+    return {Tree.CONFIG: (ClientQuotas(), client_configs, configs), Tree.CLIENT_CONFIGS: (client_configs,)}
 
 
-def redactor(facets: Mapping[Tree, Sequence[Facet]]) -> Redact:
+def redactor(facets: Mapping[Tree, Sequence[Facet]], release: Callable[[], str]) -> Redact:
     """Return the redaction of a cluster: it keeps values only of keys that a facet has and that are no secrets of any.
 
     The redaction is the same for all facets: a change through one facet leaves no doubt about the values of another.
 
     Args:
         facets: By tree, the facets whose keys its nodes hold.
+        release: Returns the release of the cluster's Kafka, whose definitions say which configs are secrets.
     """
-    cache: dict[tuple[Tree, tuple[str, ...], str], bool] = {}
+    cache: dict[tuple[Tree, tuple[str, ...], str, str], bool] = {}
 
     def redact(tree: Tree, entity_id: str, config: Mapping[str, str]) -> dict[str, str | None]:
         # A key is a secret by the types of an entity, not by its names.
         types = tuple([part.partition("=")[0] for part in entity_id.split(",")])
+        of = release()
         redacted: dict[str, str | None] = {}
         for key, value in config.items():
-            kind = (tree, types, key)
+            kind = (tree, types, key, of)
             shown = cache.get(kind)
             if shown is None:
                 if len(cache) >= _CACHED:

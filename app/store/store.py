@@ -18,6 +18,7 @@ from kazoo.exceptions import (
 from app.domain.entities import Entity
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.domain.facets import Tree
+from app.domain.releases import ON_ZOOKEEPER
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
 from app.services.ports.cluster_states import FreezeState, LayoutState, TargetState
@@ -228,6 +229,10 @@ class ZooKeeperStore:
     def place(self) -> Place:
         """Return the place of the client configs; see the port."""
         return self._layout.place
+
+    def kafka_release(self) -> str:
+        """Return the last release that runs on ZooKeeper; see the port."""
+        return ON_ZOOKEEPER
 
     def topic_exists(self, name: str) -> bool | None:
         """Say whether the cluster has a topic, as followed; see the port."""

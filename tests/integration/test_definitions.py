@@ -14,7 +14,8 @@ import pytest
 
 from app.api.definitions.page import page as definitions_page
 from app.api.definitions.routes import prefers_html
-from app.domain.definitions import Kind, configs_of
+from app.domain.definitions import Kind
+from tests.support.catalogs import ZOOKEEPER
 from tests.support.service import running
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def page(service: Service) -> Iterator[Browser]:
 async def definitions(client: ConfplaneClient, **params: str) -> list[dict[str, Any]]:
     answer = await client.request("GET", "config-definitions", params=params)
     assert answer.status == 200
-    assert answer.body["kafkaVersion"] == "3.9"
+    assert answer.body["kafkaVersion"] == params.get("release", "3.9")
+    assert answer.body["releases"] == ["3.9", "4.0", "4.1", "4.2", "4.3", "4.4"]
     assert answer.body["nextPageToken"] is None
     items: list[dict[str, Any]] = answer.body["items"]
     return items
@@ -61,8 +63,8 @@ async def test_everything_is_there(client: ConfplaneClient) -> None:
     for item in items:
         by_section.setdefault(item["section"], []).append(item["name"])
     assert list(by_section) == ["topic", "broker", "quota", "producer", "consumer"]
-    for kind in Kind:
-        assert by_section[kind] == sorted(configs_of(kind))
+    for kind in (Kind.TOPIC, Kind.BROKER, Kind.PRODUCER, Kind.CONSUMER):
+        assert by_section[kind] == sorted(ZOOKEEPER.of(kind))
     assert by_section["quota"] == [
         "connection_creation_rate", "consumer_byte_rate", "controller_mutation_rate", "producer_byte_rate",
         "request_percentage",
@@ -95,6 +97,7 @@ async def test_one_of_each(client: ConfplaneClient) -> None:
         "unit": None,
         "description": "At what age in milliseconds segments are deleted; -1 keeps them for ever.",
         "documentation": "https://kafka.apache.org/39/documentation.html#topicconfigs_retention.ms",
+        "releases": ["3.9", "4.0", "4.1", "4.2", "4.3", "4.4"],
     }
     (key,) = await definitions(client, search="ssl.keystore.key", entityType="broker")
     assert (key["scope"], key["sensitive"], key["prefixRequired"]) == ("per-broker", True, True)
@@ -115,7 +118,7 @@ async def test_filters(client: ConfplaneClient) -> None:
     assert len(dynamic) == 92
     assert all(item["dynamic"] for item in dynamic)
     fixed = await definitions(client, entityType="broker", dynamic="false")
-    assert len(dynamic) + len(fixed) == len(configs_of(Kind.BROKER))
+    assert len(dynamic) + len(fixed) == len(ZOOKEEPER.of(Kind.BROKER))
     assert [item["name"] for item in await definitions(client, entityType="client-id")] == [
         "consumer_byte_rate", "controller_mutation_rate", "producer_byte_rate", "request_percentage", "acks",
         "heartbeat.interval.ms", "session.timeout.ms",
@@ -123,6 +126,28 @@ async def test_filters(client: ConfplaneClient) -> None:
     found = await definitions(client, search="RETENTION.ms", entityType="topic")
     assert [item["name"] for item in found] == ["delete.retention.ms", "local.retention.ms", "retention.ms"]
     assert await definitions(client, search="no such config") == []
+
+
+async def test_another_release(client: ConfplaneClient) -> None:
+    items = await definitions(client, release="4.4")
+    assert list(dict.fromkeys(item["section"] for item in items)) == [
+        "topic", "broker", "group", "client-metrics", "quota", "producer", "consumer",
+    ]  # fmt: skip
+    known = {(item["section"], item["name"]): item for item in items}
+    assert ("topic", "message.format.version") not in known
+    timeout = known["group", "consumer.session.timeout.ms"]
+    assert (timeout["scope"], timeout["settableOn"], timeout["releases"]) == (
+        "per-group", ["group"], ["4.0", "4.1", "4.2", "4.3", "4.4"],
+    )  # fmt: skip
+    assert timeout["synonyms"] == [{"name": "group.consumer.session.timeout.ms", "factor": 1}]
+    assert known["client-metrics", "match"]["scope"] == "per-subscription"
+    assert known["quota", "request_percentage"]["documentation"].startswith("https://kafka.apache.org/44/")
+    assert [item["name"] for item in await definitions(client, release="4.0", entityType="client-metrics")] == [
+        "interval.ms", "match", "metrics",
+    ]  # fmt: skip
+    assert await definitions(client, entityType="group") == []
+    [linger] = await definitions(client, release="4.0", search="linger.ms", entityType="producer")
+    assert linger["default"] == "5"
 
 
 async def test_what_a_cluster_adds(module_chroot: str, module_database: servers.Database, tmp_path: Path) -> None:
@@ -135,7 +160,15 @@ async def test_what_a_cluster_adds(module_chroot: str, module_database: servers.
 
 @pytest.mark.parametrize(
     "query",
-    [{"entityType": "group"}, {"dynamic": "perhaps"}, {"search": "x" * 101}, {"sort": "name"}, {"search": "\0"}],
+    [
+        {"entityType": "controller"},
+        {"release": "2.8"},
+        {"release": "4.4.0"},
+        {"dynamic": "perhaps"},
+        {"search": "x" * 101},
+        {"sort": "name"},
+        {"search": "\0"},
+    ],
 )
 def test_bad_queries(page: Browser, query: dict[str, str]) -> None:
     answer = page.get(**query)
@@ -208,12 +241,17 @@ def test_the_table(page: Browser) -> None:
     heads = re.findall(r'<th scope="col">(\w+)</th>', text)
     assert heads == ["Name", "Type", "Default", "Importance", "Description", "IsDynamic"]
     names = [row["data-name"] for row in found.all("tr") if "data-name" in row]
-    assert names == sorted(configs_of(Kind.TOPIC))
+    assert names == sorted(ZOOKEEPER.of(Kind.TOPIC))
     assert "per-topic" in found.texts
     assert {"lang": "en"} in found.all("html")
     assert all(head.get("scope") in {"col", "row"} for head in found.all("th"))
     assert len(found.all("caption")) == 1
-    assert [field["name"] for field in found.all("input") + found.all("select")] == ["search", "entityType", "dynamic"]
+    assert [field["name"] for field in found.all("input") + found.all("select")] == [
+        "search",
+        "entityType",
+        "dynamic",
+        "release",
+    ]
     assert {"value": "topic", "selected": None} in found.all("option")
     ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -223,8 +261,8 @@ def test_names_and_values_are_whole(page: Browser) -> None:
     """They break into lines between words at most, and the largest numbers are said in words."""
     text = page.get().text
     rows = {match[1]: match[2] for match in re.finditer(r'<tr id="([^"]+)"[^>]*>(.*?)</tr>', text, re.DOTALL)}
-    for kind in Kind:
-        for name, found in configs_of(kind).items():
+    for kind in (Kind.TOPIC, Kind.BROKER, Kind.PRODUCER, Kind.CONSUMER):
+        for name, found in ZOOKEEPER.of(kind).items():
             row = rows[f"{kind}_{name}"]
             assert f'<th scope="row"><code>{name}</code></th>' in row
             if found.default:
@@ -271,9 +309,9 @@ def test_everything_is_escaped(page: Browser) -> None:
         "section": "topic", "name": nasty, "type": nasty, "default": nasty, "required": False, "valid": nasty,
         "importance": "LOW", "dynamic": True, "scope": nasty, "settableOn": [nasty], "sensitive": True,
         "internal": True, "synonyms": [{"name": nasty, "factor": 2}], "group": [], "listenerPrefix": nasty,
-        "prefixRequired": True, "unit": nasty, "description": nasty, "documentation": nasty,
+        "prefixRequired": True, "unit": nasty, "description": nasty, "documentation": nasty, "releases": [],
     }  # fmt: skip
-    options: dict[str, Any] = {"cluster": nasty, "kafka_version": nasty, "entity_type": nasty, "search": nasty}
+    options: dict[str, Any] = {"cluster": nasty, "release": nasty, "entity_type": nasty, "search": nasty}
     rendered = definitions_page([row], **options, dynamic=True).decode()
     assert "<script>alert" not in rendered
     assert len(Page(rendered).all("script")) == 1

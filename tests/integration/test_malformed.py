@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from app.domain.broker_keys import is_password, is_sensitive
-from app.domain.definitions import broker_configs
+from tests.support.catalogs import ZOOKEEPER
 from tests.support.service import Service
 from tests.unit.domain.test_brokers_table import ROWS as BROKER_ROWS
 
@@ -198,7 +198,7 @@ def points_into(sent: Any, pointer: str) -> bool:
 
 # ---------------------------------------------------------------- each dynamic broker config
 
-KEYS: Final = [row for row in BROKER_ROWS if not broker_configs()[row[0]].dynamic_only]
+KEYS: Final = [row for row in BROKER_ROWS if not ZOOKEEPER.broker[row[0]].dynamic_only]
 
 
 def incremental(http: httpx.Client, service: Service, broker: str, key: str, value: str) -> httpx.Response:
@@ -234,7 +234,7 @@ def test_a_dynamic_broker_config(
         answer = incremental(http, service, "0", name, value)
     assert answer.status_code == 200, answer.text
     [result] = answer.json()["responses"]
-    secret = is_sensitive(name)
+    secret = is_sensitive(ZOOKEEPER, name)
     shown = {"after": None, "secret": True} if secret else {"after": value}
     assert result["diff"] == [{"key": name, "before": None, **shown}]
     at_default = incremental(http, service, "", name, value)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.domain.definitions import topic_configs
 from app.domain.entities import Entity
 from tests.interop.broker import BROKER_ID, make_keystore
 from tests.interop.compare import (
@@ -24,6 +23,7 @@ from tests.interop.compare import (
 )
 from tests.interop.entities import entities, label, quotas_of
 from tests.interop.values import AS_DEFAULT, ON_BROKER, ON_TOPIC
+from tests.support.catalogs import ZOOKEEPER
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ async def test_kafka_configs_describes_quotas(client: ConfplaneClient, admin: Ad
 
 async def test_topic_configs(client: ConfplaneClient, admin: Admin) -> None:
     await new_topics(client, admin, "written")
-    assert set(ON_TOPIC) == set(topic_configs())
+    assert set(ON_TOPIC) == set(ZOOKEEPER.topic)
     before = await same_configs(client, admin, "TOPIC", "written")
     assert not any(item["source"] == "DYNAMIC_TOPIC_CONFIG" for item in before.values())
     await our_alter(client, "TOPIC", "written", *((key, "SET", value) for key, value in ON_TOPIC.items()))

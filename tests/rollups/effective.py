@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from app.domain.broker_levels import Level, Levels, effective_broker, read_level
 from app.domain.topics import effective_topic
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,13 +55,13 @@ def _rows(nodes: dict[str, tuple[Config, Config]]) -> Iterator[tuple[object, ...
     keys = sorted({*of_all, *(key for config, _ in brokers.values() for key in config)})
     for entity_id, (config, prints) in brokers.items():
         for key in keys:
-            found = effective_broker(key, Levels(default=of_all, broker=config))
+            found = effective_broker(key, Levels(ZOOKEEPER, default=of_all, broker=config))
             fingerprint = prints.get(key) if key in config else default_prints.get(key) if key in of_all else None
             yield _row("broker", entity_id, found, key in config, key in config or key in of_all, fingerprint)
     keys = sorted({key for config, _ in topics.values() for key in config})
     for entity_id, (config, prints) in topics.items():
         for key in keys:
-            found = effective_topic(key, config, Levels(default=of_all))
+            found = effective_topic(key, config, Levels(ZOOKEEPER, default=of_all))
             yield _row("topic", entity_id, found, key in config, key in config, prints.get(key))
 
 
@@ -78,7 +79,7 @@ def _row(
 
 
 def _counted(config: Config, level: Level) -> dict[str, str]:
-    return read_level(dict(_texts(config)), level)[0]
+    return read_level(ZOOKEEPER, dict(_texts(config)), level)[0]
 
 
 def _texts(config: Config) -> Iterator[tuple[str, str]]:

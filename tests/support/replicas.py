@@ -79,7 +79,7 @@ class Replica:
         self.audit = self.parts.audit
         self.states = PostgresEntityStates(self.parts.database)
         self.recorder = Recorder(
-            self.store, self.states, wiring.redaction(settings.clusters["default"]), deadline_ms=DEADLINE_MS
+            self.store, self.states, wiring.redaction(settings.clusters["default"], self.store), deadline_ms=DEADLINE_MS
         )
         self.reconciler = Reconciler(
             self.store, self.audit, PostgresOpenChanges(self.parts.database), deadline_ms=HOUR_MS

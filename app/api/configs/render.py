@@ -10,6 +10,7 @@ from app.domain.entities import Entity, EntityType
 
 if TYPE_CHECKING:
     from app.domain.broker_levels import EffectiveConfig
+    from app.domain.definitions import Catalog
     from app.services.reads.config_describe import DescribedConfigs
 
 
@@ -32,15 +33,17 @@ def effective_configs(found: DescribedConfigs) -> dict[str, Any]:
     }
 
 
-def described_config(entity: Entity, item: EffectiveConfig, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
-    """Return one config in the form of DescribeConfigs."""
+def described_config(
+    catalog: Catalog, entity: Entity, item: EffectiveConfig, *, synonyms: bool, documentation: bool
+) -> dict[str, Any]:
+    """Return one config in the form of DescribeConfigs, documented by the catalog of the cluster's release."""
     return {
         "name": item.name,
         "value": item.value,
         "configSource": item.source.value,
         **_config_members(item),
         "synonyms": _synonyms(item) if synonyms else [],
-        "documentation": _documentation(entity, item.name) if documentation else None,
+        "documentation": _documentation(catalog, entity, item.name) if documentation else None,
     }
 
 
@@ -57,8 +60,8 @@ def _synonyms(item: EffectiveConfig) -> list[dict[str, Any]]:
     return [{"name": name, "value": value, "source": source.value} for name, value, source in item.synonyms]
 
 
-def _documentation(entity: Entity, name: str) -> str | None:
+def _documentation(catalog: Catalog, entity: Entity, name: str) -> str | None:
     if entity.types == (EntityType.TOPIC,):
         return description(Kind.TOPIC, name)
-    definition = definition_of(name)
+    definition = definition_of(catalog, name)
     return None if definition is None else description(Kind.BROKER, definition.name)

@@ -102,9 +102,10 @@ async def _described(
             "warnings": [],
             "errors": batches.error_parts(error),
         }, error
+    catalog = call.cluster.collections[FacetName.CONFIGS].catalog
     configs = [
         render.described_config(
-            entity, config, synonyms=body.include_synonyms, documentation=body.include_documentation
+            catalog, entity, config, synonyms=body.include_synonyms, documentation=body.include_documentation
         )
         for config in found.configs
     ]

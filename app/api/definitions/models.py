@@ -5,16 +5,21 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.api.models import AnswerModel
+from app.domain.releases import releases
 
+RELEASE_PATTERN = "^(" + "|".join(releases()).replace(".", "[.]") + ")$"
+"""A release with definitions."""
 MAX_SEARCH = 100
 """The greatest number of characters in a search."""
 
-EntityTypeFilter = Literal["topic", "broker", "client", "producer", "consumer", "user", "client-id", "ip"]
-Section = Literal["topic", "broker", "producer", "consumer", "quota"]
+EntityTypeFilter = Literal[
+    "topic", "broker", "client", "producer", "consumer", "user", "client-id", "ip", "group", "client-metrics"
+]
+Section = Literal["topic", "broker", "producer", "consumer", "group", "client-metrics", "quota"]
 
 
 class SynonymData(AnswerModel):
-    """A broker config that a topic config falls back on."""
+    """A broker config that a topic's or a group's config falls back on."""
 
     name: str
     factor: int = Field(description="The factor from its value: 3600000 from hours to milliseconds")
@@ -31,13 +36,15 @@ class ConfigDefinition(AnswerModel):
     valid: str | None = Field(description="The rule besides the type, in Kafka's notation", examples=["[1,...]"])
     importance: Literal["HIGH", "MEDIUM", "LOW"]
     dynamic: bool = Field(description="May be changed while the cluster runs")
-    scope: Literal["read-only", "per-broker", "cluster-wide", "per-topic", "per-entity"]
+    scope: Literal[
+        "read-only", "per-broker", "cluster-wide", "per-topic", "per-group", "per-subscription", "per-entity"
+    ]
     settable_on: list[str] = Field(
         description="Entity types that may have it: `user,client-id` is the pair", examples=[["user", "user,client-id"]]
     )
     sensitive: bool = Field(description="A secret: never shown")
     internal: bool = Field(description="Not meant for users of Kafka")
-    synonyms: list[SynonymData] = Field(description="Topics: what it falls back on, the one that counts first")
+    synonyms: list[SynonymData] = Field(description="Topics, groups: what it falls back on, the one that counts first")
     group: list[str] = Field(description="Brokers: names for the same thing, the one that counts first")
     listener_prefix: str | None = Field(
         description="Brokers: how one listener is given a value of its own", examples=["listener.name.<listener>."]
@@ -46,11 +53,16 @@ class ConfigDefinition(AnswerModel):
     unit: str | None = Field(description="Quotas: what is counted", examples=["bytes per second"])
     description: str | None
     documentation: str = Field(description="Link to Kafka's documentation")
+    releases: list[str] = Field(
+        description="The releases of Kafka that define it, of all in `releases` of the answer",
+        examples=[["4.3", "4.4"]],
+    )
 
 
 class ConfigDefinitions(AnswerModel):
     """Definitions, ordered by section and name."""
 
-    kafka_version: Annotated[str, Field(examples=["3.9"])]
+    kafka_version: Annotated[str, Field(description="The release of these definitions", examples=["3.9"])]
+    releases: list[str] = Field(description="All releases with definitions, ascending", examples=[list(releases())])
     items: list[ConfigDefinition]
     next_page_token: None = Field(description="Always null: all are on one page")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from app.api.definitions.rows import TITLES
+from app.domain.releases import releases
 from app.pages import fragment, inline, render, source_hash
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _ENTITY_TYPES: Final = {
     "user": "users",
     "client-id": "client-ids",
     "ip": "ips",
+    "group": "groups",
+    "client-metrics": "client metrics",
 }
 _DYNAMIC: Final = {"": "dynamic or not", "true": "dynamic", "false": "not dynamic"}
 _LARGEST: Final = {str(2**31 - 1): "the largest INT", str(2**63 - 1): "the largest LONG"}
@@ -55,7 +58,7 @@ def page(
     rows: Sequence[dict[str, Any]],
     *,
     cluster: str,
-    kafka_version: str,
+    release: str,
     entity_type: str | None,
     search: str,
     dynamic: bool | None,
@@ -67,7 +70,8 @@ def page(
         style=_STYLE,
         script=_SCRIPT,
         cluster=cluster,
-        kafka_version=kafka_version,
+        release=release,
+        releases={each: f"Kafka {each}" for each in releases()},
         search=search,
         entity_type=entity_type or "",
         entity_types=_ENTITY_TYPES,

@@ -18,8 +18,8 @@ from app.api.responses import JSON, PreparedResponse, consistency_headers, encod
 from app.api.routing.operations import Answer, read
 from app.api.routing.routes import Routes
 from app.domain.client_configs import ClientConfigs
-from app.domain.definitions import KAFKA_VERSION
 from app.domain.facets import FacetName
+from app.domain.releases import nearest, releases
 from app.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}/config-definitions", tag="config-definitions")
@@ -60,29 +60,52 @@ async def list_config_definitions(
     dynamic: Annotated[
         bool | None, _EMPTY_IS_NONE, Query(description="May it be changed while the cluster runs")
     ] = None,
+    release: Annotated[
+        str | None,
+        _EMPTY_IS_NONE,
+        Query(
+            pattern=models.RELEASE_PATTERN,
+            description="A release of Kafka; by default the cluster's own, or the nearest one with definitions",
+            examples=["4.4"],
+        ),
+    ] = None,
 ) -> Response:
-    """Kafka's own definitions, the quotas, and this cluster's dynamic client configs; ordered by name."""
+    """One release's definitions, the quotas, and this cluster's dynamic client configs; ordered by name."""
     facet = call.cluster.collections[FacetName.CLIENT_CONFIGS].facet
     keys = facet.keys if isinstance(facet, ClientConfigs) else frozenset()
+    shown = nearest(call.cluster.store.kafka_release()) if release is None else release
     headers = [(b"vary", b"Accept"), *consistency_headers(call.cluster.store)]
     if prefers_html(call.request.headers.get("accept")):
-        text = _page(keys, entity_type, search, dynamic, call.cluster.name)
+        text = _page(shown, keys, entity_type, search, dynamic, call.cluster.name)
         return PreparedResponse(text, headers + encoded(page.HEADERS))
-    return PreparedResponse(_document(keys, entity_type, search, dynamic), [*headers, JSON])
+    return PreparedResponse(_document(shown, keys, entity_type, search, dynamic), [*headers, JSON])
 
 
 @lru_cache(maxsize=64)
-def _document(keys: frozenset[str], entity_type: str | None, search: str, dynamic: bool | None) -> bytes:  # noqa: FBT001 - hashed by position
-    rows = select(keys, entity_type=entity_type, search=search, dynamic=dynamic)
-    return orjson.dumps({"kafkaVersion": KAFKA_VERSION, "items": rows, "nextPageToken": None})
+def _document(
+    release: str,
+    keys: frozenset[str],
+    entity_type: str | None,
+    search: str,
+    dynamic: bool | None,  # noqa: FBT001 - hashed by position
+) -> bytes:
+    rows = select(release, keys, entity_type=entity_type, search=search, dynamic=dynamic)
+    return orjson.dumps({"kafkaVersion": release, "releases": list(releases()), "items": rows, "nextPageToken": None})
 
 
 @lru_cache(maxsize=64)
-def _page(keys: frozenset[str], entity_type: str | None, search: str, dynamic: bool | None, cluster: str) -> bytes:  # noqa: FBT001 - hashed by position
+def _page(
+    release: str,
+    keys: frozenset[str],
+    entity_type: str | None,
+    search: str,
+    dynamic: bool | None,  # noqa: FBT001 - hashed by position
+    cluster: str,
+) -> bytes:
     return page.page(
-        select(keys, entity_type=entity_type, search=search, dynamic=dynamic),
+        select(release, keys, entity_type=entity_type, search=search, dynamic=dynamic),
         cluster=cluster,
-        kafka_version=KAFKA_VERSION,
+        release=release,
         entity_type=entity_type,
         search=search,
         dynamic=dynamic,

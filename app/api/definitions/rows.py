@@ -1,4 +1,4 @@
-"""The config definitions of one cluster as rows: the catalog's, the quota keys, and its dynamic client configs."""
+"""The config definitions as rows: those of a release, the quota keys, and a cluster's dynamic client configs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from app.domain.definitions import (
-    KAFKA_VERSION,
     ConfigDef,
     Kind,
     Scope,
-    configs_of,
+    catalog_of,
     description,
     documentation_link,
     quota_description,
+    releases_with,
 )
 from app.domain.quotas import QUOTA_KEYS
+from app.domain.releases import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,6 +27,8 @@ QUOTA: Final = "quota"
 TITLES: Final = {
     Kind.TOPIC.value: "Topic configs",
     Kind.BROKER.value: "Broker configs",
+    Kind.GROUP.value: "Group configs",
+    Kind.CLIENT_METRICS.value: "Configs of subscriptions to the metrics of clients",
     QUOTA: "Quotas of users, client-ids and ips",
     Kind.PRODUCER.value: "Producer configs",
     Kind.CONSUMER.value: "Consumer configs",
@@ -33,15 +36,21 @@ TITLES: Final = {
 """The sections in their order."""
 _CLIENT_ENTITIES: Final = ("user", "user,client-id")
 _PER_ENTITY: Final = "per-entity"
-_QUOTA_LINK: Final = f"https://kafka.apache.org/{KAFKA_VERSION.replace('.', '')}/documentation.html#design_quotas"
+_QUOTA_LINK: Final = "https://kafka.apache.org/{}/documentation.html#design_quotas"
 
 
 def select(
-    dynamic_client_configs: frozenset[str], *, entity_type: str | None, search: str, dynamic: bool | None
+    release: str,
+    dynamic_client_configs: frozenset[str],
+    *,
+    entity_type: str | None,
+    search: str,
+    dynamic: bool | None,
 ) -> list[dict[str, Any]]:
     """Return the rows that pass all filters, ordered by section and name.
 
     Args:
+        release: A release with a catalog.
         dynamic_client_configs: The client configs that this cluster makes dynamic.
         entity_type: A section, ``client`` for both kinds of clients, or an entity type for the configs that may be set
             on it.
@@ -51,7 +60,7 @@ def select(
     wanted = search.lower()
     return [
         row
-        for row in _rows(dynamic_client_configs)
+        for row in _rows(release, dynamic_client_configs)
         if (entity_type is None or _belongs(row, entity_type))
         and wanted in row["name"].lower()
         and (dynamic is None or row["dynamic"] is dynamic)
@@ -67,15 +76,17 @@ def _belongs(row: dict[str, Any], entity_type: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _rows(dynamic_client_configs: frozenset[str]) -> Sequence[dict[str, Any]]:
+def _rows(release: str, dynamic_client_configs: frozenset[str]) -> Sequence[dict[str, Any]]:
+    catalog = catalog_of(release)
     sections: dict[str, Iterable[dict[str, Any]]] = {
-        kind: [_row(kind, found, dynamic_client_configs) for found in configs_of(kind).values()] for kind in Kind
+        kind: [_row(release, kind, found, dynamic_client_configs) for found in catalog.of(kind).values()]
+        for kind in Kind
     }
-    sections[QUOTA] = [_quota(key) for key in QUOTA_KEYS.values()]
+    sections[QUOTA] = [_quota(release, key) for key in QUOTA_KEYS.values()]
     return [row for section in TITLES for row in sorted(sections[section], key=lambda row: str(row["name"]))]
 
 
-def _row(kind: Kind, found: ConfigDef, dynamic_client_configs: frozenset[str]) -> dict[str, Any]:
+def _row(release: str, kind: Kind, found: ConfigDef, dynamic_client_configs: frozenset[str]) -> dict[str, Any]:
     scope: str = found.scope
     settable_on = [kind.value] if found.dynamic else []
     if kind in {Kind.PRODUCER, Kind.CONSUMER} and found.name in dynamic_client_configs:
@@ -99,11 +110,12 @@ def _row(kind: Kind, found: ConfigDef, dynamic_client_configs: frozenset[str]) -
         "prefixRequired": found.prefix_only,
         "unit": None,
         "description": description(kind, found.name),
-        "documentation": documentation_link(kind, found.name),
+        "documentation": documentation_link(kind, found.name, release),
+        "releases": list(releases_with(kind, found.name)),
     }
 
 
-def _quota(key: QuotaKey) -> dict[str, Any]:
+def _quota(release: str, key: QuotaKey) -> dict[str, Any]:
     maximum = "" if key.maximum is None else f",{key.maximum}"
     return {
         "section": QUOTA,
@@ -124,5 +136,6 @@ def _quota(key: QuotaKey) -> dict[str, Any]:
         "prefixRequired": False,
         "unit": key.unit,
         "description": quota_description(key.name),
-        "documentation": _QUOTA_LINK,
+        "documentation": _QUOTA_LINK.format(release.replace(".", "")),
+        "releases": list(releases()),
     }

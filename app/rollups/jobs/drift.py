@@ -37,9 +37,10 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from app.domain.broker_keys import is_sensitive
 from app.domain.broker_levels import Level, Levels, effective_broker, left_out
-from app.domain.definitions import topic_configs
+from app.domain.definitions import catalog_of
 from app.domain.entities import EntityType
 from app.domain.facets import Tree
+from app.domain.releases import ON_ZOOKEEPER
 from app.domain.topics import effective_topic
 from app.rollups.columns import entity_type, first_ids, first_of, is_named
 from app.rollups.job import Job
@@ -157,8 +158,9 @@ def _counted(config: Mapping[str, str | None] | None, level: str) -> dict[str, s
     """Return a stored level of a broker without the entries that brokers ignore."""
     if config is None:
         return None
+    catalog = catalog_of(ON_ZOOKEEPER)
     # Of secrets only their form, a text, is known.
-    return {name: value for name, value in config.items() if left_out(name, value or "", Level(level)) is None}
+    return {name: value for name, value in config.items() if left_out(catalog, name, value or "", Level(level)) is None}
 
 
 @F.udf(returnType=_EFFECTIVE, useArrow=False)
@@ -170,16 +172,17 @@ def _effective(
     default: Mapping[str, str | None],
 ) -> tuple[str, str | None]:
     """Return the state and the value for a text that an entity sets, or for an entity that sets none."""
+    catalog = catalog_of(ON_ZOOKEEPER)
     known = {name: value for name, value in default.items() if value is not None}
     own = {key: stored} if is_own and stored is not None else {}
     if kind == _BROKER:
-        hidden = is_sensitive(key) or (is_own and stored is None)
+        hidden = is_sensitive(catalog, key) or (is_own and stored is None)
         is_set = is_own or key in default
-        value = effective_broker(key, Levels(default=known, broker=own)).value
+        value = effective_broker(key, Levels(catalog, default=known, broker=own)).value
     else:
-        hidden = key not in topic_configs() or (is_own and stored is None)
+        hidden = key not in catalog.topic or (is_own and stored is None)
         is_set = is_own
-        value = effective_topic(key, own, Levels(default=known)).value
+        value = effective_topic(key, own, Levels(catalog, default=known)).value
     if hidden:
         return ("secret" if is_set else "none"), None
     return ("none" if value is None else "value"), value

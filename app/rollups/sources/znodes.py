@@ -14,8 +14,10 @@ from app.crypto import ConfigFingerprinter, KafkaCipher, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
+from app.domain.definitions import catalog_of
 from app.domain.entities import Entity, EntityType
 from app.domain.facets import Tree
+from app.domain.releases import ON_ZOOKEEPER
 from app.rollups.sources.arrow import map_array
 from app.services.redaction import facets_by_tree, redactor, storable
 from app.store.scan import Scanner
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from app.domain.changes import Node
+    from app.domain.definitions import Catalog
     from app.rollups.origin import Origin
     from app.settings import ClusterSettings
     from app.store.scan import Found
@@ -124,11 +127,12 @@ class Rows:
 
     def __init__(self, name: str, cluster: ClusterSettings, schema: StructType) -> None:
         client_configs = ClientConfigs(
+            catalog_of(ON_ZOOKEEPER),
             extra_keys=cluster.dynamic_client_configs,
             min_session_timeout_ms=cluster.group_min_session_timeout_ms,
             max_session_timeout_ms=cluster.group_max_session_timeout_ms,
         )
-        self._redact = redactor(facets_by_tree(client_configs))
+        self._redact = redactor(facets_by_tree(client_configs, Configs(_catalog)), lambda: ON_ZOOKEEPER)
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._secrets = Secrets(name, cluster) if "fingerprints" in self._schema.names else None
 
@@ -180,8 +184,10 @@ class Secrets:
 
     def __init__(self, name: str, cluster: ClusterSettings) -> None:
         keyring = Keyring.from_settings(name, cluster.password_encoder)
-        self._fingerprinter = ConfigFingerprinter(KafkaCipher(keyring), sensitive=is_sensitive, encoded=is_password)
-        self._configs = Configs()
+        self._fingerprinter = ConfigFingerprinter(
+            KafkaCipher(keyring), sensitive=lambda key: is_sensitive(_catalog(), key), encoded=is_password
+        )
+        self._configs = Configs(_catalog)
 
     def fingerprints(self, entity_id: str, node: Node) -> Config:
         """Return the fingerprint of each secret of a node."""
@@ -192,3 +198,8 @@ class Secrets:
         number = broker.get(EntityType.BROKER)
         found = self._fingerprinter.fingerprints(None if number is None else int(number), secrets)
         return {storable(key): fingerprint for key, fingerprint in found.items()}
+
+
+def _catalog() -> Catalog:
+    """Return the definitions of the clusters of rollups, which run on ZooKeeper."""
+    return catalog_of(ON_ZOOKEEPER)

@@ -10,7 +10,6 @@ from app.domain import brokers, topics
 from app.domain.broker_keys import is_password
 from app.domain.broker_levels import Level, Levels
 from app.domain.changes import stored
-from app.domain.definitions import broker_configs, topic_configs
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     EncoderSecretMissingError,
@@ -72,10 +71,10 @@ class ConfigDrafter:
         try:
             collection.facet.check_entity(edit.entity, pointer=edit.pointer)
         except InvalidTopicError as error:
-            check_list_ops(ops, topic_configs())
+            check_list_ops(ops, collection.catalog.topic)
             # An alter reports an invalid name as a topic that does not exist.
             raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
-        check_list_ops(ops, _definitions(edit.entity))
+        check_list_ops(ops, _definitions(collection, edit.entity))
         return ConfigOps(tuple(ops), kept)
 
     async def draft(
@@ -104,7 +103,7 @@ class ConfigDrafter:
             lacking = f"/{collection.facet.member}" if named else None
             ops += [Op(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
         is_topic = entity.types == (EntityType.TOPIC,)
-        after = apply_incremental(before, ops, _definitions(entity))
+        after = apply_incremental(before, ops, _definitions(collection, entity))
         pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
         passwords = [] if is_topic else [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
         if (
@@ -174,5 +173,5 @@ class ConfigDrafter:
             return False
 
 
-def _definitions(entity: Entity) -> Mapping[str, ConfigDef]:
-    return topic_configs() if entity.types == (EntityType.TOPIC,) else broker_configs()
+def _definitions(collection: Collection, entity: Entity) -> Mapping[str, ConfigDef]:
+    return collection.catalog.topic if entity.types == (EntityType.TOPIC,) else collection.catalog.broker

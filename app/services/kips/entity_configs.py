@@ -17,7 +17,6 @@ from app.domain.access.operations import Operation
 from app.domain.broker_keys import definition_of
 from app.domain.changes import stored
 from app.domain.client_configs import SUPPORTED_CONFIGS
-from app.domain.definitions import find, topic_configs
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     ConfplaneError,
@@ -300,7 +299,11 @@ def _facet(cluster: Cluster, entity: Entity, keys: Sequence[tuple[str, str]], po
 def _facet_of_user(collections: Sequence[Collection], entity: Entity, key: str, pointer: str) -> FacetName:
     if key in QUOTA_KEYS or key in SCRAM_KEYS:
         return FacetName.CLIENT_QUOTAS
-    if key == SUPPORTED_CONFIGS or find(key) or any(each.facet.owns(entity, key) for each in collections):
+    if (
+        key == SUPPORTED_CONFIGS
+        or collections[0].catalog.find(key)
+        or any(each.facet.owns(entity, key) for each in collections)
+    ):
         return FacetName.CLIENT_CONFIGS
     raise InvalidConfigError(
         f"Unknown config name: {clipped(key)}; a user has quotas and the dynamic configs of clients", pointer=pointer
@@ -312,9 +315,9 @@ def _check_known(collection: Collection, entity: Entity, key: str, pointer: str)
     if collection.name is not FacetName.CONFIGS:
         known = collection.facet.owns(entity, key) or key in SCRAM_KEYS or key == SUPPORTED_CONFIGS
     elif entity.types == (EntityType.TOPIC,):
-        known = key in topic_configs()
+        known = key in collection.catalog.topic
     else:
-        known = definition_of(key) is not None
+        known = definition_of(collection.catalog, key) is not None
     if not known and key not in stored(collection.get(entity.id)):
         raise InvalidConfigError(
             f"Unknown config name: {clipped(key)} is no config of a {entity.types[0]}, and nothing is stored under it",

@@ -68,7 +68,7 @@ def read(cluster: Cluster, access: Access) -> GlobalConfig:
     if node is not None and node.defect is not None and not node.items:
         raise CorruptZnodeError(full_path(collection.tree, DEFAULT_BROKER), node.defect)
     config = stored(node)
-    _, warnings = read_level(config, Level.DEFAULT)
+    _, warnings = read_level(collection.catalog, config, Level.DEFAULT)
     is_secret = collection.facet.is_secret
     shown = {key: None if is_secret(DEFAULT_BROKER, key) else config[key] for key in sorted(config)}
     return GlobalConfig(shown, None if node is None else node.mzxid, warnings)
@@ -119,7 +119,7 @@ async def plan_import(
         raise CorruptZnodeError(path, str(fault)) from None
     node = await store.read(collection.tree, DEFAULT_BROKER, caller.deadline)
     check_node(collection, Edit(DEFAULT_BROKER, ()), node)
-    entries = judge(legacy, stored(node), overwrite=overwrite)
+    entries = judge(collection.catalog, legacy, stored(node), overwrite=overwrite)
     while True:
         edit = _edit(collection, node, entries)
         if edit is None:

@@ -140,6 +140,13 @@ class ClusterStore(Protocol):
     def place(self) -> Place:
         """Return the place of the client configs; it costs next to nothing."""
 
+    def kafka_release(self) -> str:
+        """Return the release of the cluster's Kafka, "4.4"; it costs next to nothing.
+
+        The release chooses the catalog of definitions (:func:`app.domain.definitions.catalog_of`). It can change while
+        this process runs, when the brokers are upgraded.
+        """
+
     def topic_exists(self, name: str) -> bool | None:
         """Say whether the cluster's metadata have a topic, as followed; None where there are no such metadata.
 

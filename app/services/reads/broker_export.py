@@ -11,6 +11,7 @@ from app.domain.broker_levels import PROVIDERS, ConfigSource, Level, left_out
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from app.domain.definitions import Catalog
     from app.services.reads.config_describe import ConfigReader
 
 
@@ -38,22 +39,22 @@ async def export_broker(configs: ConfigReader, broker_id: int) -> list[ExportedC
         UnavailableError: The mirror was never loaded.
     """
     levels, undecodable = await configs.stored_levels(broker_id)
-    default, dropped = _split(levels.default, Level.DEFAULT, {})
-    broker, dropped_own = _split(levels.broker, Level.BROKER, undecodable)
+    default, dropped = _split(levels.catalog, levels.default, Level.DEFAULT, {})
+    broker, dropped_own = _split(levels.catalog, levels.broker, Level.BROKER, undecodable)
     found = [
-        _exported(key, value, _source(Level.BROKER if key in broker else Level.DEFAULT))
+        _exported(levels.catalog, key, value, _source(Level.BROKER if key in broker else Level.DEFAULT))
         for key, value in replace(levels, static=None, default=default, broker=broker).merged().items()
     ]
     return sorted([*found, *dropped, *dropped_own], key=lambda item: (item.key, item.note or ""))
 
 
 def _split(
-    config: Mapping[str, str], level: Level, undecodable: Mapping[str, str]
+    catalog: Catalog, config: Mapping[str, str], level: Level, undecodable: Mapping[str, str]
 ) -> tuple[dict[str, str], list[ExportedConfig]]:
     kept: dict[str, str] = {}
     dropped: list[ExportedConfig] = []
     for key, value in config.items():
-        reason = left_out(key, value, level, resolvable=PROVIDERS in config)
+        reason = left_out(catalog, key, value, level, resolvable=PROVIDERS in config)
         if key in undecodable:
             reason = "none of the encoder secrets in the settings opens it"
         if reason is None:
@@ -63,10 +64,10 @@ def _split(
     return kept, dropped
 
 
-def _exported(key: str, value: str, source: ConfigSource) -> ExportedConfig:
-    if is_sensitive(key):
+def _exported(catalog: Catalog, key: str, value: str, source: ConfigSource) -> ExportedConfig:
+    if is_sensitive(catalog, key):
         return ExportedConfig(key, source, None, "a secret, or a custom config that may be one", secret=True)
-    definition = definition_of(key)
+    definition = definition_of(catalog, key)
     if definition is not None and definition.dynamic_only:
         return ExportedConfig(key, source, None, f"it is dynamic only, server.properties has no form of it: {value}")
     return ExportedConfig(key, source, value)

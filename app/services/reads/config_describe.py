@@ -98,7 +98,7 @@ class ConfigReader:
         # The parts of the answer, besides Kafka's own definitions. A secret contributes only that it is set.
         is_secret = self._collection.facet.is_secret
         state: dict[str, JsonValue] = {
-            f"{level.value} {key}": None if is_sensitive(key) else value
+            f"{level.value} {key}": None if is_sensitive(levels.catalog, key) else value
             for level, values in levels.by_source().items()
             for key, value in sorted(values.items())
         }
@@ -160,8 +160,8 @@ class ConfigReader:
         name = entity.get(EntityType.BROKER)
         self._check_readable(DEFAULT_BROKER, pointer)
         if name is None:
-            levels, warnings = self._counting(Levels(default=self._levels.of_unknown().default))
-            return describe_default(levels.default), levels, warnings
+            levels, warnings = self._counting(replace(self._levels.of_unknown(), static=None))
+            return describe_default(levels.catalog, levels.default), levels, warnings
         self._check_readable(entity, pointer)
         levels, warnings = self._counting(self._levels.of(int(name)))
         dropped = await self._undecodable(int(name), levels.broker)
@@ -172,8 +172,8 @@ class ConfigReader:
 
     def _counting(self, levels: Levels) -> tuple[Levels, list[str]]:
         """Return levels without the entries that brokers ignore, and a sentence about each of those."""
-        default, of_default = read_level(levels.default, Level.DEFAULT)
-        broker, of_broker = read_level(levels.broker, Level.BROKER)
+        default, of_default = read_level(levels.catalog, levels.default, Level.DEFAULT)
+        broker, of_broker = read_level(levels.catalog, levels.broker, Level.BROKER)
         return replace(levels, default=default, broker=broker), of_default + of_broker
 
     async def _undecodable(self, broker_id: int, config: Mapping[str, str]) -> dict[str, str]:

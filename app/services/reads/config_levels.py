@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.broker_levels import Levels
 from app.domain.changes import stored
+from app.domain.definitions import catalog_of
 from app.domain.entities import Entity
 from app.domain.facets import FacetName, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from app.domain.definitions import Catalog
     from app.services.ports.store import ClusterStore
 
 NOTHING_PLANNED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
@@ -55,6 +57,7 @@ class BrokerLevels:
     def of(self, broker_id: int, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
         """Return the levels of one broker, known or not."""
         return Levels(
+            self._catalog(),
             static=self._static.of(broker_id),
             default=self._at(DEFAULT_BROKER, planned),
             broker=self._at(Entity.of(broker=str(broker_id)), planned),
@@ -70,13 +73,16 @@ class BrokerLevels:
 
     def of_unknown(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> Levels:
         """Return the levels of a broker without configs of its own."""
-        return Levels(static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
+        return Levels(self._catalog(), static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
 
     def known(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> list[int]:
         """Return the ids of the brokers with configs of their own, stored or in a file of the settings; sorted."""
         nodes = self._store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix=_BROKER)
         named = {node.id for node in nodes} | {entity_id for entity_id in planned if entity_id.startswith(_BROKER)}
         return sorted({int(entity_id.removeprefix(_BROKER)) for entity_id in named} | self._static.by_broker.keys())
+
+    def _catalog(self) -> Catalog:
+        return catalog_of(self._store.kafka_release())
 
     def _at(self, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
         if entity.id in planned:

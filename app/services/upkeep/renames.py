@@ -89,10 +89,11 @@ class RenameService:
         """Return the ids of the entities that lack a new name, or can't be read, in order; from the mirror."""
         if not self.known:
             return []
+        catalog = self._configs.catalog
         return [
             node.id
             for node in self._configs.store.with_keys(self._configs.tree, FacetName.CONFIGS.value)
-            if node.defect is not None or missing(Entity.from_id(node.id), node.config, self._table)
+            if node.defect is not None or missing(catalog, Entity.from_id(node.id), node.config, self._table)
         ]
 
     async def run(self, entity_ids: Iterable[str], caller: Caller, *, apply: bool) -> AsyncIterator[RenameResult]:
@@ -122,7 +123,7 @@ class RenameService:
             yield RenameResult(entity_id, renamed, result.change_id, result.error)
 
     def _missing(self, entity: Entity, node: Node | None) -> tuple[Renamed, ...]:
-        return tuple(missing(entity, stored(node), self._table))
+        return tuple(missing(self._configs.catalog, entity, stored(node), self._table))
 
     async def _decide(
         self,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from app.domain.broker_keys import is_password
-from app.domain.definitions import broker_configs
 from tests.interop.differential import vocabulary as words
 from tests.interop.differential.steps import Method
 from tests.interop.differential.stored import config_of
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,7 +185,7 @@ def _list_op_on_unknown(altered: Altered) -> bool:
     known = words.TOPIC_KEYS if altered.topic else None
     return any(
         # Kafka looks only where the configs of server.properties are.
-        name not in known if known is not None else name not in broker_configs() or broker_configs()[name].dynamic_only
+        name not in known if known is not None else name not in ZOOKEEPER.broker or ZOOKEEPER.broker[name].dynamic_only
         for name in _op_of(altered, 2, 3)
     )
 
@@ -275,7 +275,7 @@ def _rates(altered: Altered) -> bool:
     )
 
 
-_RATES: Final = {name for name, config in broker_configs().items() if config.dynamic_only}
+_RATES: Final = {name for name, config in ZOOKEEPER.broker.items() if config.dynamic_only}
 
 
 def _not_loaded(altered: Altered) -> bool:

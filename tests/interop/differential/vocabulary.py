@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from app.domain.definitions import ConfigDef, ConfigType, broker_configs, topic_configs
+from app.domain.definitions import ConfigDef, ConfigType
 from tests.interop.values import AS_DEFAULT, ON_BROKER
+from tests.support.catalogs import ZOOKEEPER
 from tests.unit.domain.test_brokers_table import ROWS as BROKER_ROWS
 from tests.unit.domain.test_topics import ROWS as TOPIC_ROWS
 
@@ -151,5 +152,5 @@ def definition_of(key: str) -> ConfigDef | None:
     """Return a topic's or broker's definition of a key, a listener's prefix left off."""
     if key.startswith("listener.name."):
         rest = key.removeprefix("listener.name.").partition(".")[2]
-        return broker_configs().get(rest) or broker_configs().get(rest.partition(".")[2])
-    return topic_configs().get(key) or broker_configs().get(key)
+        return ZOOKEEPER.broker.get(rest) or ZOOKEEPER.broker.get(rest.partition(".")[2])
+    return ZOOKEEPER.topic.get(key) or ZOOKEEPER.broker.get(key)

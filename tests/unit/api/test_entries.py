@@ -17,6 +17,7 @@ from app.domain.quotas import ClientQuotas
 from app.services.collections import Collection
 from app.services.ports.registrations import Registration
 from app.services.reads.describe import DescribeService
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -42,7 +43,7 @@ def entries() -> Entries:
 
 QUOTAS = collection(ClientQuotas())
 CONFIGS = collection(
-    ClientConfigs(extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
+    ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
 )
 
 

@@ -20,11 +20,12 @@ from app.domain.facets import Tree
 from app.domain.filters import EntityFilter, FilterComponent
 from app.services.collections import Collection
 from app.services.reads.describe import DescribeService
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from app.services.ports.registrations import RegistrationLog
 
-FACET = ClientConfigs(extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
+FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
 DESCRIBE = DescribeService(cast("RegistrationLog", None))
 MAPS = st.none() | st.dictionaries(
     st.sampled_from(["acks", "session.timeout.ms", "heartbeat.interval.ms"]), st.sampled_from(["1", "10000"])

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from app.domain.broker_levels import Level, Levels
 from app.domain.brokers import check_level, validate
-from app.domain.definitions import broker_configs
 from app.domain.errors import ConfplaneError, InvalidConfigError, InvalidRequestError
+from tests.support.catalogs import ZOOKEEPER
 
 LONG_DAY = "86400000"
 
 
 def broker(after: dict[str, str], before: dict[str, str] | None = None, **levels: dict[str, str] | None) -> list[str]:
-    return validate(after, level=Level.BROKER, levels=Levels(broker=before or {}, **levels))  # type: ignore[arg-type]  # static and default alone
+    return validate(after, level=Level.BROKER, levels=Levels(ZOOKEEPER, broker=before or {}, **levels))  # type: ignore[arg-type]  # static and default alone
 
 
 def default(after: dict[str, str], before: dict[str, str] | None = None, **levels: dict[str, str] | None) -> list[str]:
-    return validate(after, level=Level.DEFAULT, levels=Levels(default=before or {}, **levels))  # type: ignore[arg-type]  # static and broker alone
+    return validate(after, level=Level.DEFAULT, levels=Levels(ZOOKEEPER, default=before or {}, **levels))  # type: ignore[arg-type]  # static and broker alone
 
 
 # ---------------------------------------------------------------- names and scopes
@@ -46,7 +46,7 @@ def test_other_prefixed_keys_are_a_broker_s_own(name: str) -> None:
 
 def test_all_offenders_are_named() -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        check_level({"zookeeper.connect": "x", "broker.id": "1", "custom": "y"}, level=Level.BROKER)
+        check_level(ZOOKEEPER, {"zookeeper.connect": "x", "broker.id": "1", "custom": "y"}, level=Level.BROKER)
     assert caught.value.detail == "Cannot update these configs dynamically: Set(broker.id, zookeeper.connect)"
 
 
@@ -120,7 +120,7 @@ def test_references_to_providers() -> None:
     ],
 )
 def test_accepted_with_a_remark(name: str, value: str, remark: str) -> None:
-    (warning,) = check_level({name: value}, level=Level.BROKER)
+    (warning,) = check_level(ZOOKEEPER, {name: value}, level=Level.BROKER)
     assert remark in warning
     assert value == "9" or value not in warning
 
@@ -141,13 +141,13 @@ def test_jaas() -> None:
         assert "planted" not in caught.value.detail
 
 
-@given(st.sampled_from(sorted(name for name, found in broker_configs().items() if found.sensitive)), st.text())
+@given(st.sampled_from(sorted(name for name, found in ZOOKEEPER.broker.items() if found.sensitive)), st.text())
 def test_secrets_are_in_no_error(key: str, text: str) -> None:
     value = f"{text}\u2603planted\u2603"  # in no word of any message
     for name in (key, f"listener.name.x.{key}", f"listener.name.x.plain.{key}", f"my.{key}"):
         for level in Level:
             try:
-                said = " ".join(validate({name: value}, level=level, levels=Levels()))
+                said = " ".join(validate({name: value}, level=level, levels=Levels(ZOOKEEPER)))
             except ConfplaneError as error:
                 said = error.detail
             assert "planted" not in said
@@ -170,10 +170,10 @@ def test_pools_within_reach(key: str, old: int, new: int) -> None:
 @pytest.mark.parametrize("key", ["num.io.threads", "log.cleaner.threads", "num.network.threads"])
 def test_pools_out_of_reach(key: str, old: int, new: int) -> None:
     for level, levels, after in (
-        (Level.BROKER, Levels(static={key: str(old)}), {key: str(new)}),
-        (Level.BROKER, Levels(default={key: str(old)}), {key: str(new)}),
-        (Level.DEFAULT, Levels(default={key: str(old)}), {key: str(new)}),
-        (Level.DEFAULT, Levels(static={key: str(new)}, default={key: str(old)}), {}),
+        (Level.BROKER, Levels(ZOOKEEPER, static={key: str(old)}), {key: str(new)}),
+        (Level.BROKER, Levels(ZOOKEEPER, default={key: str(old)}), {key: str(new)}),
+        (Level.DEFAULT, Levels(ZOOKEEPER, default={key: str(old)}), {key: str(new)}),
+        (Level.DEFAULT, Levels(ZOOKEEPER, static={key: str(new)}, default={key: str(old)}), {}),
     ):
         with pytest.raises(InvalidRequestError, match=f"half and double of the {old} that the broker runs with"):
             validate(after, level=level, levels=levels)
@@ -316,7 +316,9 @@ TWO = {
 )
 def test_listeners_that_do_not_fit(after: dict[str, str], error: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        validate(after, level=Level.BROKER, levels=Levels(static=TWO), pointers=dict.fromkeys(after, "/here"))
+        validate(
+            after, level=Level.BROKER, levels=Levels(ZOOKEEPER, static=TWO), pointers=dict.fromkeys(after, "/here")
+        )
     assert error in caught.value.detail
     assert caught.value.pointer == "/here"
 
@@ -349,7 +351,7 @@ def test_what_a_listener_takes_from_the_file_alone_holds_up_what_all_share() -> 
         validate(
             own | shared,
             level=Level.BROKER,
-            levels=Levels(static=TWO, broker=own),
+            levels=Levels(ZOOKEEPER, static=TWO, broker=own),
             pointers=dict.fromkeys(shared, "/shared"),
         )
     assert caught.value.pointer == "/shared"

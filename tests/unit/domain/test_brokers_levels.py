@@ -24,7 +24,8 @@ from app.domain.broker_levels import (
     effective_broker,
     read_level,
 )
-from app.domain.definitions import ConfigType, broker_configs
+from app.domain.definitions import ConfigType
+from tests.support.catalogs import ZOOKEEPER
 
 MS, MINUTES, HOURS = "log.retention.ms", "log.retention.minutes", "log.retention.hours"
 OWN, SHARED, FILE, DEFAULT = (
@@ -50,26 +51,26 @@ def test_source_numbers() -> None:
 @pytest.mark.parametrize(
     ("name", "levels", "expected"),
     [
-        (HOURS, Levels(static={HOURS: "2", MS: "5"}), ("2", 4, [(HOURS, 4), (HOURS, 5)])),
-        (MS, Levels(static={HOURS: "2", MS: "5"}), ("5", 4, [(MS, 4), (HOURS, 4), (HOURS, 5)])),
-        (MS, Levels(static={HOURS: "2"}), (None, 5, [])),
-        (MS, Levels(static={HOURS: "2"}, default={MS: "1"}), ("1", 3, [(MS, 3), (HOURS, 4), (HOURS, 5)])),
+        (HOURS, Levels(ZOOKEEPER, static={HOURS: "2", MS: "5"}), ("2", 4, [(HOURS, 4), (HOURS, 5)])),
+        (MS, Levels(ZOOKEEPER, static={HOURS: "2", MS: "5"}), ("5", 4, [(MS, 4), (HOURS, 4), (HOURS, 5)])),
+        (MS, Levels(ZOOKEEPER, static={HOURS: "2"}), (None, 5, [])),
+        (MS, Levels(ZOOKEEPER, static={HOURS: "2"}, default={MS: "1"}), ("1", 3, [(MS, 3), (HOURS, 4), (HOURS, 5)])),
         # A dynamic value hides what the file says under another name; the list goes on telling of both.
-        (HOURS, Levels(static={HOURS: "2"}, default={MS: "1"}), ("168", 4, [(HOURS, 4), (HOURS, 5)])),
+        (HOURS, Levels(ZOOKEEPER, static={HOURS: "2"}, default={MS: "1"}), ("168", 4, [(HOURS, 4), (HOURS, 5)])),
         (
             "num.io.threads",
-            Levels(static={"num.io.threads": "4"}, default={"num.io.threads": "5"}, broker={"num.io.threads": " 6"}),
+            Levels(ZOOKEEPER, static={"num.io.threads": "4"}, default={"num.io.threads": "5"}, broker={"num.io.threads": " 6"}),
             ("6", 2, [("num.io.threads", 2), ("num.io.threads", 3), ("num.io.threads", 4), ("num.io.threads", 5)]),
         ),
-        ("num.io.threads", Levels(static={}), ("8", 5, [("num.io.threads", 5)])),
-        ("ssl.provider", Levels(static={}), (None, 5, [])),
+        ("num.io.threads", Levels(ZOOKEEPER, static={}), ("8", 5, [("num.io.threads", 5)])),
+        ("ssl.provider", Levels(ZOOKEEPER, static={}), (None, 5, [])),
         (
             "log.flush.interval.ms",
-            Levels(static={"log.flush.scheduler.interval.ms": "9"}, broker={"log.flush.interval.ms": "7"}),
+            Levels(ZOOKEEPER, static={"log.flush.scheduler.interval.ms": "9"}, broker={"log.flush.interval.ms": "7"}),
             ("7", 2, [("log.flush.interval.ms", 2), ("log.flush.scheduler.interval.ms", 4),
                       ("log.flush.scheduler.interval.ms", 5)]),
         ),
-        ("my.plugin", Levels(static={}, broker={"my.plugin": "x"}), (None, 2, [("my.plugin", 2)])),
+        ("my.plugin", Levels(ZOOKEEPER, static={}, broker={"my.plugin": "x"}), (None, 2, [("my.plugin", 2)])),
     ],
 )  # fmt: skip
 def test_effective(name: str, levels: Levels, expected: tuple[str | None, int, list[tuple[str, int]]]) -> None:
@@ -78,7 +79,7 @@ def test_effective(name: str, levels: Levels, expected: tuple[str | None, int, l
 
 def test_a_listener_s_own_value() -> None:
     name, base = "listener.name.external.ssl.keystore.type", "ssl.keystore.type"
-    levels = Levels(static={name: "PEM", base: "JKS"}, broker={name: "PKCS12"})
+    levels = Levels(ZOOKEEPER, static={name: "PEM", base: "JKS"}, broker={name: "PKCS12"})
     assert short(name, levels) == ("PKCS12", 2, [(name, 2), (name, 4), (base, 4), (base, 5)])
     found = effective_broker(name, levels)
     assert (found.read_only, found.sensitive, found.type) == (True, False, ConfigType.STRING)
@@ -88,6 +89,7 @@ def test_a_listener_s_own_value() -> None:
 
 def test_secrets_are_never_there() -> None:
     levels = Levels(
+        ZOOKEEPER,
         static={"ssl.key.password": "planted-1"},
         broker={"listener.name.x.ssl.key.password": "planted-2", "custom": "planted-3"},
     )
@@ -99,20 +101,21 @@ def test_secrets_are_never_there() -> None:
     assert [synonym.value for synonym in secret.synonyms] == [None, None]
     custom = by_name["custom"]
     assert (custom.sensitive, custom.value, custom.type, custom.read_only) == (True, None, None, True)
-    assert "planted" not in repr(describe_default({"custom": "planted-4"}))
+    assert "planted" not in repr(describe_default(ZOOKEEPER, {"custom": "planted-4"}))
 
 
 def test_what_a_describe_lists() -> None:
     names = [
-        found.name for found in describe_broker(Levels(static={"log.initial.task.delay.ms": "1"}, default={"x": "y"}))
+        found.name
+        for found in describe_broker(Levels(ZOOKEEPER, static={"log.initial.task.delay.ms": "1"}, default={"x": "y"}))
     ]
-    documented = {name for name, found in broker_configs().items() if not found.internal and not found.dynamic_only}
+    documented = {name for name, found in ZOOKEEPER.broker.items() if not found.internal and not found.dynamic_only}
     assert names == sorted(documented | {"log.initial.task.delay.ms", "x"})
     assert "leader.replication.throttled.rate" not in names
 
 
 def test_the_default_of_all_brokers() -> None:
-    (cleaner, retention) = describe_default({MS: "1", "log.cleaner.threads": "02"})
+    (cleaner, retention) = describe_default(ZOOKEEPER, {MS: "1", "log.cleaner.threads": "02"})
     assert (cleaner.name, cleaner.value, cleaner.source) == ("log.cleaner.threads", "02", SHARED)  # as it was given
     assert (retention.name, retention.value, retention.synonyms) == (MS, "1", ((MS, "1", SHARED),))
 
@@ -121,7 +124,7 @@ def test_only_what_a_broker_parses_has_the_form_of_its_type() -> None:
     prefixed, rate = "listener.name.x.num.network.threads", "leader.replication.throttled.rate"
     shown = {
         found.name: found
-        for found in describe_broker(Levels(broker={"num.io.threads": " 08", prefixed: " 08", rate: "08"}))
+        for found in describe_broker(Levels(ZOOKEEPER, broker={"num.io.threads": " 08", prefixed: " 08", rate: "08"}))
     }
     assert shown["num.io.threads"].value == "8"
     assert [synonym.value for synonym in shown["num.io.threads"].synonyms] == [" 08", "8"]
@@ -130,19 +133,19 @@ def test_only_what_a_broker_parses_has_the_form_of_its_type() -> None:
 
 
 def test_what_an_unknown_file_could_say() -> None:
-    assert effective_broker("num.io.threads", Levels()).assumed
-    assert not effective_broker("num.io.threads", Levels(static={})).assumed
-    assert not effective_broker("num.io.threads", Levels(default={"num.io.threads": "9"})).assumed
+    assert effective_broker("num.io.threads", Levels(ZOOKEEPER)).assumed
+    assert not effective_broker("num.io.threads", Levels(ZOOKEEPER, static={})).assumed
+    assert not effective_broker("num.io.threads", Levels(ZOOKEEPER, default={"num.io.threads": "9"})).assumed
     # A dynamic value hides whatever the file says under its other names.
-    assert not effective_broker(HOURS, Levels(default={MS: "9"})).assumed
-    assert effective_broker("log.roll.hours", Levels(default={MS: "9"})).assumed
+    assert not effective_broker(HOURS, Levels(ZOOKEEPER, default={MS: "9"})).assumed
+    assert effective_broker("log.roll.hours", Levels(ZOOKEEPER, default={MS: "9"})).assumed
 
 
 def test_printed_as_the_type_is() -> None:
-    levels = Levels(static={}, broker={"log.preallocate": "TRUE", "log.cleanup.policy": "compact , delete"})
+    levels = Levels(ZOOKEEPER, static={}, broker={"log.preallocate": "TRUE", "log.cleanup.policy": "compact , delete"})
     assert effective_broker("log.preallocate", levels).value == "true"
     assert effective_broker("log.cleanup.policy", levels).value == "compact,delete"
-    assert effective_broker("num.io.threads", Levels(static={"num.io.threads": "x"})).value == "x"
+    assert effective_broker("num.io.threads", Levels(ZOOKEEPER, static={"num.io.threads": "x"})).value == "x"
 
 
 # ---------------------------------------------------------------- reading a level
@@ -160,22 +163,22 @@ def test_entries_that_brokers_leave_out() -> None:
         "custom": "anything",
         "leader.replication.throttled.rate": "1",
     }
-    kept, warnings = read_level(stored, Level.DEFAULT)
+    kept, warnings = read_level(ZOOKEEPER, stored, Level.DEFAULT)
     assert kept.keys() == {
         "listener.name.x.max.connections", "log.retention.ms", "custom", "leader.replication.throttled.rate",
     }  # fmt: skip
     assert len(warnings) == 5
     assert "planted" not in " ".join(warnings)
-    kept, warnings = read_level(stored, Level.BROKER)
+    kept, warnings = read_level(ZOOKEEPER, stored, Level.BROKER)
     assert stored.keys() - kept.keys() == {"num.io.threads", "zookeeper.connect", "ssl.keystore.password"}
     assert "Brokers leave out the stored zookeeper.connect: it is not dynamic" in warnings
 
 
-@given(st.dictionaries(st.sampled_from([*broker_configs(), "listener.name.x.ssl.protocol", "x"]), st.text()))
+@given(st.dictionaries(st.sampled_from([*ZOOKEEPER.broker, "listener.name.x.ssl.protocol", "x"]), st.text()))
 def test_what_is_kept_is_kept_again(stored: dict[str, str]) -> None:
     for level in Level:
-        kept, _ = read_level(stored, level)
-        assert read_level(kept, level) == (kept, [])
+        kept, _ = read_level(ZOOKEEPER, stored, level)
+        assert read_level(ZOOKEEPER, kept, level) == (kept, [])
 
 
 @given(
@@ -186,7 +189,7 @@ def test_what_is_kept_is_kept_again(stored: dict[str, str]) -> None:
 def test_the_first_synonym_is_the_effective_one(
     static: dict[str, str], default: dict[str, str], broker: dict[str, str]
 ) -> None:
-    levels = Levels(static, default, broker)
+    levels = Levels(ZOOKEEPER, static, default, broker)
     found = effective_broker(MS, levels)
     assert found.value == (found.synonyms[0].value if found.synonyms else None)
     numbers = [synonym.source.number for synonym in found.synonyms]
@@ -209,21 +212,21 @@ def test_the_first_synonym_is_the_effective_one(
     ],
 )
 def test_names_apart(name: str, parts: ListenerKey | None) -> None:
-    assert listener_key(name) == parts
+    assert listener_key(ZOOKEEPER, name) == parts
 
 
 def test_names() -> None:
-    assert synonyms_of("log.roll.hours") == ("log.roll.ms", "log.roll.hours")
-    assert synonyms_of("log.flush.scheduler.interval.ms") == ("log.flush.scheduler.interval.ms",)
-    assert synonyms_of("listener.name.x.y", listener_bases=False) == ("listener.name.x.y",)
-    assert definition_of("listener.name.x.gssapi.sasl.jaas.config") is broker_configs()["sasl.jaas.config"]
-    assert definition_of("listener.name.x.custom") is None
+    assert synonyms_of(ZOOKEEPER, "log.roll.hours") == ("log.roll.ms", "log.roll.hours")
+    assert synonyms_of(ZOOKEEPER, "log.flush.scheduler.interval.ms") == ("log.flush.scheduler.interval.ms",)
+    assert synonyms_of(ZOOKEEPER, "listener.name.x.y", listener_bases=False) == ("listener.name.x.y",)
+    assert definition_of(ZOOKEEPER, "listener.name.x.gssapi.sasl.jaas.config") is ZOOKEEPER.broker["sasl.jaas.config"]
+    assert definition_of(ZOOKEEPER, "listener.name.x.custom") is None
     assert is_password("any.sasl.jaas.config")
     assert is_password("listener.name.x.ssl.keystore.key")
     assert not is_password("password.encoder.secret")
-    assert is_sensitive("password.encoder.secret")
-    assert is_sensitive("my.ssl.key.password")
-    assert not is_sensitive("listener.name.x.ssl.protocol")
+    assert is_sensitive(ZOOKEEPER, "password.encoder.secret")
+    assert is_sensitive(ZOOKEEPER, "my.ssl.key.password")
+    assert not is_sensitive(ZOOKEEPER, "listener.name.x.ssl.protocol")
 
 
 @pytest.mark.parametrize(
@@ -238,4 +241,4 @@ def test_names() -> None:
     ],
 )
 def test_read_only_as_kafka_says_it(name: str, read_only: bool) -> None:  # noqa: FBT001 - a column
-    assert is_read_only(name) is read_only
+    assert is_read_only(ZOOKEEPER, name) is read_only

@@ -7,8 +7,9 @@ import pytest
 from app.domain.broker_keys import is_sensitive
 from app.domain.broker_levels import Level, Levels
 from app.domain.brokers import check_level, validate
-from app.domain.definitions import Scope, broker_configs
+from app.domain.definitions import Scope
 from app.domain.errors import ConfplaneError, InvalidRequestError, KafkaCode
+from tests.support.catalogs import ZOOKEEPER
 
 # key | scope | accepted | refused, on a broker whose file is empty | error; "any" takes every string.
 TABLE = """
@@ -106,7 +107,7 @@ transaction.partition.verification.enable | cluster-wide | true | yes | must be 
 unclean.leader.election.enable | cluster-wide | true | 0 | must be one of true, false
 """
 ROWS = [row.split(" | ") for row in TABLE.strip().splitlines()]
-EMPTY_FILE = Levels(static={})
+EMPTY_FILE = Levels(ZOOKEEPER, static={})
 AT_DEFAULT = "Cannot update these configs at default cluster level, broker id must be specified: Set({})"
 ONLY_PREFIXED = "These security configs can be dynamically updated only per-listener using the listener prefix: Set({})"
 
@@ -116,12 +117,12 @@ def refusal(key: str, value: str, level: Level) -> ConfplaneError:
         validate({key: value}, level=level, levels=EMPTY_FILE, pointers={key: "/here"})
     error = caught.value
     assert error.pointer == "/here"
-    assert value not in error.detail or len(value) < 3 or not is_sensitive(key)
+    assert value not in error.detail or len(value) < 3 or not is_sensitive(ZOOKEEPER, key)
     return error
 
 
 def test_the_table_is_whole() -> None:
-    assert [row[0] for row in ROWS] == sorted(name for name, found in broker_configs().items() if found.dynamic)
+    assert [row[0] for row in ROWS] == sorted(name for name, found in ZOOKEEPER.broker.items() if found.dynamic)
     assert len(ROWS) == 92
 
 
@@ -129,7 +130,7 @@ def test_the_table_is_whole() -> None:
 def test_dynamic_broker_config(key: str, scope: str, accepted: str, refused: str, error: str) -> None:
     name = f"listener.name.external.{key}" if scope == "prefix only" else key
     values = ["", "some text, with a comma", "\u00fc=\"'${x}"] if accepted == "any" else [accepted, f" {accepted}\n"]
-    if broker_configs()[key].dynamic_only:
+    if ZOOKEEPER.broker[key].dynamic_only:
         # Kafka takes these blanks, and its brokers then don't start.
         assert "must have no blanks around it" in refusal(key, values.pop(), Level.BROKER).detail
     for value in values:
@@ -151,9 +152,9 @@ def test_dynamic_broker_config(key: str, scope: str, accepted: str, refused: str
             assert key in found.detail
 
 
-@pytest.mark.parametrize("name", sorted(name for name, found in broker_configs().items() if not found.dynamic))
+@pytest.mark.parametrize("name", sorted(name for name, found in ZOOKEEPER.broker.items() if not found.dynamic))
 def test_what_is_not_dynamic(name: str) -> None:
     for level in Level:
         with pytest.raises(InvalidRequestError) as caught:
-            check_level({name: "1"}, level=level)
+            check_level(ZOOKEEPER, {name: "1"}, level=level)
         assert caught.value.detail == f"Cannot update these configs dynamically: Set({name})"

@@ -12,12 +12,13 @@ from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.ops import Op, OpType
 from app.domain.quotas import ClientQuotas
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from app.domain.facets import ClientFacet
 
 QUOTAS: ClientFacet = ClientQuotas()
-CONFIGS: ClientFacet = ClientConfigs()
+CONFIGS: ClientFacet = ClientConfigs(ZOOKEEPER)
 ALICE = Entity.of(user="alice")
 
 KEYS = ["producer_byte_rate", "consumer_byte_rate", "request_percentage"]

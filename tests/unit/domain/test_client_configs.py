@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.client_configs import ClientConfigs
-from app.domain.definitions import consumer_configs, find, producer_configs
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError, KafkaCode
 from app.domain.facets import ClientFacet, FacetName, JsonValue
+from tests.support.catalogs import ZOOKEEPER
 
-PLAIN = ClientConfigs()
+PLAIN = ClientConfigs(ZOOKEEPER)
 CONFIGS: ClientFacet = PLAIN
 ALICE = Entity.of(user="alice")
 PAIR = Entity.of(user="alice", client_id="billing")
@@ -99,11 +99,11 @@ def test_keys_that_can_t_be_dynamic(key: str, reason: str) -> None:
     assert "hunter2" not in text
     assert "dynamic_client_configs" not in text
     with pytest.raises(ValueError, match=re.escape(reason)):
-        ClientConfigs(extra_keys=frozenset({"linger.ms", key}))
+        ClientConfigs(ZOOKEEPER, extra_keys=frozenset({"linger.ms", key}))
 
 
 def test_extra_keys() -> None:
-    facet = ClientConfigs(extra_keys=frozenset({"linger.ms", "compression.type", "max.poll.records"}))
+    facet = ClientConfigs(ZOOKEEPER, extra_keys=frozenset({"linger.ms", "compression.type", "max.poll.records"}))
     assert facet.owns(PAIR, "linger.ms")
     assert facet.encode(PAIR, "linger.ms", "5", exact=True) == "5"
     assert refusal("linger.ms", "-1", facet) == "linger.ms must be at least 0"
@@ -114,7 +114,7 @@ def test_extra_keys() -> None:
 
 def test_crossed_bounds() -> None:
     with pytest.raises(ValueError, match="above"):
-        ClientConfigs(min_session_timeout_ms=2, max_session_timeout_ms=1)
+        ClientConfigs(ZOOKEEPER, min_session_timeout_ms=2, max_session_timeout_ms=1)
 
 
 @pytest.mark.parametrize("value", ["acks", None, 1])
@@ -179,7 +179,7 @@ def test_other_kinds_of_json(value: JsonValue) -> None:
 
 
 def test_bounds_are_the_cluster_s() -> None:
-    facet = ClientConfigs(min_session_timeout_ms=100, max_session_timeout_ms=200)
+    facet = ClientConfigs(ZOOKEEPER, min_session_timeout_ms=100, max_session_timeout_ms=200)
     assert facet.encode(ALICE, "session.timeout.ms", "100", exact=True) == "100"
     assert "at least 100 and at most 200" in refusal("session.timeout.ms", "6000", facet)
 
@@ -267,13 +267,13 @@ def test_defaults_are_warned_of(entity_id: str, told: str | None) -> None:
 
 
 def test_every_public_config_can_be_added_or_says_why_not() -> None:
-    for name in producer_configs().keys() | consumer_configs().keys():
+    for name in ZOOKEEPER.producer.keys() | ZOOKEEPER.consumer.keys():
         try:
-            facet = ClientConfigs(extra_keys=frozenset({name}))
+            facet = ClientConfigs(ZOOKEEPER, extra_keys=frozenset({name}))
         except ValueError as error:
             assert name in str(error)
         else:
             assert 'such as "' in refusal(name, None, facet)
-            for definition in find(name):
+            for definition in ZOOKEEPER.find(name):
                 if definition.default and name not in {"session.timeout.ms", "acks"}:
                     assert facet.encode(ALICE, name, definition.default, exact=True) == definition.default

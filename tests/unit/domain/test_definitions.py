@@ -5,15 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.config_rules import ConfigValue, NonEmpty, OneOf, Range
-from app.domain.definitions import (
-    ConfigDef,
-    ConfigType,
-    ConfigValueError,
-    consumer_configs,
-    find,
-    parse,
-    producer_configs,
-)
+from app.domain.definitions import ConfigDef, ConfigType, ConfigValueError, parse
+from tests.support.catalogs import ZOOKEEPER
 
 # name, type, default, valid; from the class documentation of ProducerConfig and ConsumerConfig 3.9.
 PRODUCER = """
@@ -81,12 +74,12 @@ session.timeout.ms INT 45000 -
 
 @pytest.mark.parametrize("row", PRODUCER.strip().splitlines())
 def test_producer(row: str) -> None:
-    assert described(producer_configs()[row.split(maxsplit=1)[0]]) == row
+    assert described(ZOOKEEPER.producer[row.split(maxsplit=1)[0]]) == row
 
 
 @pytest.mark.parametrize("row", CONSUMER.strip().splitlines())
 def test_consumer(row: str) -> None:
-    assert described(consumer_configs()[row.split(maxsplit=1)[0]]) == row
+    assert described(ZOOKEEPER.consumer[row.split(maxsplit=1)[0]]) == row
 
 
 def described(definition: ConfigDef) -> str:
@@ -94,14 +87,14 @@ def described(definition: ConfigDef) -> str:
 
 
 def test_the_rest_of_the_catalog() -> None:
-    assert producer_configs()["client.id"].default == ""
-    assert consumer_configs()["client.rack"].default == ""
-    assert producer_configs()["key.serializer"].required
-    assert producer_configs()["key.serializer"].default is None
-    assert consumer_configs()["internal.leave.group.on.close"].internal
-    assert len(producer_configs()) > 90
-    assert len(consumer_configs()) > 90
-    secret = {name for name, known in producer_configs().items() if known.sensitive}
+    assert ZOOKEEPER.producer["client.id"].default == ""
+    assert ZOOKEEPER.consumer["client.rack"].default == ""
+    assert ZOOKEEPER.producer["key.serializer"].required
+    assert ZOOKEEPER.producer["key.serializer"].default is None
+    assert ZOOKEEPER.consumer["internal.leave.group.on.close"].internal
+    assert len(ZOOKEEPER.producer) > 90
+    assert len(ZOOKEEPER.consumer) > 90
+    secret = {name for name, known in ZOOKEEPER.producer.items() if known.sensitive}
     assert secret == {
         "sasl.jaas.config",
         "ssl.key.password",
@@ -111,20 +104,20 @@ def test_the_rest_of_the_catalog() -> None:
         "ssl.truststore.certificates",
         "ssl.truststore.password",
     }
-    assert producer_configs() is producer_configs()
+    assert ZOOKEEPER.producer is ZOOKEEPER.producer
 
 
 def test_every_default_is_valid() -> None:
-    for catalog in (producer_configs(), consumer_configs()):
+    for catalog in (ZOOKEEPER.producer, ZOOKEEPER.consumer):
         for definition in catalog.values():
             if definition.default is not None:
                 parse(definition, definition.default)
 
 
 def test_find() -> None:
-    assert [known.default for known in find("receive.buffer.bytes")] == ["32768", "65536"]
-    assert [known.default for known in find("acks")] == ["all"]
-    assert find("nonsense") == ()
+    assert [known.default for known in ZOOKEEPER.find("receive.buffer.bytes")] == ["32768", "65536"]
+    assert [known.default for known in ZOOKEEPER.find("acks")] == ["all"]
+    assert ZOOKEEPER.find("nonsense") == ()
 
 
 def definition(kind: ConfigType, valid: Range | OneOf | NonEmpty | None = None) -> ConfigDef:
@@ -205,7 +198,7 @@ def test_rules(valid: Range | OneOf | NonEmpty, kind: ConfigType, good: list[str
 
 
 @given(
-    st.sampled_from([*producer_configs().values(), *consumer_configs().values()]),
+    st.sampled_from([*ZOOKEEPER.producer.values(), *ZOOKEEPER.consumer.values()]),
     st.text() | st.integers().map(str) | st.floats().map(str),
 )
 def test_only_one_error_ever(known: ConfigDef, text: str) -> None:

@@ -12,16 +12,16 @@ from app.domain.definitions import (
     Kind,
     Prefix,
     Scope,
-    broker_configs,
     canonical,
-    configs_of,
+    catalog_of,
     description,
     documentation_link,
     parse,
     quota_description,
-    topic_configs,
 )
 from app.domain.quotas import QUOTA_KEYS
+from app.domain.releases import releases
+from tests.support.catalogs import ZOOKEEPER
 
 # name | scope | type | default | valid | note
 BROKER = """
@@ -180,7 +180,7 @@ def default_of(definition: ConfigDef) -> str:
 
 @pytest.mark.parametrize(("name", "scope", "kind", "default", "valid", "note"), rows(BROKER))
 def test_dynamic_broker_config(name: str, scope: str, kind: str, default: str, valid: str, note: str) -> None:
-    found = broker_configs()[name]
+    found = ZOOKEEPER.broker[name]
     assert (found.scope, found.type) == (scope, kind)
     assert default_of(found) == WORDS.get(default, default)
     assert str(found.valid or "-") == valid
@@ -193,7 +193,7 @@ def test_dynamic_broker_config(name: str, scope: str, kind: str, default: str, v
 
 @pytest.mark.parametrize(("name", "kind", "default", "valid", "synonyms"), rows(TOPIC))
 def test_topic_config(name: str, kind: str, default: str, valid: str, synonyms: str) -> None:
-    found = topic_configs()[name]
+    found = ZOOKEEPER.topic[name]
     assert found.type == kind
     assert default_of(found) == WORDS.get(default, default)
     if "partition:broker" in valid:
@@ -212,15 +212,15 @@ def test_topic_config(name: str, kind: str, default: str, valid: str, synonyms: 
 
 
 def test_there_are_no_others() -> None:
-    dynamic = {name for name, found in broker_configs().items() if found.dynamic}
+    dynamic = {name for name, found in ZOOKEEPER.broker.items() if found.dynamic}
     assert len(names(BROKER)) == 89
     assert dynamic == names(BROKER) | DYNAMIC_ONLY
-    assert set(topic_configs()) == names(TOPIC)
+    assert set(ZOOKEEPER.topic) == names(TOPIC)
 
 
 @pytest.mark.parametrize("name", sorted(DYNAMIC_ONLY))
 def test_rates_without_a_static_form(name: str) -> None:
-    found = broker_configs()[name]
+    found = ZOOKEEPER.broker[name]
     assert (found.scope, found.type, found.default) == (Scope.CLUSTER_WIDE, ConfigType.LONG, str(2**63 - 1))
     assert str(found.valid) == "[0,...]"
     assert found.dynamic_only
@@ -233,18 +233,18 @@ def test_rates_without_a_static_form(name: str) -> None:
      "default.replication.factor", "auto.create.topics.enable", "zookeeper.connect", "inter.broker.protocol.version"],
 )  # fmt: skip
 def test_near_but_not_dynamic(name: str) -> None:
-    assert broker_configs()[name].scope is Scope.READ_ONLY
+    assert ZOOKEEPER.broker[name].scope is Scope.READ_ONLY
 
 
 def test_internal_ones_are_marked() -> None:
-    internal = {name for name, found in broker_configs().items() if found.internal}
+    internal = {name for name, found in ZOOKEEPER.broker.items() if found.internal}
     assert "log.initial.task.delay.ms" in internal
     assert "num.partitions" not in internal
-    assert not any(broker_configs()[name].dynamic for name in internal)
+    assert not any(ZOOKEEPER.broker[name].dynamic for name in internal)
 
 
 def test_groups() -> None:
-    grouped = {name: found.group for name, found in broker_configs().items() if found.group}
+    grouped = {name: found.group for name, found in ZOOKEEPER.broker.items() if found.group}
     retention = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
     roll, jitter = ("log.roll.ms", "log.roll.hours"), ("log.roll.jitter.ms", "log.roll.jitter.hours")
     assert grouped == {
@@ -256,25 +256,30 @@ def test_groups() -> None:
 
 
 def test_prefixes() -> None:
-    by_mechanism = {name for name, found in broker_configs().items() if found.prefix is Prefix.MECHANISM}
+    by_mechanism = {name for name, found in ZOOKEEPER.broker.items() if found.prefix is Prefix.MECHANISM}
     assert by_mechanism == {
         "connections.max.reauth.ms", "sasl.jaas.config", "sasl.login.callback.handler.class", "sasl.login.class",
         "sasl.server.callback.handler.class",
     }  # fmt: skip
-    at_default = {name for name, found in broker_configs().items() if found.cluster_level_prefix}
+    at_default = {name for name, found in ZOOKEEPER.broker.items() if found.cluster_level_prefix}
     assert at_default == {"max.connections", "max.connection.creation.rate", "num.network.threads"}
-    assert broker_configs()["ssl.keystore.location"].prefix is Prefix.LISTENER
-    assert broker_configs()["listeners"].prefix is None
-    assert broker_configs()["num.io.threads"].prefix is None
+    assert ZOOKEEPER.broker["ssl.keystore.location"].prefix is Prefix.LISTENER
+    assert ZOOKEEPER.broker["listeners"].prefix is None
+    assert ZOOKEEPER.broker["num.io.threads"].prefix is None
 
 
-def test_every_config_that_a_describe_names_is_described() -> None:
-    for kind, described in ((Kind.TOPIC, topic_configs()), (Kind.BROKER, broker_configs())):
-        for name in described:
-            sentence = description(kind, name)
-            assert sentence is not None, name
-            assert sentence.endswith("."), name
-            assert len(sentence) < 200, name
+@pytest.mark.parametrize("kind", [Kind.TOPIC, Kind.BROKER, Kind.GROUP, Kind.CLIENT_METRICS])
+def test_every_config_that_a_describe_names_is_described(kind: Kind) -> None:
+    names = {name for release in releases() for name in catalog_of(release).of(kind)}
+    assert names
+    for name in names:
+        sentence = description(kind, name)
+        assert sentence is not None, name
+        assert sentence.endswith("."), name
+        assert len(sentence) < 200, name
+
+
+def test_descriptions_of_clients_and_quotas() -> None:
     assert {name for name in ("acks", "session.timeout.ms") if description(Kind.PRODUCER, name)} == {"acks"}
     for name in ("session.timeout.ms", "heartbeat.interval.ms"):
         assert description(Kind.CONSUMER, name)
@@ -284,32 +289,32 @@ def test_every_config_that_a_describe_names_is_described() -> None:
 
 def test_link() -> None:
     assert (
-        documentation_link(Kind.BROKER, "num.partitions")
+        documentation_link(Kind.BROKER, "num.partitions", "3.9")
         == "https://kafka.apache.org/39/documentation.html#brokerconfigs_num.partitions"
     )
-
-
-def test_a_version_without_catalog() -> None:
-    with pytest.raises(LookupError, match=r"no definitions of Kafka 2\.0"):
-        configs_of(Kind.TOPIC, "2.0")
+    assert (
+        documentation_link(Kind.GROUP, "share.isolation.level", "4.4")
+        == "https://kafka.apache.org/44/documentation.html#groupconfigs_share.isolation.level"
+    )
+    assert "KIP-714" in documentation_link(Kind.CLIENT_METRICS, "match", "4.4")
 
 
 @pytest.mark.parametrize(
     "text", ["3.9", "3.9.1", "2.8", "0.8.0.1", "3.9-IV0", "3.9-IV0.1", "1.0.7", "0.9.0", "3.9.x", "0.10.0-IV0"]
 )
 def test_versions(text: str) -> None:
-    assert parse(topic_configs()["message.format.version"], text) == text
+    assert parse(ZOOKEEPER.topic["message.format.version"], text) == text
 
 
 @pytest.mark.parametrize("text", ["0.8", "4", "4.0", "0.9", "3.9.", "", "."])
 def test_no_versions(text: str) -> None:
     with pytest.raises(ConfigValueError, match="must be a version of Kafka"):
-        parse(topic_configs()["message.format.version"], text)
+        parse(ZOOKEEPER.topic["message.format.version"], text)
 
 
 @pytest.mark.parametrize("text", ["*", "", "0:1", "0:1,1:2", "100:0,", " 0:1,1:2 ", ",", " * ", "0:2147483647,,"])
 def test_throttled_replicas(text: str) -> None:
-    assert isinstance(parse(topic_configs()["leader.replication.throttled.replicas"], text), list)
+    assert isinstance(parse(ZOOKEEPER.topic["leader.replication.throttled.replicas"], text), list)
 
 
 @pytest.mark.parametrize(
@@ -322,11 +327,11 @@ def test_throttled_replicas(text: str) -> None:
 )  # fmt: skip
 def test_no_throttled_replicas(text: str) -> None:
     with pytest.raises(ConfigValueError, match=r"must be \* alone, or a list of partition:broker"):
-        parse(topic_configs()["leader.replication.throttled.replicas"], text)
+        parse(ZOOKEEPER.topic["leader.replication.throttled.replicas"], text)
 
 
 def test_lists_of_known_values() -> None:
-    policy = topic_configs()["cleanup.policy"]
+    policy = ZOOKEEPER.topic["cleanup.policy"]
     assert parse(policy, "compact , delete") == ["compact", "delete"]
     assert parse(policy, "") == []
     with pytest.raises(ConfigValueError, match=r"^cleanup.policy must be a list of compact, delete$"):
@@ -349,11 +354,11 @@ def test_lists_of_known_values() -> None:
     ],
 )
 def test_canonical(name: str, text: str, printed: str) -> None:
-    assert canonical(broker_configs()[name], text) == printed
+    assert canonical(ZOOKEEPER.broker[name], text) == printed
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_every_default_is_valid_and_canonical(kind: Kind) -> None:
-    for found in configs_of(kind).values():
+    for found in ZOOKEEPER.of(kind).values():
         if found.default is not None:
             assert canonical(found, found.default) == found.default, found.name

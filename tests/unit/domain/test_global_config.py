@@ -4,6 +4,7 @@ import pytest
 
 from app.domain.errors import InvalidRequestError
 from app.domain.global_config import LOCAL_ONLY, Fate, check_shared, judge, parse_legacy
+from tests.support.catalogs import ZOOKEEPER
 
 
 def test_every_local_key_is_named_with_the_pointer_of_the_first() -> None:
@@ -44,7 +45,7 @@ def test_what_is_no_such_znode_is_refused(data: bytes) -> None:
 
 
 def one(key: str, value: str | None, stored: dict[str, str] | None = None, *, overwrite: bool = False) -> Fate:
-    [entry] = judge({key: value}, stored or {}, overwrite=overwrite)
+    [entry] = judge(ZOOKEEPER, {key: value}, stored or {}, overwrite=overwrite)
     assert entry.key == key
     assert entry.value in {value, None}
     return entry.fate
@@ -94,10 +95,10 @@ def test_references_are_left_to_brokers_that_can_resolve_them() -> None:
     "key", ["password.encoder.secret", "ssl.key.password", "no.such.key", "custom.sasl.jaas.config"]
 )
 def test_what_may_be_a_secret_is_not_shown(key: str) -> None:
-    [entry] = judge({key: "hidden"}, {})
+    [entry] = judge(ZOOKEEPER, {key: "hidden"}, {})
     assert entry.value is None
     assert "hidden" not in (entry.reason or "")
 
 
 def test_entries_come_by_key() -> None:
-    assert [entry.key for entry in judge({"b": "1", "a": "1"}, {"c": "1"})] == ["a", "b"]
+    assert [entry.key for entry in judge(ZOOKEEPER, {"b": "1", "a": "1"}, {"c": "1"})] == ["a", "b"]

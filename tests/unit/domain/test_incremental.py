@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.definitions import broker_configs, topic_configs
 from app.domain.errors import InvalidConfigError, InvalidRequestError, KafkaCode
 from app.domain.incremental import apply_incremental, check_ops
 from app.domain.ops import Op, OpType
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from app.domain.facets import JsonValue
@@ -19,7 +19,7 @@ LEADER = "leader.replication.throttled.replicas"
 
 
 def alter(stored: dict[str, str], *ops: Op) -> dict[str, str]:
-    return apply_incremental(stored, ops, topic_configs())
+    return apply_incremental(stored, ops, ZOOKEEPER.topic)
 
 
 def test_set_and_delete() -> None:
@@ -73,7 +73,7 @@ def test_subtract(old: str | None, value: str, new: str) -> None:
 
 def test_lists_without_a_default() -> None:
     assert alter({}, Op(LEADER, OpType.APPEND, "0:1")) == {LEADER: "0:1"}
-    assert apply_incremental({}, [Op("sasl.enabled.mechanisms", OpType.APPEND, "PLAIN")], broker_configs()) == {
+    assert apply_incremental({}, [Op("sasl.enabled.mechanisms", OpType.APPEND, "PLAIN")], ZOOKEEPER.broker) == {
         "sasl.enabled.mechanisms": "GSSAPI,PLAIN"
     }
 
@@ -87,7 +87,7 @@ def test_only_lists(kind: OpType) -> None:
     with pytest.raises(InvalidConfigError, match=r"Unknown config name: no\.such"):
         alter({}, Op("no.such", kind, "1"))
     with pytest.raises(InvalidConfigError, match="Unknown config name"):
-        apply_incremental({}, [Op("listener.name.x.ssl.enabled.protocols", kind, "a")], broker_configs())
+        apply_incremental({}, [Op("listener.name.x.ssl.enabled.protocols", kind, "a")], ZOOKEEPER.broker)
 
 
 @pytest.mark.parametrize(

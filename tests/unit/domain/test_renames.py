@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from app.domain.broker_keys import is_password
-from app.domain.definitions import Kind, configs_of
+from app.domain.definitions import Kind
 from app.domain.entities import Entity
 from app.domain.renames import Renamed, missing, renames
+from tests.support.catalogs import ZOOKEEPER
 
 TABLE = {
     Kind.TOPIC: {"old": "new", "older": "newer"},
@@ -14,20 +15,22 @@ TOPIC, BROKER, DEFAULT = Entity.of(topic="t"), Entity.of(broker="1"), Entity.of(
 
 def test_only_what_lacks_its_new_name() -> None:
     config = {"older": "2", "old": "1", "newer": "3", "x": "4"}
-    assert missing(TOPIC, config, TABLE) == [Renamed("old", "new", "1", secret=False)]
-    assert missing(BROKER, config, TABLE) == [Renamed("old", "new", "1", secret=False)]
-    assert missing(DEFAULT, {"new": "1"}, TABLE) == []
-    assert missing(TOPIC, {"old": "1"}, {Kind.BROKER: {"old": "new"}}) == []
+    assert missing(ZOOKEEPER, TOPIC, config, TABLE) == [Renamed("old", "new", "1", secret=False)]
+    assert missing(ZOOKEEPER, BROKER, config, TABLE) == [Renamed("old", "new", "1", secret=False)]
+    assert missing(ZOOKEEPER, DEFAULT, {"new": "1"}, TABLE) == []
+    assert missing(ZOOKEEPER, TOPIC, {"old": "1"}, {Kind.BROKER: {"old": "new"}}) == []
 
 
 def test_forms_with_a_listener_are_renamed_with_their_base() -> None:
     config = {"listener.name.a.old": "1", "listener.name.b.old": "2", "listener.name.b.new": "3"}
-    assert missing(BROKER, config, TABLE) == [Renamed("listener.name.a.old", "listener.name.a.new", "1", secret=False)]
-    assert missing(TOPIC, config, TABLE) == []
+    assert missing(ZOOKEEPER, BROKER, config, TABLE) == [
+        Renamed("listener.name.a.old", "listener.name.a.new", "1", secret=False)
+    ]
+    assert missing(ZOOKEEPER, TOPIC, config, TABLE) == []
 
 
 def test_secrets_are_told_apart() -> None:
-    [found] = missing(BROKER, {"old.sasl.jaas.config": "e"}, TABLE)
+    [found] = missing(ZOOKEEPER, BROKER, {"old.sasl.jaas.config": "e"}, TABLE)
     assert found.secret
 
 
@@ -35,6 +38,6 @@ def test_the_catalogs_table_names_configs_that_there_are() -> None:
     assert set(renames()) == {Kind.TOPIC, Kind.BROKER}
     for kind, names in renames().items():
         for old, new in names.items():
-            assert new in configs_of(kind)
-            assert configs_of(kind)[new].dynamic
+            assert new in ZOOKEEPER.of(kind)
+            assert ZOOKEEPER.of(kind)[new].dynamic
             assert is_password(old) == is_password(new), "a secret stays one, or ciphertext would be taken for a value"

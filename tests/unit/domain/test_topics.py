@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.broker_levels import ConfigSource, Levels
-from app.domain.definitions import topic_configs
 from app.domain.errors import InvalidConfigError, InvalidTopicError, KafkaCode
 from app.domain.topics import check_topic, check_topic_name, describe_topic, effective_topic
+from tests.support.catalogs import ZOOKEEPER
 
-KNOWN = Levels(static={})
+KNOWN = Levels(ZOOKEEPER, static={})
+UNKNOWN = Levels(ZOOKEEPER)
 LONG_MAX = str(2**63 - 1)
-TIERED = Levels(static={"remote.log.storage.system.enable": "true"})
+TIERED = Levels(ZOOKEEPER, static={"remote.log.storage.system.enable": "true"})
 
 # ---------------------------------------------------------------- names
 
@@ -74,7 +75,7 @@ ROWS = [row.split(" | ") for row in TABLE.strip().splitlines()]
 
 
 def test_the_table_is_whole() -> None:
-    assert [row[0] for row in ROWS] == sorted(topic_configs())
+    assert [row[0] for row in ROWS] == sorted(ZOOKEEPER.topic)
 
 
 @pytest.mark.parametrize(("key", "taken", "refused", "error"), ROWS, ids=[row[0] for row in ROWS])
@@ -91,19 +92,19 @@ def test_every_topic_config(key: str, taken: str, refused: str, error: str) -> N
 @pytest.mark.parametrize("key", ["log.retention.ms", "Retention.ms", "", "x" * 500, "retention.ms "])
 def test_unknown_keys(key: str) -> None:
     with pytest.raises(InvalidConfigError, match=r"^Unknown topic config name: ") as caught:
-        check_topic({key: "1"})
+        check_topic({key: "1"}, levels=UNKNOWN)
     assert len(caught.value.detail) < 150
 
 
 def test_what_others_left_stays() -> None:
     stored = {"foreign": "secret", "segment.ms": "0"}
-    warnings = check_topic({**stored, "retention.ms": "1"}, stored=stored)
+    warnings = check_topic({**stored, "retention.ms": "1"}, levels=UNKNOWN, stored=stored)
     assert warnings == [
         "Brokers don't use the stored foreign: Unknown topic config name: foreign",
         "Brokers don't use the stored segment.ms: segment.ms must be at least 1",
     ]
     with pytest.raises(InvalidConfigError, match="Unknown topic config name: foreign"):
-        check_topic({**stored, "foreign": "other"}, stored=stored)
+        check_topic({**stored, "foreign": "other"}, levels=UNKNOWN, stored=stored)
 
 
 # ---------------------------------------------------------------- contradictions
@@ -113,8 +114,16 @@ def test_what_others_left_stays() -> None:
     ("config", "levels", "error"),
     [
         ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, KNOWN, "must be at most max.compaction.lag.ms"),
-        ({"min.compaction.lag.ms": "2"}, Levels(default={"log.cleaner.max.compaction.lag.ms": "1"}), "(2) must be at"),
-        ({"max.compaction.lag.ms": "1"}, Levels(static={"log.cleaner.min.compaction.lag.ms": "2"}), "lag.ms (1)"),
+        (
+            {"min.compaction.lag.ms": "2"},
+            Levels(ZOOKEEPER, default={"log.cleaner.max.compaction.lag.ms": "1"}),
+            "(2) must be at",
+        ),
+        (
+            {"max.compaction.lag.ms": "1"},
+            Levels(ZOOKEEPER, static={"log.cleaner.min.compaction.lag.ms": "2"}),
+            "lag.ms (1)",
+        ),
         ({"remote.storage.enable": "true"}, KNOWN, "needs brokers with"),
         ({"remote.storage.enable": "true", "cleanup.policy": "delete,compact"}, TIERED, "that is compacted"),
         ({"remote.storage.enable": "true", "local.retention.ms": "-1"}, TIERED, "must not be -1 while retention.ms"),
@@ -152,18 +161,18 @@ def test_without_tiered_storage_local_retention_is_not_looked_at() -> None:
 
 
 def test_brokers_that_nobody_knows() -> None:
-    (warning,) = check_topic({"remote.storage.enable": "true"})
+    (warning,) = check_topic({"remote.storage.enable": "true"}, levels=UNKNOWN)
     assert "not known here" in warning
-    enabled, local = check_topic({"remote.storage.enable": "true", "local.retention.ms": "604800001"})
+    enabled, local = check_topic({"remote.storage.enable": "true", "local.retention.ms": "604800001"}, levels=UNKNOWN)
     assert enabled == warning
     assert local.startswith("local.retention.ms (604800001) must be at most retention.ms (604800000), if the brokers'")
     with pytest.raises(InvalidConfigError, match="is compacted"):
-        check_topic({"remote.storage.enable": "true", "cleanup.policy": "compact"})
+        check_topic({"remote.storage.enable": "true", "cleanup.policy": "compact"}, levels=UNKNOWN)
 
 
-@given(st.dictionaries(st.sampled_from([*topic_configs(), "x"]), st.text() | st.integers().map(str)))
+@given(st.dictionaries(st.sampled_from([*ZOOKEEPER.topic, "x"]), st.text() | st.integers().map(str)))
 def test_one_error_ever(config: dict[str, str]) -> None:
-    for levels in (None, KNOWN, TIERED):
+    for levels in (UNKNOWN, KNOWN, TIERED):
         try:
             check_topic(config, levels=levels)
         except InvalidConfigError as error:
@@ -180,6 +189,7 @@ def retention(config: dict[str, str], levels: Levels) -> tuple[str | None, int, 
 
 def test_retention_with_values_at_all_levels() -> None:
     levels = Levels(
+        ZOOKEEPER,
         static={"log.retention.ms": "4", "log.retention.minutes": "3", "log.retention.hours": "2"},
         default={"log.retention.ms": "5"},
         broker={"log.retention.ms": "6"},
@@ -195,19 +205,19 @@ def test_retention_with_values_at_all_levels() -> None:
     assert retention({"retention.ms": "7"}, levels) == ("7", 1, [("retention.ms", "7", 1), *below])
     assert retention({"retention.ms": " 07 "}, levels) == ("7", 1, [("retention.ms", "7", 1), *below])
     assert retention({}, levels) == ("6", 2, below)
-    assert retention({}, Levels(levels.static, levels.default)) == ("5", 3, below[1:])
-    assert retention({}, Levels(levels.static)) == ("4", 4, below[2:])
+    assert retention({}, Levels(ZOOKEEPER, levels.static, levels.default)) == ("5", 3, below[1:])
+    assert retention({}, Levels(ZOOKEEPER, levels.static)) == ("4", 4, below[2:])
 
 
 @pytest.mark.parametrize(
     ("levels", "expected"),
     [
-        (Levels(static={"log.retention.hours": "2"}), ("7200000", 5, [])),
-        (Levels(static={"log.retention.minutes": "3", "log.retention.hours": "2"}), ("180000", 5, [])),
-        (Levels(static={}), ("604800000", 5, [])),
-        (Levels(static={"log.retention.hours": "-7"}), ("-1", 5, [])),
+        (Levels(ZOOKEEPER, static={"log.retention.hours": "2"}), ("7200000", 5, [])),
+        (Levels(ZOOKEEPER, static={"log.retention.minutes": "3", "log.retention.hours": "2"}), ("180000", 5, [])),
+        (Levels(ZOOKEEPER, static={}), ("604800000", 5, [])),
+        (Levels(ZOOKEEPER, static={"log.retention.hours": "-7"}), ("-1", 5, [])),
         (
-            Levels(static={"log.retention.hours": "2"}, default={"log.retention.ms": "1"}),
+            Levels(ZOOKEEPER, static={"log.retention.hours": "2"}, default={"log.retention.ms": "1"}),
             (
                 "1",
                 3,
@@ -249,12 +259,12 @@ def test_units(levels: Levels, expected: tuple[str, int, list[tuple[str, str, in
     ],
 )
 def test_what_brokers_give(name: str, static: dict[str, str], value: str) -> None:
-    assert effective_topic(name, {}, Levels(static=static)).value == value
+    assert effective_topic(name, {}, Levels(ZOOKEEPER, static=static)).value == value
 
 
 def test_describe() -> None:
     found = {item.name: item for item in describe_topic({"segment.bytes": " 77 ", "foreign": "planted"}, KNOWN)}
-    assert list(found) == sorted([*topic_configs(), "foreign"])
+    assert list(found) == sorted([*ZOOKEEPER.topic, "foreign"])
     assert (found["segment.bytes"].value, found["segment.bytes"].source) == ("77", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     foreign = found["foreign"]
     assert (foreign.sensitive, foreign.value, foreign.type, foreign.source) == (
@@ -262,14 +272,14 @@ def test_describe() -> None:
     )  # fmt: skip
     assert "planted" not in repr(found)
     assert not any(item.read_only for item in found.values())
-    for name, definition in topic_configs().items():
+    for name, definition in ZOOKEEPER.topic.items():
         if name != "segment.bytes":
             assert found[name].value == definition.default, name
 
 
 def test_what_unknown_files_could_say() -> None:
-    assert effective_topic("retention.ms", {}, Levels()).assumed
-    assert not effective_topic("retention.ms", {"retention.ms": "1"}, Levels()).assumed
-    assert not effective_topic("retention.ms", {}, Levels(default={"log.retention.ms": "1"})).assumed
+    assert effective_topic("retention.ms", {}, Levels(ZOOKEEPER)).assumed
+    assert not effective_topic("retention.ms", {"retention.ms": "1"}, Levels(ZOOKEEPER)).assumed
+    assert not effective_topic("retention.ms", {}, Levels(ZOOKEEPER, default={"log.retention.ms": "1"})).assumed
     assert not effective_topic("retention.ms", {}, KNOWN).assumed
-    assert not effective_topic("remote.storage.enable", {}, Levels()).assumed
+    assert not effective_topic("remote.storage.enable", {}, Levels(ZOOKEEPER)).assumed

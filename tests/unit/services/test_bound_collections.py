@@ -23,6 +23,7 @@ from app.services.access import AccessControl
 from app.services.collections import Collection
 from app.services.ports.cluster_states import Place
 from app.store.mirror.nodes import Mirror
+from tests.support.catalogs import ZOOKEEPER
 from tests.support.grants import Grants, access_of
 from tests.support.stores import facets
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from app.domain.access.ranges import Ranges
     from app.domain.facets import Facet
 
-FACET = ClientConfigs(extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
+FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
 NAMES = ["a", "ab", "a-b", "a,b", "b", "c d", "~"]
 IDS = [
     *(Entity.of(user=name).id for name in [*NAMES, None]),

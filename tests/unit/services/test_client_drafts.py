@@ -13,6 +13,7 @@ from app.domain.ops import Op, OpType
 from app.domain.quotas import ClientQuotas
 from app.services.changes.client_drafts import ClientDrafter
 from app.services.changes.edits import Edit
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from app.domain.facets import ClientFacet
@@ -27,7 +28,7 @@ def encoded(facet: ClientFacet, *ops: Op) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("kind", [OpType.APPEND, OpType.SUBTRACT])
-@pytest.mark.parametrize("facet", [ClientQuotas(), ClientConfigs()], ids=lambda facet: facet.name)
+@pytest.mark.parametrize("facet", [ClientQuotas(), ClientConfigs(ZOOKEEPER)], ids=lambda facet: facet.name)
 def test_an_op_on_lists_is_refused_and_not_passed_over(facet: ClientFacet, kind: OpType) -> None:
     foreign = Op("acks", kind, "1", "/configs/1")
     with pytest.raises(InvalidRequestError, match=f"{kind.name} of acks: a key of {facet.name} can be set") as caught:
@@ -36,13 +37,13 @@ def test_an_op_on_lists_is_refused_and_not_passed_over(facet: ClientFacet, kind:
 
 
 def test_beside_a_sound_op_it_is_refused_too() -> None:
-    assert encoded(ClientConfigs(), SET) == {"acks": "all"}
+    assert encoded(ClientConfigs(ZOOKEEPER), SET) == {"acks": "all"}
     with pytest.raises(InvalidRequestError, match="APPEND of session"):
-        encoded(ClientConfigs(), SET, Op("session.timeout.ms", OpType.APPEND, "1"))
+        encoded(ClientConfigs(ZOOKEEPER), SET, Op("session.timeout.ms", OpType.APPEND, "1"))
 
 
 def test_a_removal_is_an_op_of_every_facet() -> None:
-    assert encoded(ClientConfigs(), SET, Op("session.timeout.ms", OpType.DELETE)) == {
+    assert encoded(ClientConfigs(ZOOKEEPER), SET, Op("session.timeout.ms", OpType.DELETE)) == {
         "acks": "all",
         "session.timeout.ms": None,
     }

@@ -19,6 +19,7 @@ from app.services.collections import Collection
 from app.services.ports.registrations import Registration
 from app.services.reads import describe as module
 from app.services.reads.describe import DescribeService
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from app.domain.access.ranges import Ranges
     from app.services.reads.describe import Selected
 
-FACET = ClientConfigs(extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
+FACET = ClientConfigs(ZOOKEEPER, extra_keys=frozenset(), min_session_timeout_ms=6000, max_session_timeout_ms=1_800_000)
 IDS = [f"user={user}{pair}" for user in "abcde" for pair in ("", ",client-id=x")]
 SETS = st.sets(st.sampled_from(IDS))
 

@@ -11,6 +11,7 @@ from app.domain.configs import Configs
 from app.domain.entities import Entity
 from app.domain.quotas import ClientQuotas
 from app.services.changes.order import chains
+from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
     from app.domain.facets import Facet
@@ -23,17 +24,17 @@ PAIRS = [f"user=a,client-id=c{number}" for number in range(3)]
 @pytest.mark.parametrize(
     ("facet", "ids", "expected"),
     [
-        pytest.param(Configs(), TOPICS, [[TOPICS]], id="topics-at-once"),
-        pytest.param(Configs(), BROKERS, [[BROKERS]], id="brokers-at-once"),
+        pytest.param(Configs(lambda: ZOOKEEPER), TOPICS, [[TOPICS]], id="topics-at-once"),
+        pytest.param(Configs(lambda: ZOOKEEPER), BROKERS, [[BROKERS]], id="brokers-at-once"),
         pytest.param(
-            Configs(),
+            Configs(lambda: ZOOKEEPER),
             [*TOPICS[:2], "broker", *BROKERS, *TOPICS[2:]],
             [[TOPICS[:2], ["broker"], BROKERS, TOPICS[2:]]],
             id="levels-in-their-order",
         ),
-        pytest.param(Configs(), [*BROKERS, "broker"], [[BROKERS, ["broker"]]], id="the-default-last"),
+        pytest.param(Configs(lambda: ZOOKEEPER), [*BROKERS, "broker"], [[BROKERS, ["broker"]]], id="the-default-last"),
         pytest.param(
-            ClientConfigs(),
+            ClientConfigs(ZOOKEEPER),
             [PAIRS[0], "user=b", "user=a", "user=b,client-id=x", *PAIRS[1:], "user,client-id=c", "user=c"],
             [
                 [[PAIRS[0]], ["user=a"], PAIRS[1:]],

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from tests.support import servers, zygote
+from tests.support import servers, tools, zygote
+from tests.support.kraft import kraft_cluster
 from tests.support.proxy import Proxy, proxy
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
+    from tests.support.kraft import KraftCluster
 
 # How long an example takes says something of the machine, and nothing of what is tested.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,7 +35,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 # In parallel a file is one process's work, and a folder where all its tests share what takes long to start: a Spark
 # session, a Kafka broker.
-ONE_PROCESS: Final = ("tests/rollups/", "tests/interop/")
+ONE_PROCESS: Final = ("tests/rollups/", "tests/interop/", "tests/kraft/")
 # What takes minutes begins first, so that no process is left with it at the end. Maven and Go fetch meanwhile what the
 # folder interop and the chart's tests need.
 FIRST: Final = (
@@ -46,6 +48,7 @@ FIRST: Final = (
     "tests/integration/test_session_states.py",
     "tests/faults/",
     "tests/interop/",
+    "tests/kraft/",
     "tests/devstack/",
     "tests/integration/",
 )
@@ -100,6 +103,19 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A running Postgres without fsync. Never stop this one in a test: start one of your own."""
     yield from servers.run_postgres(tmp_path_factory.mktemp("postgres"))
+
+
+@pytest.fixture(scope="session")
+def kraft_class_path() -> str:
+    """The jars of Kafka 4; tests are skipped where there are none."""
+    return tools.obtain(tools.kraft_class_path).read_text()
+
+
+@pytest.fixture(scope="session")
+def kraft(kraft_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KraftCluster]:
+    """A running Kafka 4 of one node, with all listeners and an authorizer. Never stop this one in a test."""
+    with kraft_cluster(tmp_path_factory.mktemp("kraft"), kraft_class_path, logins=True, authorizer=True) as running:
+        yield running
 
 
 @pytest.fixture

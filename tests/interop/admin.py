@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from app.devstack.java import find_java
 from app.devstack.process import tail
-from tests.interop.broker import java_environment
+from tests.support.java import java_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

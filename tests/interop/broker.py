@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from kazoo.client import KazooClient
 
 from app.devstack.java import find_java
 from app.devstack.process import Server
+from tests.support.java import java_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,6 @@ log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
 log4j.appender.stdout.layout.ConversionPattern=%d{ISO8601} %p %m (%c)%n
 """
-_OTHERS_OPTIONS = frozenset({"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH", "KAFKA_OPTS"})
 
 
 class Broker(Server):
@@ -167,11 +166,6 @@ controlled.shutdown.enable=false
 
     def _answers(self) -> bool:
         return f"[KafkaServer id={self.broker_id}] started" in self._said_now()
-
-
-def java_environment() -> dict[str, str]:
-    """This process's environment without the options that are meant for other Java programs."""
-    return {name: value for name, value in os.environ.items() if name not in _OTHERS_OPTIONS}
 
 
 def make_keystore(path: Path, *, password: str) -> None:

@@ -31,36 +31,44 @@ TOOLS_DIR: Final = ROOT / ".tools"
 REQUIRE_VARIABLE: Final = "CONFPLANE_REQUIRE_INTEROP"
 
 KAFKA_VERSION: Final = "3.9.1"
-_KAFKA_POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+"""The last that has ZooKeeper."""
+KRAFT_VERSION: Final = "4.4.0"
+"""The newest, in KRaft mode."""
+
+
+def _dependency(group: str, artifact: str, version: str, classifier: str = "") -> str:
+    classified = f"<classifier>{classifier}</classifier>" if classifier else ""
+    return f"""    <dependency>
+      <groupId>{group}</groupId>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>{classified}
+    </dependency>
+"""
+
+
+def _pom(version: str, *more: str) -> str:
+    """Return Maven's file for a broker, with its log and ``more`` dependencies."""
+    broker = _dependency("org.apache.kafka", "kafka_2.13", version)
+    log = _dependency("org.slf4j", "slf4j-reload4j", "1.7.36")
+    return f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>confplane</groupId>
   <artifactId>interop</artifactId>
   <version>1</version>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{KAFKA_VERSION}</version>
-      <classifier>test</classifier>
-    </dependency>
-    <dependency>
-      <groupId>org.junit.jupiter</groupId>
-      <artifactId>junit-jupiter-api</artifactId>
-      <version>5.10.2</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId>
-      <artifactId>slf4j-reload4j</artifactId>
-      <version>1.7.36</version>
-    </dependency>
-  </dependencies>
+{broker}{"".join(more)}{log}  </dependencies>
 </project>
 """
+
+
+_KAFKA_POMS: Final = {
+    KAFKA_VERSION: _pom(
+        KAFKA_VERSION,
+        _dependency("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, "test"),
+        _dependency("org.junit.jupiter", "junit-jupiter-api", "5.10.2"),
+    ),
+    KRAFT_VERSION: _pom(KRAFT_VERSION),
+}
 
 HELM_VERSION: Final = "v3.22.0"
 # The Kubernetes that this Helm was made for. Its own build sets it at link time; without, it believes in 1.20.
@@ -120,16 +128,29 @@ def manifestcheck() -> Path:
 
 
 def kafka_class_path() -> Path:
-    """Have Maven fetch a Kafka broker and its tools; return the file that holds the class path.
+    """Have Maven fetch a Kafka broker with ZooKeeper and its tools; return the file that holds the class path.
 
     Raises:
         ToolMissingError: No Maven, or no repository that it can reach.
     """
-    name = f"kafka-{KAFKA_VERSION}-{hashlib.sha256(_KAFKA_POM.encode()).hexdigest()[:12]}.jars"
+    return _class_path(KAFKA_VERSION)
+
+
+def kraft_class_path() -> Path:
+    """Have Maven fetch a Kafka broker without ZooKeeper and its tools; return the file that holds the class path.
+
+    Raises:
+        ToolMissingError: No Maven, or no repository that it can reach.
+    """
+    return _class_path(KRAFT_VERSION)
+
+
+def _class_path(version: str) -> Path:
+    name = f"kafka-{version}-{hashlib.sha256(_KAFKA_POMS[version].encode()).hexdigest()[:12]}.jars"
     kept = TOOLS_DIR / name
     if kept.is_file() and not all(Path(jar).is_file() for jar in kept.read_text().split(os.pathsep)):
         kept.unlink(missing_ok=True)  # the checkout was moved, or somebody tidied up
-    return _built(name, _fetch_kafka)
+    return _built(name, partial(_fetch_kafka, version))
 
 
 def oidc_provider() -> Path:
@@ -189,13 +210,13 @@ def _fetch_modules(source: Path, kept_as: str, directory: Path) -> Path:
     return made
 
 
-def _fetch_kafka(directory: Path) -> Path:
+def _fetch_kafka(version: str, directory: Path) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise ToolMissingError("Maven, which fetches Kafka, is not on PATH")
     pom, jars, class_path = directory / "pom.xml", directory / "jars", directory / "class-path"
-    kept = TOOLS_DIR / f"kafka-{KAFKA_VERSION}"
-    pom.write_text(_KAFKA_POM)
+    kept = TOOLS_DIR / f"kafka-{version}"
+    pom.write_text(_KAFKA_POMS[version])
     goals = ["dependency:copy-dependencies", "dependency:build-classpath"]
     options = [f"-DoutputDirectory={jars}", f"-Dmdep.outputFile={class_path}", f"-Dmdep.prefix={kept}"]
     _run([maven, *goals, *options, "--quiet", "--batch-mode", f"--file={pom}"], timeout_s=_MAVEN_S, cwd=directory)
@@ -292,7 +313,7 @@ def main() -> None:
     """Get all tools; those that can't be had are said so, and are no error."""
     # An end by SIGTERM, as at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    for tool in (kafka_class_path, oidc_provider, typescript, chromium, helm, manifestcheck):
+    for tool in (kafka_class_path, kraft_class_path, oidc_provider, typescript, chromium, helm, manifestcheck):
         try:
             sys.stdout.write(f"{tool()}\n")
         except ToolMissingError as error:

@@ -1,0 +1,1 @@
+"""Kafka 4 clusters (KRaft), spoken to in Kafka's own protocol."""

@@ -1,0 +1,417 @@
+"""Kafka's primitive types as bytes, and the base of all generated messages.
+
+The rules are those of Kafka's protocol guide and of KIP-482 (compact lengths and tagged fields). :class:`Reader` and
+:class:`Writer` are of the flexible versions, :class:`PlainReader` and :class:`PlainWriter` of the versions before.
+
+Bytes of others are never believed: a length or count is compared with the bytes that are left before anything is made
+of it, and each failure of :meth:`Message.decode` is a :class:`~app.kraft.wire.errors.WireError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from typing import TYPE_CHECKING, ClassVar, Final, Self
+from uuid import UUID
+
+from app.kraft.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+ZERO_UUID: Final = UUID(int=0)
+SLICE_S: Final = 0.002
+"""The time for which a decoding holds the event loop, in seconds, before others run."""
+
+_INT8, _INT16, _UINT16 = struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">H")
+_INT32, _INT64, _FLOAT64 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">d")
+_VARINT_BITS: Final = 35  # a 32-bit number, 7 bits a byte
+
+
+class RuleError(ValueError):
+    """A broken rule of the format; :meth:`Message.decode` adds the message and the offset."""
+
+
+class Reader:
+    """A position in bytes. ``at`` moves past a value once the value is read in full, so it is where a failure is."""
+
+    __slots__ = ("at", "data", "end")
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data = data
+        self.at = at
+        self.end = len(data)
+
+    def int8(self) -> int:
+        """Return a signed byte."""
+        value = self.data[self.at]
+        self.at += 1
+        return value - 256 if value > 127 else value  # noqa: PLR2004 - the sign bit
+
+    def int16(self) -> int:
+        """Return 16 bits, signed."""
+        (value,) = _INT16.unpack_from(self.data, self.at)
+        self.at += 2
+        return int(value)
+
+    def uint16(self) -> int:
+        """Return 16 bits, unsigned."""
+        (value,) = _UINT16.unpack_from(self.data, self.at)
+        self.at += 2
+        return int(value)
+
+    def int32(self) -> int:
+        """Return 32 bits, signed."""
+        (value,) = _INT32.unpack_from(self.data, self.at)
+        self.at += 4
+        return int(value)
+
+    def int64(self) -> int:
+        """Return 64 bits, signed."""
+        (value,) = _INT64.unpack_from(self.data, self.at)
+        self.at += 8
+        return int(value)
+
+    def float64(self) -> float:
+        """Return an IEEE 754 double."""
+        value: float
+        (value,) = _FLOAT64.unpack_from(self.data, self.at)
+        self.at += 8
+        return value
+
+    def boolean(self) -> bool:
+        """Return a byte as Kafka does: any but zero is true."""
+        value = self.data[self.at]
+        self.at += 1
+        return value != 0
+
+    def uuid(self) -> UUID:
+        """Return 16 bytes as a UUID."""
+        return UUID(bytes=self._take(16))
+
+    def string(self) -> str:
+        """Return text that may not be null."""
+        data, at = self.data, self.at
+        size = data[at]
+        if 0 < size < 128 and at + size <= self.end:  # noqa: PLR2004 - large answers are full of short texts
+            self.at = at + size
+            return data[at + 1 : at + size].decode()
+        value = self.nullable_string()
+        if value is None:
+            raise RuleError("a string is null that may not be")
+        return value
+
+    def nullable_string(self) -> str | None:
+        """Return text, or None."""
+        data, start = self.data, self.at
+        size = data[start]
+        if size > 127:  # noqa: PLR2004 - more than one byte
+            size, start = self._varint(start)
+        else:
+            start += 1
+        if size == 0:
+            self.at = start
+            return None
+        end = start + size - 1
+        if end > self.end:
+            raise RuleError(f"{size - 1} bytes of text are announced, {self.end - start} are left")
+        value = data[start:end].decode()
+        self.at = end
+        return value
+
+    def binary(self) -> bytes:
+        """Return bytes that may not be null."""
+        value = self.nullable_binary()
+        if value is None:
+            raise RuleError("bytes are null that may not be")
+        return value
+
+    def nullable_binary(self) -> bytes | None:
+        """Return bytes, or None."""
+        size = self._size()
+        return None if size < 0 else self._take(size)
+
+    def count(self, least: int) -> int:
+        """Return the number of elements of an array that may not be null, each of ``least`` bytes at least."""
+        count = self.nullable_count(least)
+        if count < 0:
+            raise RuleError("an array is null that may not be")
+        return count
+
+    def nullable_count(self, least: int) -> int:
+        """Return the number of elements of an array, or -1 for null."""
+        count = self._size()
+        if count * least > self.end - self.at:
+            raise RuleError(f"{count} elements are announced, {self.end - self.at} bytes are left")
+        return count
+
+    def skip_tags(self) -> None:
+        """Pass over tagged fields, of which none is known."""
+        if self.data[self.at] == 0:
+            self.at += 1
+            return
+        for _ in range(self.tag_count()):
+            self.leave_tag(self.tag()[1])
+
+    def tag_count(self) -> int:
+        """Return the number of tagged fields, each of two bytes at least."""
+        count, self.at = self._varint(self.at)
+        if count * 2 > self.end - self.at:
+            raise RuleError(f"{count} tagged fields are announced, {self.end - self.at} bytes are left")
+        return count
+
+    def tag(self) -> tuple[int, int]:
+        """Return a tag and the offset behind its field."""
+        tag, at = self._varint(self.at)
+        size, at = self._varint(at)
+        if size > self.end - at:
+            raise RuleError(f"{size} bytes of tag {tag} are announced, {self.end - at} are left")
+        self.at = at
+        return tag, at + size
+
+    def leave_tag(self, end: int) -> None:
+        """Go behind a tagged field, which may be longer than the known part."""
+        if self.at > end:
+            raise RuleError("a tagged field is longer than announced")
+        self.at = end
+
+    def varint(self) -> int:
+        """Return an unsigned number of variable length, 32 bits at most."""
+        value, self.at = self._varint(self.at)
+        return value
+
+    def _size(self) -> int:
+        """Return the length of bytes or an array, -1 for null."""
+        return self.varint() - 1
+
+    def _take(self, size: int) -> bytes:
+        start = self.at
+        end = start + size
+        if end > self.end:
+            raise RuleError(f"{size} bytes are announced, {self.end - start} are left")
+        self.at = end
+        return self.data[start:end]
+
+    def _varint(self, at: int) -> tuple[int, int]:
+        value = 0
+        for shift in range(0, _VARINT_BITS, 7):
+            byte = self.data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:  # noqa: PLR2004 - the last byte
+                if value >> 32:
+                    break
+                return value, at
+        raise RuleError("a number of variable length exceeds 32 bits")
+
+
+class PlainReader(Reader):
+    """A position in bytes of a version that is not flexible: lengths have a fixed size, and there are no tags."""
+
+    __slots__ = ()
+
+    def string(self) -> str:
+        """Return text that may not be null."""
+        value = self.nullable_string()
+        if value is None:
+            raise RuleError("a string is null that may not be")
+        return value
+
+    def nullable_string(self) -> str | None:
+        """Return text, or None."""
+        size = self.int16()
+        if size < 0:
+            return None
+        return self._take(size).decode()
+
+    def skip_tags(self) -> None:
+        """Do nothing: there are none."""
+
+    def tag_count(self) -> int:
+        """Return 0: there are none."""
+        return 0
+
+    def _size(self) -> int:
+        return self.int32()
+
+
+class Writer:
+    """Bytes under construction, of a flexible version."""
+
+    __slots__ = ("out",)
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+
+    def int8(self, value: int) -> None:
+        """Add a signed byte."""
+        self.out += _INT8.pack(value)
+
+    def int16(self, value: int) -> None:
+        """Add 16 bits, signed."""
+        self.out += _INT16.pack(value)
+
+    def uint16(self, value: int) -> None:
+        """Add 16 bits, unsigned."""
+        self.out += _UINT16.pack(value)
+
+    def int32(self, value: int) -> None:
+        """Add 32 bits, signed."""
+        self.out += _INT32.pack(value)
+
+    def int64(self, value: int) -> None:
+        """Add 64 bits, signed."""
+        self.out += _INT64.pack(value)
+
+    def float64(self, value: float) -> None:
+        """Add an IEEE 754 double."""
+        self.out += _FLOAT64.pack(value)
+
+    def boolean(self, value: bool) -> None:  # noqa: FBT001 - the value to write
+        """Add a byte, 0 or 1."""
+        self.out.append(1 if value else 0)
+
+    def uuid(self, value: UUID) -> None:
+        """Add a UUID as 16 bytes."""
+        self.out += value.bytes
+
+    def string(self, value: str | None) -> None:
+        """Add text, or null."""
+        self.binary(None if value is None else value.encode())
+
+    def binary(self, value: bytes | None) -> None:
+        """Add bytes, or null."""
+        self.count(None if value is None else len(value))
+        if value is not None:
+            self.out += value
+
+    def count(self, count: int | None) -> None:
+        """Add the number of elements, None for null."""
+        self.varint(0 if count is None else count + 1)
+
+    def tags(self, *fields: tuple[int, Writer]) -> None:
+        """Add tagged fields in the order of their tags."""
+        self.varint(len(fields))
+        for tag, field in fields:
+            self.varint(tag)
+            self.varint(len(field.out))
+            self.out += field.out
+
+    def varint(self, value: int) -> None:
+        """Add an unsigned number of variable length."""
+        while value > 127:  # noqa: PLR2004 - what does not fit into 7 bits
+            self.out.append(value & 127 | 128)
+            value >>= 7
+        self.out.append(value)
+
+
+class PlainWriter(Writer):
+    """Bytes under construction, of a version that is not flexible."""
+
+    __slots__ = ()
+
+    def string(self, value: str | None) -> None:
+        """Add text, or null."""
+        encoded = None if value is None else value.encode()
+        self.int16(-1 if encoded is None else len(encoded))
+        self.out += encoded or b""
+
+    def count(self, count: int | None) -> None:
+        """Add the number of elements, None for null."""
+        self.int32(-1 if count is None else count)
+
+    def tags(self, *fields: tuple[int, Writer]) -> None:
+        """Do nothing: there are none."""
+
+
+class Message:
+    """A whole request, answer or record. Generated classes fill in the class variables and the two private methods."""
+
+    __slots__ = ()
+
+    NAME: ClassVar[str]
+    """As Kafka spells the message."""
+    API_KEY: ClassVar[int | None]
+    """The number of the API or of the kind of record; None for the records of the log itself."""
+    VERSIONS: ClassVar[range]
+    """The versions that can be written and read."""
+    FLEXIBLE_FROM: ClassVar[int | None]
+    """The first flexible version, None where there is none."""
+
+    def _write(self, out: Writer, version: int) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
+        """Read the message and pause after each element of its arrays."""
+        raise NotImplementedError
+
+    @classmethod
+    def flexible(cls, version: int) -> bool:
+        """Return True for a flexible version (KIP-482)."""
+        return cls.FLEXIBLE_FROM is not None and version >= cls.FLEXIBLE_FROM
+
+    def encode(self, version: int) -> bytes:
+        """Return the message as bytes, without its header.
+
+        Raises:
+            WireError: The version is unknown, or has no place for a field, or a value is out of range.
+        """
+        self._check(version)
+        out = Writer() if self.flexible(version) else PlainWriter()
+        try:
+            self._write(out, version)
+        except (struct.error, ValueError) as error:
+            raise WireError(self.NAME, None, str(error)) from None
+        return bytes(out.out)
+
+    @classmethod
+    def decode(cls, data: bytes, version: int, at: int = 0) -> Self:
+        """Return the message that ``data`` holds from ``at`` to its end.
+
+        Raises:
+            WireError: The bytes are no such message; the error names message and offset.
+        """
+        steps = cls._checked(data, version, at)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                found: Self = done.value
+                return found
+
+    @classmethod
+    async def decode_in_slices(cls, data: bytes, version: int, at: int = 0) -> Self:
+        """Decode as :meth:`decode` does, and let others run every :data:`SLICE_S` seconds."""
+        steps = cls._checked(data, version, at)
+        until = time.perf_counter() + SLICE_S
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                found: Self = done.value
+                return found
+            if time.perf_counter() >= until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + SLICE_S
+
+    @classmethod
+    def _checked(cls, data: bytes, version: int, at: int) -> Generator[None, None, Self]:
+        cls._check(version)
+        reader = Reader(data, at) if cls.flexible(version) else PlainReader(data, at)
+        try:
+            message = yield from cls._steps(reader, version)
+            if reader.at != reader.end:
+                raise RuleError(f"{reader.end - reader.at} bytes are left behind the message")
+        except (IndexError, struct.error):
+            raise WireError(cls.NAME, reader.at, "the bytes end too early") from None
+        except ValueError as error:
+            why = "a text is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            raise WireError(cls.NAME, reader.at, why) from None
+        return message
+
+    @classmethod
+    def _check(cls, version: int) -> None:
+        if version not in cls.VERSIONS:
+            raise WireError(cls.NAME, None, f"version {version} is unknown, {cls.VERSIONS} are known")

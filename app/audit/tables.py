@@ -68,8 +68,9 @@ def _far(moment: str) -> str:
     return f"CASE WHEN {off} NOT BETWEEN interval '-{FAR_S} s' AND interval '{FAR_S} s' THEN 1 END = 1"
 
 
-FAR_INTENT: Final = text(f"kind = 'change' AND {_far('recorded_at')}")
-"""An intent whose id is far from the time at which Postgres recorded it; other kinds have outcomes with times."""
+FAR_INTENT: Final = text(f"kind IN ('change', 'import', 'observed') AND {_far('recorded_at')}")
+"""An intent of the writing path whose id is far from the time at which Postgres recorded it. The recorder's kinds have
+outcomes with times."""
 FAR_OUTCOME: Final = text(_far('"time"'))
 """An outcome whose change's id is far from its time."""
 
@@ -89,6 +90,7 @@ intents: Final = Table(
     Column("kind", Text, nullable=False, server_default="change"),
     Column("writes", Integer),
     Column("behalf_of", Text),
+    Column("observed", JSONB),
     Index(None, "cluster", "change_id"),
     Index(None, "cluster", "principal", "change_id"),
     Index(None, "cluster", "recorded_at"),

@@ -26,7 +26,7 @@ from app.audit import visible
 from app.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
 from app.domain.texts import storable
 from app.services.ports.pages import PAGE_BYTES
-from app.services.ports.trail import AuditRecord, Intent, IntentEntity, Outcome
+from app.services.ports.trail import AuditRecord, Intent, IntentEntity, Outcome, Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -353,6 +353,8 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
         ticket=row.ticket,
         entities=tuple(entities),
         behalf_of=row.behalf_of,
+        kind=row.kind,
+        observed=None if row.observed is None else Sighting(**row.observed),
     )
     outcome = None
     if row.committed is not None:
@@ -369,4 +371,4 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
             remade=row.remade or {},
         )
     created = created_at(row.change_id)
-    return AuditRecord(intent, created, outcome, row.concluded_at, row.kind, row.writes, row.partial)
+    return AuditRecord(intent, created, outcome, row.concluded_at, row.writes, row.partial)

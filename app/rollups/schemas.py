@@ -79,7 +79,8 @@ CHANGES: Final = StructType(
 ====================== ================================================================================================
 ``change_id``          UUIDv7 as text; the order of the texts is that of time
 ``attempt, position``  the number of the attempt; the entity's place in an atomic batch, from 0
-``kind``               ``change``, or ``external``: made past this service, and found by the recorder
+``kind``               ``change``; ``import`` and ``observed``: followed from a Kafka cluster; ``external``: made past
+                       this service, and found by the recorder
 ``created_at``         the time in the change id (the process's clock; of an external change ZooKeeper's), milliseconds
 ``recorded_at``        the time of the intent's write by Postgres's clock; of an external change maybe much later
 ``writes``             of an external change, the least number of its writes

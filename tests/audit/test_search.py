@@ -12,7 +12,7 @@ import pytest
 
 from app.audit import trail_queries
 from app.services.ports.pages import PAGE_BYTES
-from app.services.ports.trail import AuditQuery
+from app.services.ports.trail import AuditQuery, Sighting
 from tests.audit.rows import change_id, committed, entity, intent, rejected
 
 if TYPE_CHECKING:
@@ -71,6 +71,23 @@ async def test_a_record_holds_all_that_was_written(log: PostgresAuditLog) -> Non
     assert (await log.search(AuditQuery("payments")))[0] == [record]
 
 
+@pytest.mark.parametrize(
+    ("kind", "observed"),
+    [
+        ("import", Sighting(None, 17, START_MS)),
+        ("observed", Sighting(2**40, 2**40 + 9, START_MS, exact=True, writes=9)),
+    ],
+)
+async def test_a_change_that_follows_a_cluster_says_where_in_its_log(
+    log: PostgresAuditLog, kind: str, observed: Sighting
+) -> None:
+    one = intent(None, kind=kind, observed=observed)
+    await log.intend([one])
+    await log.conclude([committed(one)])
+    [record], _ = await log.search(AuditQuery("payments"))
+    assert (record.kind, record.intent) == (kind, one)
+
+
 async def test_a_change_is_shown_by_its_last_attempt(log: PostgresAuditLog) -> None:
     id_ = change_id(START_MS, 1)
     first = intent(id_, entity("user=a", "x", version_read=3))
@@ -117,6 +134,7 @@ async def test_searches_equal_a_naive_filter_whatever_the_filters_and_the_page(
             ),
             cluster=chance.choice(["payments", "payments", "other"]),
             principal=chance.choice(["User:p", "User:q"]),
+            kind=chance.choice(["change", "import", "observed"]),
         )
         intents.append(one)
         ending = chance.choice(["committed", "committed", "rejected", "open"])

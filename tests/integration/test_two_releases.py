@@ -352,7 +352,9 @@ async def _assert_both_show_the_trail(*clients: httpx.AsyncClient) -> None:
         ops = [op for item in items for entity in item["entities"] for op in entity.pop("ops")]
         assert {(op["key"], op["value"]) for op in ops} == {(RATE, 1), (RATE, 2)}
         # Members that the earlier release does not have yet.
-        assert {(item.pop("onBehalfOf", None), item.pop("partial", False)) for item in items} == {(None, False)}
+        assert {
+            (item.pop("onBehalfOf", None), item.pop("partial", False), item.pop("observed", None)) for item in items
+        } == {(None, False, None)}
         shown.append(items)
     assert shown[0] == shown[1]
     assert [item["outcome"] for item in shown[0]] == ["committed", "committed"]

@@ -154,3 +154,13 @@ async def test_a_pair_is_followed_with_its_user(store: ZooKeeperStore, raw_zk: K
     pair = Entity.of(user="bob", client_id="x")
     assert isinstance(await store.commit(following(store, write(pair, {"request_percentage": "5"})), soon()), Committed)
     assert raw_zk.exists("/config/users/bob/clients/x") is not None
+
+
+async def test_topics_of_an_observed_cluster_need_no_metadata_in_zookeeper(
+    store: ZooKeeperStore, raw_zk: KazooClient
+) -> None:
+    raw_zk.ensure_path("/brokers/topics/old")
+    await set_target(store, OBSERVED)
+    topic = write(Entity.of(topic="new"), {"retention.ms": "1"})
+    await store.check_admission([topic], soon(), guarded=Guarded.OBSERVED)
+    assert isinstance(await store.commit(following(store, topic), soon()), Committed)

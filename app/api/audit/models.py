@@ -46,17 +46,37 @@ class AuditedEntity(AnswerModel):
     after: dict[str, str | None]
 
 
+class AuditedSighting(AnswerModel):
+    """The place of others' writes in the metadata log of an observed Kafka cluster."""
+
+    after: Annotated[str, Field(pattern=r"^-?[0-9]+$")] | None = Field(
+        description="A metadata offset at which the entity still was as before; null where no earlier look is known"
+    )
+    until: Annotated[str, Field(pattern=r"^-?[0-9]+$")] = Field(
+        description="A metadata offset at which the entity was as the change left it. The writes are among the records "
+        "behind after, up to until; of an exact change, until is the offset of the last one"
+    )
+    at: Time = Field(description="When it was seen; of an exact change, the time of the last record in Kafka's log")
+    exact: bool = Field(
+        description="true: read from the metadata log, record by record; false: seen in a look at the cluster, which "
+        "merges the writes since the look before it"
+    )
+    writes: Annotated[int, Field(ge=1)] = Field(description="How many records; where not exact, at least how many")
+
+
 class AuditedChange(AnswerModel):
     """One change: its last attempt and its outcome."""
 
     change_id: ChangeId
-    kind: Literal["change", "external", "recovered"] = Field(
-        description="external: others wrote it, past this service (a broker, Kafka's tools, a person by hand); "
+    kind: Literal["change", "import", "observed", "external", "recovered"] = Field(
+        description="import: a config of an observed Kafka cluster was taken over; observed: others wrote it to that "
+        "cluster afterwards; external: others wrote it to ZooKeeper (a broker, Kafka's tools, a person by hand); "
         "recovered: this service wrote it and Postgres lost the rows, so what was asked for is not known"
     )
     writes: int | None = Field(
         description="Of an external change: how many writes it was, at least; of a recovered one 1; else null"
     )
+    observed: AuditedSighting | None = Field(description="Of import and observed changes; else null")
     cluster: str
     attempt: Annotated[int, Field(ge=1)]
     principal: str

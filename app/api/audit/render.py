@@ -12,7 +12,7 @@ from app.domain.texts import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.services.ports.trail import AuditRecord
+    from app.services.ports.trail import AuditRecord, Sighting
 
 
 def audit_record(record: AuditRecord) -> dict[str, Any]:
@@ -22,6 +22,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
         "changeId": str(intent.change_id),
         "kind": record.kind,
         "writes": record.writes,
+        "observed": None if intent.observed is None else _sighting(intent.observed),
         "cluster": intent.cluster,
         "attempt": intent.attempt,
         "principal": intent.principal,
@@ -53,6 +54,16 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
             }
             for entity in intent.entities
         ],
+    }
+
+
+def _sighting(observed: Sighting) -> dict[str, Any]:
+    return {
+        "after": None if observed.after is None else str(observed.after),
+        "until": str(observed.until),
+        "at": timestamp(observed.at_ms),
+        "exact": observed.exact,
+        "writes": observed.writes,
     }
 
 

@@ -5,7 +5,7 @@ One row per UTC day, principal, kind of change, entity type and config key.
 ================ ======================================================================================================
 ``day``          the UTC date of the time in the change's id: of its begin; of an external change, of its write
 ``principal``    the principal of the change; ``External:unknown`` for writes past this service
-``kind``         ``change``, or ``external``
+``kind``         ``change``, ``import``, ``observed``, ``external`` or ``recovered``
 ``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
 ``config_key``   a key that the change altered; empty for a change that altered none (compaction)
 ``committed``    changes of that key that were applied; one change of two keys counts in two rows

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from app.services.ports.trail import CHANGE
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from app.domain.errors import ConfplaneError
     from app.domain.facets import Tree
     from app.services.ports.cluster_states import LayoutCheck
-    from app.services.ports.trail import IntentEntity
+    from app.services.ports.trail import IntentEntity, Sighting
     from app.services.ports.transactions import Write
 
 D = TypeVar("D")
@@ -38,6 +39,10 @@ class Draft(Generic[D]):
     """The layout of a change of client configs."""
     guarded: Guarded = Guarded.CALLER
     """The states of the cluster that are checked, before the intent and within the transaction."""
+    kind: str = CHANGE
+    """The kind of the change in the trail."""
+    observed: Sighting | None = None
+    """The place of the followed writes in the trail; None for a change that follows nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,8 @@ class Submission:
             ticket=caller.ticket,
             entities=attempt.draft.entities,
             behalf_of=caller.behalf_of,
+            kind=attempt.draft.kind,
+            observed=attempt.draft.observed,
         )
 
     async def _commit(self, attempts: list[Attempt[Any]]) -> None:

@@ -98,6 +98,8 @@ class Look:
     """The time of the look's begin by this process's clock, milliseconds since the epoch."""
     digest: bytes = b""
     """A digest of the answer, for quotas only."""
+    unchanged: bool = False
+    """True where the answer has the digest that was given: ``entities`` and ``unmanaged`` are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +119,27 @@ class LogChange:
     unmanaged: Unmanaged | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """A piece of the metadata log: the committed records behind the piece before it, up to an offset."""
+
+    until: int
+    """The offset of the last record in the piece, whatever it was about."""
+    changes: tuple[LogChange, ...] = ()
+    """The records about configs and topics, in the order of the log; there may be none."""
+    anew: bool = False
+    """True where the records up to ``until`` are not to be had: everything has to be looked at anew. ``changes`` is
+    empty then."""
+
+
 class KafkaCluster(Protocol):
     """One cluster, by its brokers."""
 
     async def identity(self, deadline: float) -> ClusterIdentity:
         """Return the cluster's id, release and brokers."""
 
-    async def quotas(self, digest: bytes, deadline: float) -> Look | None:
-        """Look at all client quotas; None where the answer has this digest: nothing changed since.
+    async def quotas(self, digest: bytes, deadline: float) -> Look:
+        """Look at all client quotas; ``unchanged`` where the answer has this digest.
 
         The digest of an unchanged answer is known only from the same broker; another broker's answer is decoded.
         """
@@ -158,12 +173,12 @@ class KafkaCluster(Protocol):
     async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
         """Try each describe once; return the permission for each area, and a sentence on what is missing."""
 
-    def follow(self, after: int | None) -> AsyncIterator[Sequence[LogChange] | int]:
+    def follow(self, after: int | None) -> AsyncIterator[LogPage]:
         """Follow the metadata log from behind an offset, where the settings name controllers.
 
-        It yields the committed records of one fetch in the order of the log; and an offset alone, where everything up
-        to it has to be looked at anew, because the log begins later (a snapshot) or because ``after`` was None.
-        Lost connections and changes of the active controller are waited out; the first failure is raised.
+        It yields a page for each fetch, an empty one too, so that ``until`` shows how far the log was read. A page is
+        ``anew`` where the log begins later (a snapshot), or where ``after`` was None. Lost connections and changes of
+        the active controller are waited out; the first failure is raised.
         """
 
     async def close(self) -> None:

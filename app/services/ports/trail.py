@@ -38,6 +38,37 @@ class IntentEntity:
     after: dict[str, str | None]
 
 
+CHANGE: Final = "change"
+"""The kind of a change by a caller."""
+IMPORT: Final = "import"
+"""The kind of a change that takes over configs of an observed cluster before the import is complete."""
+OBSERVED: Final = "observed"
+"""The kind of a change that follows a write by others to an observed cluster."""
+FOLLOWING: Final = (IMPORT, OBSERVED)
+"""The kinds of changes that follow an observed cluster (app/services/target)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The place of others' writes in an observed cluster's metadata log, as far as it is known.
+
+    The entity's writes are the records behind ``after``, up to ``until``. Seen in a look, they are one at least, and
+    nobody knows how many; read from the log, they are exactly ``writes``.
+    """
+
+    after: int | None
+    """A metadata offset at which the entity was as before the change; None: no earlier look is known."""
+    until: int
+    """A metadata offset at which the entity was as after the change; of the log, the last record's."""
+    at_ms: int
+    """The begin of the look by this service's clock, or the time of the last record by the controller's; milliseconds
+    since the epoch."""
+    exact: bool = False
+    """True where the records were read from the log."""
+    writes: int = 1
+    """The number of the entity's records; the least number where they were not read from the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """One attempt, durable before its transaction is submitted."""
@@ -55,6 +86,11 @@ class Intent:
     entities: tuple[IntentEntity, ...]
     behalf_of: str | None = None
     """The user for whom the principal acted; None where it acted for itself."""
+    kind: str = CHANGE
+    """The kind of the change: of the writing path :data:`CHANGE`, :data:`IMPORT` or :data:`OBSERVED`; the recorder's
+    kinds are in app/services/recorder/recorded.py."""
+    observed: Sighting | None = None
+    """The place of the followed writes; None for a change that follows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +158,18 @@ class AuditRecord:
     created_at: datetime
     outcome: Outcome | None
     recorded_at: datetime | None
-    kind: str = "change"
-    """``change``; ``external``: made by others, and found by the recorder (app/services/recorder/record.py);
-    ``recovered``: made by this service, lost with Postgres's rows and found by its marker."""
     writes: int | None = None
     """The least number of writes of an external or recovered change."""
     partial: bool = False
     """True where entities are left out. The text of an error, which may name them, is left out then, too."""
+
+    @property
+    def kind(self) -> str:
+        """``change``; ``import`` and ``observed``: followed from a Kafka cluster (app/services/target); ``external``:
+        made by others, and found by the recorder (app/services/recorder/record.py); ``recovered``: made by this
+        service, lost with Postgres's rows and found by its marker.
+        """  # noqa: D205 - one list
+        return self.intent.kind
 
 
 class AuditLog(Protocol):

@@ -21,7 +21,7 @@ from app.domain.errors import (
 )
 from app.domain.facets import Tree
 from app.domain.texts import clipped
-from app.services.ports.transactions import EntityWrite
+from app.services.ports.transactions import EntityWrite, Guarded
 from app.store import warnings, znodes
 from app.store.mirror import metadata
 from app.store.session.keeper import answered, unavailable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from app.domain.entities import Entity
-    from app.services.ports.transactions import Guarded, Transaction, Write
+    from app.services.ports.transactions import Transaction, Write
     from app.store.mirror.follower import Follower
     from app.store.session.keeper import Keeper, Session
     from app.store.write.guard import Guard
@@ -81,7 +81,8 @@ class Admission:
             self._guard.checks(guarded, writes)
         self._check_notifications(transactions.notifications_of(writes))
         await self._check_lists([write for write in writes if isinstance(write, EntityWrite)], deadline)
-        await self.check_topics(transactions.entities_of(writes), deadline)
+        if guarded is not Guarded.OBSERVED:
+            await self.check_topics(transactions.entities_of(writes), deadline)
 
     def _check_notifications(self, more: int) -> None:
         """Check that the brokers may be sent more notifications.
@@ -173,7 +174,9 @@ class Admission:
                     continue
                 if transaction.again or change.attempt > 1 or not self._parents_known(write):
                     parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
-        topics = transactions.topics_of(transactions.entities_of(transaction.writes))
+        # The topics of an observed cluster are its own: metadata left in ZooKeeper are those of an earlier time.
+        observed = transaction.guarded is Guarded.OBSERVED
+        topics = [] if observed else transactions.topics_of(transactions.entities_of(transaction.writes))
         if not parents and not topics:
             return frozenset(), []
         replies = [session.exists(path) for path in parents]

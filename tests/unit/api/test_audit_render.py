@@ -9,7 +9,7 @@ import pytest
 
 from app.api.audit.render import audit_record
 from app.domain.ops import Op, OpType
-from app.services.ports.trail import AuditRecord
+from app.services.ports.trail import AuditRecord, Sighting
 from tests.audit.rows import entity, intent
 
 
@@ -25,6 +25,16 @@ def test_rows_of_this_release_and_of_earlier_ones_are_answered_alike(facet: str)
     earlier = {"key": "a", "value": 1024}, {"key": "b", "remove": True}
     present = Op("a", OpType.SET, 1024).as_json(), Op("b", OpType.DELETE).as_json()
     assert answered(facet, *present) == answered(facet, *earlier) == list(earlier)
+
+
+def test_a_change_that_follows_a_cluster_says_where_in_its_log() -> None:
+    followed = intent(None, kind="observed", observed=Sighting(None, 2**53 + 1, 1_500, writes=2))
+    shown = audit_record(AuditRecord(followed, datetime.now(UTC), None, None))
+    assert shown["kind"] == "observed"
+    assert shown["observed"] == {
+        "after": None, "until": "9007199254740993", "at": "1970-01-01T00:00:01.500Z", "exact": False, "writes": 2
+    }  # fmt: skip
+    assert audit_record(AuditRecord(intent(), datetime.now(UTC), None, None))["observed"] is None
 
 
 def test_topics_and_brokers_have_the_type_of_each_op() -> None:

@@ -29,6 +29,7 @@ _ANY: Final = 32767
 VERSIONS: Final = {
     "ApiVersions": (0, 4),  # version 0 is what a broker that is older than a request answers with
     "DescribeClientQuotas": (0, 1),
+    "DescribeCluster": (1, 2),
     "DescribeConfigs": (4, 4),
     "DescribeQuorum": (1, 2),
     "Fetch": (15, 18),

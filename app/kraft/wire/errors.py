@@ -1,13 +1,123 @@
-"""Errors of the wire: each says what happened, and none of them holds a secret."""
+"""Errors of the wire: each says what happened and what to do, and none of them holds a secret.
+
+=========================  ==========================================================================================
+:class:`UnreachableError`  no connection, a lost connection, or no answer in time: try again, elsewhere, or later
+:class:`UntrustedError`    the broker's certificate is not trusted
+:class:`LoginError`        the broker refuses the login
+:class:`RightsError`       the broker refuses a request for want of a right
+:class:`UnsupportedError`  the broker has no version of an API that this client speaks
+:class:`OtherClusterError` the broker belongs to another cluster; nothing but its cluster's id was asked of it
+:class:`ProtocolError`     the bytes are not Kafka's protocol; :class:`WireError` is of a message
+:class:`AnswerError`       the broker answers a request with any other error
+=========================  ==========================================================================================
+"""
 
 from __future__ import annotations
+
+from typing import Final
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+TOPIC_AUTHORIZATION_FAILED: Final = 29
+GROUP_AUTHORIZATION_FAILED: Final = 30
+CLUSTER_AUTHORIZATION_FAILED: Final = 31
+UNSUPPORTED_SASL_MECHANISM: Final = 33
+ILLEGAL_SASL_STATE: Final = 34
+UNSUPPORTED_VERSION: Final = 35
+SASL_AUTHENTICATION_FAILED: Final = 58
+RIGHTS: Final = frozenset({TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED})
+_RESOURCES: Final = {29: "topic", 30: "group", 31: "cluster"}
+
+NAMES: Final = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    1: "OFFSET_OUT_OF_RANGE",
+    3: "UNKNOWN_TOPIC_OR_PARTITION",
+    5: "LEADER_NOT_AVAILABLE",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    7: "REQUEST_TIMED_OUT",
+    8: "BROKER_NOT_AVAILABLE",
+    14: "COORDINATOR_LOAD_IN_PROGRESS",
+    29: "TOPIC_AUTHORIZATION_FAILED",
+    30: "GROUP_AUTHORIZATION_FAILED",
+    31: "CLUSTER_AUTHORIZATION_FAILED",
+    33: "UNSUPPORTED_SASL_MECHANISM",
+    34: "ILLEGAL_SASL_STATE",
+    35: "UNSUPPORTED_VERSION",
+    40: "INVALID_CONFIG",
+    41: "NOT_CONTROLLER",
+    42: "INVALID_REQUEST",
+    56: "KAFKA_STORAGE_ERROR",
+    58: "SASL_AUTHENTICATION_FAILED",
+    74: "FENCED_LEADER_EPOCH",
+    75: "UNKNOWN_LEADER_EPOCH",
+    98: "SNAPSHOT_NOT_FOUND",
+    99: "POSITION_OUT_OF_RANGE",
+    100: "UNKNOWN_TOPIC_ID",
+    104: "INCONSISTENT_CLUSTER_ID",
+    129: "REBOOTSTRAP_REQUIRED",
+}
+"""Kafka's names of the error codes that describes and fetches are answered with."""
+_PASSING: Final = frozenset({5, 6, 7, 8, 14, 41, 56, 74, 75})
+"""Codes that pass by themselves, or are another node's business."""
 
 
 class KraftError(Exception):
     """The root of all errors of this package."""
 
 
-class WireError(KraftError):
+class UnreachableError(KraftError):
+    """A node does not answer: no connection, a lost connection, or none of its answers in time."""
+
+
+class UntrustedError(UnreachableError):
+    """A node's certificate is not trusted."""
+
+
+class LoginError(KraftError):
+    """A node refuses the login, or can't prove that it knows the password (SCRAM)."""
+
+
+class RightsError(KraftError):
+    """A node refuses a request for want of a right.
+
+    Args:
+        what: The request or resource.
+        code: 29, 30 or 31: the right is missing on a topic, a group or the cluster.
+        said: The node's own words.
+    """
+
+    def __init__(self, what: str, code: int, said: str | None = None) -> None:
+        super().__init__(f"{what} is not permitted: {said or f'a right on the {_RESOURCES[code]} is missing'}")
+        self.what = what
+        self.code = code
+
+
+class UnsupportedError(KraftError):
+    """A node has no version of an API that this client speaks."""
+
+
+class OtherClusterError(KraftError):
+    """A node belongs to another cluster.
+
+    Args:
+        address: The node's.
+        expected: The id of the cluster that is meant.
+        found: The id of the node's cluster.
+    """
+
+    def __init__(self, address: str, expected: str, found: str | None) -> None:
+        super().__init__(
+            f"The node at {address} belongs to the cluster {found}, not to {expected}. Nothing was asked of it."
+            " Correct the addresses of the brokers, or import the other cluster as a cluster of its own."
+        )
+        self.expected = expected
+        self.found = found
+
+
+class ProtocolError(KraftError):
+    """Bytes that are not Kafka's protocol."""
+
+
+class WireError(ProtocolError):
     """Bytes that are no message, or a message that has no bytes.
 
     Args:
@@ -20,3 +130,38 @@ class WireError(KraftError):
         super().__init__(f"{name}: {why}" if at is None else f"{name} at byte {at}: {why}")
         self.name = name
         self.at = at
+
+
+class AnswerError(KraftError):
+    """A node answers with an error.
+
+    Args:
+        what: The request or resource.
+        code: Kafka's number of the error.
+        said: The node's own words.
+    """
+
+    def __init__(self, what: str, code: int, said: str | None = None) -> None:
+        super().__init__(f"{what} is answered with {name_of(code)}{f': {said}' if said else ''}")
+        self.what = what
+        self.code = code
+        self.passing = code in _PASSING
+        """True for an error that passes by itself, or that another node would not have."""
+
+
+def name_of(code: int) -> str:
+    """Return Kafka's name of an error code, or its number."""
+    return NAMES.get(code, f"error {code}")
+
+
+def check(what: str, code: int, said: str | None = None) -> None:
+    """Do nothing for the code 0.
+
+    Raises:
+        RightsError: For the codes of missing rights.
+        AnswerError: For any other code.
+    """
+    if code in RIGHTS:
+        raise RightsError(what, code, said)
+    if code != 0:
+        raise AnswerError(what, code, said)

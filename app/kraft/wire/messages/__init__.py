@@ -8,6 +8,8 @@ from app.kraft.wire.messages.client_quota_record import ClientQuotaRecord
 from app.kraft.wire.messages.config_record import ConfigRecord
 from app.kraft.wire.messages.describe_client_quotas_request import DescribeClientQuotasRequest
 from app.kraft.wire.messages.describe_client_quotas_response import DescribeClientQuotasResponse
+from app.kraft.wire.messages.describe_cluster_request import DescribeClusterRequest
+from app.kraft.wire.messages.describe_cluster_response import DescribeClusterResponse
 from app.kraft.wire.messages.describe_configs_request import DescribeConfigsRequest
 from app.kraft.wire.messages.describe_configs_response import DescribeConfigsResponse
 from app.kraft.wire.messages.describe_quorum_request import DescribeQuorumRequest
@@ -39,6 +41,8 @@ __all__ = [
     "ConfigRecord",
     "DescribeClientQuotasRequest",
     "DescribeClientQuotasResponse",
+    "DescribeClusterRequest",
+    "DescribeClusterResponse",
     "DescribeConfigsRequest",
     "DescribeConfigsResponse",
     "DescribeQuorumRequest",

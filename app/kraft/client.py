@@ -1,0 +1,386 @@
+"""Describes of one KRaft cluster. Nothing here can alter: no message that alters is among the generated ones."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from app.kraft.pool import Lane, Pool
+from app.kraft.views import (
+    ConfigEntry,
+    Described,
+    Features,
+    Quorum,
+    QuotaEntry,
+    Quotas,
+    Replica,
+    Resource,
+    ResourceType,
+    Synonym,
+    Topic,
+    Unchanged,
+)
+from app.kraft.wire import errors
+from app.kraft.wire.errors import KraftError, UnreachableError, UnsupportedError
+from app.kraft.wire.messages import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from app.kraft.wire.messages.describe_client_quotas_request import ComponentData
+from app.kraft.wire.messages.describe_configs_request import DescribeConfigsResource
+from app.kraft.wire.messages.describe_quorum_request import PartitionData, TopicData
+from app.kraft.wire.options import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+    from app.kraft.pool import Broker
+    from app.kraft.wire.connection import Connection
+    from app.kraft.wire.messages.describe_client_quotas_response import EntryData
+    from app.kraft.wire.messages.describe_configs_response import DescribeConfigsResult
+    from app.kraft.wire.messages.describe_quorum_response import ReplicaState
+    from app.kraft.wire.messages.list_config_resources_response import ConfigResource
+    from app.kraft.wire.options import Options
+
+_T = TypeVar("_T")
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+_ATTEMPTS: Final = 3
+_RESOURCES_AT_ONCE: Final = 100
+"""Resources in one request: 35 ms of a broker's time for 100 topics."""
+_BARRIER_PAUSE_S: Final = 0.003
+_THROTTLE_BYTES: Final = 4
+"""The time of a throttling stands in front of an answer, and is not a part of what is compared."""
+_EXACT, _DEFAULT = 0, 1  # DescribeClientQuotas' kinds of a match
+
+
+class KraftClient:
+    """The describes of one cluster, through any of its brokers.
+
+    Each call takes a deadline on ``time.monotonic()``'s clock, is tried again where a connection is lost, and raises
+    the errors of :mod:`app.kraft.wire.errors`. Calls may be made at once. All use one broker, :attr:`source`, as long
+    as that broker answers: a call behind :meth:`barrier` sees everything before the barrier, if :attr:`source` is the
+    same before and after.
+
+    Args:
+        bootstrap: Addresses of brokers.
+        options: TLS, login, limits.
+        cluster_id: The id that each node must name; None: the first node's.
+    """
+
+    def __init__(self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
+        self._pool = Pool(bootstrap, options, cluster_id=cluster_id)
+
+    @property
+    def source(self) -> Address | None:
+        """The broker that calls go to; None before the first and after a failure."""
+        return self._pool.favourite
+
+    async def close(self) -> None:
+        """Close the connections; calls under way fail."""
+        await self._pool.close()
+
+    # -- the cluster
+
+    async def cluster_id(self, deadline: float) -> str:
+        """Return the cluster's id, as a broker names it now."""
+        await self.brokers(deadline)
+        return self._pool.cluster_id or ""
+
+    async def brokers(self, deadline: float) -> tuple[Broker, ...]:
+        """Return the brokers that are alive."""
+
+        async def ask(connection: Connection) -> tuple[Broker, ...]:
+            await self._pool.refresh(connection, deadline)
+            return self._pool.brokers
+
+        return await self._anywhere(ask, deadline)
+
+    async def features(self, deadline: float, broker: int | None = None) -> Features:
+        """Return the features and the metadata offset of :attr:`source`, or of one broker by its number."""
+
+        async def ask(connection: Connection) -> Features:
+            answer = await connection.api_versions(deadline)
+            return Features(
+                connection.address,
+                answer.finalized_features_epoch,
+                {each.name: each.max_version_level for each in answer.finalized_features},
+                {each.name: (each.min_version, each.max_version) for each in answer.supported_features},
+            )
+
+        if broker is not None:
+            return await ask(await self._pool.broker(broker, deadline))
+        return await self._anywhere(ask, deadline)
+
+    async def quorum(self, deadline: float) -> Quorum:
+        """Return the active controller, its epoch and the high watermark.
+
+        Raises:
+            RightsError: The right to DESCRIBE the CLUSTER is missing.
+        """
+        request = DescribeQuorumRequest((TopicData(METADATA_TOPIC, (PartitionData(0),)),))
+
+        async def ask(connection: Connection) -> Quorum:
+            answer = await connection.call(request, DescribeQuorumResponse, deadline)
+            errors.check("DescribeQuorum", answer.error_code, answer.error_message)
+            if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
+                raise errors.ProtocolError(f"{connection.address} describes a quorum that was not asked for.")
+            (partition,) = answer.topics[0].partitions
+            errors.check("DescribeQuorum", partition.error_code, partition.error_message)
+            return Quorum(
+                partition.leader_id,
+                partition.leader_epoch,
+                partition.high_watermark,
+                _replicas(partition.current_voters),
+                _replicas(partition.observers),
+                {
+                    each.node_id: Address(each.listeners[0].host, each.listeners[0].port)
+                    for each in answer.nodes
+                    if each.listeners
+                },
+            )
+
+        return await self._anywhere(ask, deadline)
+
+    async def barrier(self, deadline: float) -> int:
+        """Wait until :attr:`source` has reached the high watermark as it is now; return the metadata offset reached.
+
+        Everything that the cluster acknowledged before the call is within a describe that follows.
+
+        Raises:
+            RightsError: The right to DESCRIBE the CLUSTER is missing.
+            UnreachableError: The broker is not there in time; it may be cut off from the controllers.
+        """
+        last = (await self.quorum(deadline)).high_watermark - 1  # of the last committed record
+        while True:
+            reached = await self.features(deadline)
+            if reached.offset >= last:
+                return reached.offset
+            if time.monotonic() + _BARRIER_PAUSE_S >= deadline:
+                raise UnreachableError(
+                    f"{reached.source} stays at the metadata offset {reached.offset}, the cluster is at {last}:"
+                    " the broker does not hear of changes."
+                )
+            await asyncio.sleep(_BARRIER_PAUSE_S)
+
+    # -- quotas
+
+    async def describe_quotas(self, last_digest: bytes | None, deadline: float) -> Quotas | Unchanged:
+        """Return all quotas; :class:`Unchanged` where the answer has the digest, without decoding it.
+
+        Raises:
+            RightsError: The right to DESCRIBE_CONFIGS of the CLUSTER is missing.
+        """
+
+        async def ask(connection: Connection) -> Quotas | Unchanged:
+            request = DescribeClientQuotasRequest(components=(), strict=False)
+            received = await connection.ask(request, DescribeClientQuotasResponse, deadline)
+            digest = received.digest(_THROTTLE_BYTES)
+            if digest == last_digest:
+                return Unchanged(connection.address)
+            answer = await connection.decode(received, DescribeClientQuotasResponse)
+            errors.check("DescribeClientQuotas", answer.error_code, answer.error_message)
+            return Quotas(connection.address, digest, await _entries(answer.entries or ()))
+
+        return await self._anywhere(ask, deadline, Lane.LONG)
+
+    async def describe_quotas_of(
+        self, entity: Sequence[tuple[str, str | None]], deadline: float
+    ) -> Mapping[str, float] | None:
+        """Return the quotas of exactly one entity; None where it has none. A pair costs the broker a search of all."""
+        components = tuple(ComponentData(kind, _DEFAULT if name is None else _EXACT, name) for kind, name in entity)
+
+        async def ask(connection: Connection) -> Mapping[str, float] | None:
+            request = DescribeClientQuotasRequest(components=components, strict=True)
+            answer = await connection.call(request, DescribeClientQuotasResponse, deadline)
+            errors.check("DescribeClientQuotas", answer.error_code, answer.error_message)
+            wanted = sorted(entity, key=lambda part: part[0])
+            found = [
+                each
+                for each in await _entries(answer.entries or ())
+                if sorted(each.entity, key=lambda part: part[0]) == wanted
+            ]
+            return found[0].values if found else None
+
+        return await self._anywhere(ask, deadline)
+
+    # -- configs
+
+    async def describe_configs(
+        self,
+        resources: Sequence[Resource],
+        deadline: float,
+        *,
+        keys: Collection[str] | None = None,
+        synonyms: bool = False,
+    ) -> list[Described]:
+        """Return the configs of resources in their order, 100 in a request.
+
+        A broker is asked for its own configs, and nobody else is: where it is away, its error says so. A missing right
+        or an unknown topic is the error of its resource.
+        """
+        wanted = None if keys is None else tuple(keys)
+        found: dict[Resource, Described] = {}
+        own = [
+            each for each in resources if each.type in {ResourceType.BROKER, ResourceType.BROKER_LOGGER} and each.name
+        ]
+        rest = [each for each in resources if each not in own]
+        for first in range(0, len(rest), _RESOURCES_AT_ONCE):
+            part = rest[first : first + _RESOURCES_AT_ONCE]
+
+            async def ask(connection: Connection, part: Sequence[Resource] = part) -> list[Described]:
+                return await _describe(connection, part, wanted, deadline, synonyms=synonyms)
+
+            found |= {each.resource: each for each in await self._anywhere(ask, deadline)}
+        for resource in own:
+            found[resource] = await self._of_broker(resource, wanted, deadline, synonyms=synonyms)
+        return [found[each] for each in resources]
+
+    async def _of_broker(
+        self, resource: Resource, keys: tuple[str, ...] | None, deadline: float, *, synonyms: bool
+    ) -> Described:
+        if not resource.name.isascii() or not resource.name.isdecimal():
+            return Described(resource, error=UnreachableError(f"There is no broker {resource.name!r}."))
+        for attempt in range(_ATTEMPTS):
+            try:
+                connection = await self._pool.broker(int(resource.name), deadline)
+                return (await _describe(connection, [resource], keys, deadline, synonyms=synonyms))[0]
+            except UnreachableError as error:
+                if attempt == _ATTEMPTS - 1 or time.monotonic() >= deadline:
+                    return Described(resource, error=error)
+        raise AssertionError("the last attempt returns")
+
+    async def list_config_resources(self, types: Collection[ResourceType], deadline: float) -> list[Resource]:
+        """Return the resources of some types that may have configs of their own.
+
+        Raises:
+            UnsupportedError: The broker lists nothing but CLIENT_METRICS (Kafka before 4.1).
+            RightsError: The right to DESCRIBE_CONFIGS of the CLUSTER is missing.
+        """
+
+        async def ask(connection: Connection) -> list[Resource]:
+            every = connection.has(ListConfigResourcesRequest)
+            if 1 not in every and set(types) != {ResourceType.CLIENT_METRICS}:
+                raise UnsupportedError(
+                    f"{connection.address} can't list resources with configs other than CLIENT_METRICS; Kafka 4.1 and"
+                    " later can."
+                )
+            request = ListConfigResourcesRequest(tuple(sorted(types)) if 1 in every else ())
+            answer = await connection.call(request, ListConfigResourcesResponse, deadline)
+            errors.check("ListConfigResources", answer.error_code)
+            return [_resource(connection, each) for each in answer.config_resources]
+
+        return await self._anywhere(ask, deadline)
+
+    async def topics(self, deadline: float) -> dict[str, Topic]:
+        """Return the topics that may be described, by name."""
+
+        async def ask(connection: Connection) -> dict[str, Topic]:
+            request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            answer = await connection.call(request, MetadataResponse, deadline)
+            errors.check("Metadata", answer.error_code)
+            return {
+                each.name: Topic(each.name, each.topic_id, each.is_internal)
+                for each in answer.topics
+                if each.name is not None and each.error_code != errors.UNKNOWN_TOPIC_OR_PARTITION
+            }
+
+        return await self._anywhere(ask, deadline, Lane.LONG)
+
+    # -- the way to a broker
+
+    async def _anywhere(
+        self, ask: Callable[[Connection], Awaitable[_T]], deadline: float, lane: Lane = Lane.SHORT
+    ) -> _T:
+        """Ask the favourite; where its connection is lost, ask again, elsewhere if need be. All are describes."""
+        last: KraftError | None = None
+        for _ in range(_ATTEMPTS):
+            connection = await self._pool.any(deadline, lane)
+            try:
+                return await ask(connection)
+            except UnreachableError as error:
+                last = error
+            except errors.AnswerError as error:
+                if not error.passing:
+                    raise
+                last = error
+            if time.monotonic() >= deadline:
+                break
+        raise last or UnreachableError("No attempt was made.")
+
+
+def _replicas(states: Sequence[ReplicaState]) -> tuple[Replica, ...]:
+    return tuple(Replica(each.replica_id, each.log_end_offset) for each in states)
+
+
+async def _entries(entries: Sequence[EntryData]) -> tuple[QuotaEntry, ...]:
+    """Return the entries of an answer in types of ours; others run every 1,000."""
+    made: list[QuotaEntry] = []
+    for at, entry in enumerate(entries):
+        if at % 1000 == 999:  # noqa: PLR2004 - about 2 ms
+            await asyncio.sleep(0)
+        made.append(
+            QuotaEntry(
+                tuple([(part.entity_type, part.entity_name) for part in entry.entity]),
+                {value.key: value.value for value in entry.values},
+            )
+        )
+    return tuple(made)
+
+
+async def _describe(
+    connection: Connection,
+    resources: Sequence[Resource],
+    keys: tuple[str, ...] | None,
+    deadline: float,
+    *,
+    synonyms: bool,
+) -> list[Described]:
+    request = DescribeConfigsRequest(
+        tuple(DescribeConfigsResource(int(each.type), each.name, keys) for each in resources),
+        include_synonyms=synonyms,
+    )
+    answer = await connection.call(request, DescribeConfigsResponse, deadline)
+    found = {_resource(connection, each): each for each in answer.results}
+    if missing := [each for each in resources if each not in found]:
+        raise errors.ProtocolError(f"{connection.address} leaves out {missing[0].type.name} {missing[0].name!r}.")
+    return [_described(each, found[each], connection.address) for each in resources]
+
+
+def _resource(connection: Connection, named: DescribeConfigsResult | ConfigResource) -> Resource:
+    try:
+        return Resource(ResourceType(named.resource_type), named.resource_name)
+    except ValueError:
+        raise errors.ProtocolError(
+            f"{connection.address} names a resource of type {named.resource_type}, which was not asked for."
+        ) from None
+
+
+def _described(resource: Resource, result: DescribeConfigsResult, source: Address) -> Described:
+    try:
+        errors.check(
+            f"DescribeConfigs of {resource.type.name} {resource.name!r}", result.error_code, result.error_message
+        )
+    except KraftError as error:
+        return Described(resource, error=error, source=source)
+    entries = tuple(
+        ConfigEntry(
+            each.name,
+            each.value,
+            each.config_source,
+            each.read_only,
+            each.is_sensitive,
+            tuple([Synonym(one.name, one.value, one.source) for one in each.synonyms]),
+        )
+        for each in result.configs
+    )
+    return Described(resource, entries, source=source)

@@ -1,0 +1,210 @@
+"""Connections to the nodes of one cluster: made when needed, checked for the cluster's id, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from app.kraft.wire import errors
+from app.kraft.wire.connection import Connection
+from app.kraft.wire.errors import OtherClusterError, UnreachableError
+from app.kraft.wire.messages import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from app.kraft.wire.options import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.kraft.wire.options import Options
+
+_CONNECT_S: Final = 10.0
+"""The time for a connection with its login, so that a node that hangs leaves time for another one."""
+_BACK_OFF_S: Final = (0.1, 10.0)
+_CONTROLLERS: Final = 2  # DescribeCluster's number for controllers
+
+
+class Lane(IntEnum):
+    """Connections of their own, since a node answers the requests of one connection one after the other."""
+
+    SHORT = 0
+    LONG = 1
+    """Answers of megabytes, and waits for the end of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker that is alive, as the cluster's metadata name it."""
+
+    node_id: int
+    address: Address
+    rack: str | None
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The place of one connection."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    connection: Connection | None = None
+    failures: int = 0
+    not_before: float = 0.0
+    error: UnreachableError | None = None
+
+
+class Pool:
+    """Connections to the brokers, or to the controllers, of one cluster; one for each address and lane.
+
+    Args:
+        bootstrap: Addresses to begin with.
+        options: Of all connections.
+        cluster_id: The id that every node must name right after the login; None: that of the first node.
+        controllers: The addresses are of controllers.
+    """
+
+    def __init__(
+        self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None, controllers: bool = False
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.brokers: tuple[Broker, ...] = ()
+        """The brokers as the newest metadata name them; empty for controllers."""
+        self._bootstrap = tuple(dict.fromkeys(bootstrap))
+        self._options = options
+        self._controllers = controllers
+        self._slots: dict[tuple[Address, Lane], _Slot] = {}
+        self._favourite: Address | None = None
+        self._closed = False
+
+    @property
+    def favourite(self) -> Address | None:
+        """The node that :meth:`any` prefers: the latest that a connection was made to, until it fails."""
+        return self._favourite
+
+    def prefer(self, address: Address) -> None:
+        """Make a node the favourite: the active controller, for one."""
+        self._favourite = address
+
+    async def any(self, deadline: float, lane: Lane = Lane.SHORT) -> Connection:
+        """Return a connection to the favourite, or to another node; each is tried once.
+
+        Raises:
+            UnreachableError: No node can be connected to. Nodes that failed are not tried again for a while, 0.1 s at
+                first and 10 s at most.
+            LoginError, OtherClusterError, ProtocolError, UnsupportedError: The first node that is reached says so.
+        """
+        last: UnreachableError | None = None
+        for address in self._order():
+            try:
+                found = await self.to(address, deadline, lane)
+            except UnreachableError as error:
+                last = error
+                if self._favourite == address:
+                    self._favourite = None
+                if time.monotonic() >= deadline:
+                    break
+            else:
+                self._favourite = address
+                return found
+        kind = "controller" if self._controllers else "broker"
+        raise UnreachableError(f"No {kind} of the cluster answers. {last}") from None
+
+    def _order(self) -> list[Address]:
+        known = [broker.address for broker in self.brokers]
+        others = [each for each in dict.fromkeys([*known, *self._bootstrap]) if each != self._favourite]
+        random.shuffle(others)
+        return ([self._favourite] if self._favourite is not None else []) + others
+
+    async def to(self, address: Address, deadline: float, lane: Lane = Lane.SHORT) -> Connection:
+        """Return a connection to an address; the errors are those of :meth:`any`."""
+        slot = self._slots.setdefault((address, lane), _Slot())
+        async with slot.lock:
+            if slot.connection is not None and slot.connection.usable:
+                return slot.connection
+            if self._closed:
+                raise UnreachableError("The connections of this cluster were closed.")
+            if slot.error is not None and time.monotonic() < slot.not_before:
+                raise slot.error.with_traceback(None)
+            try:
+                slot.connection = await self._open(slot, address, min(deadline, time.monotonic() + _CONNECT_S))
+            except UnreachableError as error:
+                slot.failures += 1
+                least, most = _BACK_OFF_S
+                pause = min(most, least * 2 ** min(slot.failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - spread
+                slot.not_before, slot.error = time.monotonic() + pause, error
+                raise
+            slot.failures, slot.error = 0, None
+            return slot.connection
+
+    async def _open(self, slot: _Slot, address: Address, deadline: float) -> Connection:
+        if slot.connection is not None:
+            await slot.connection.close()
+        connection = await Connection.open(address, self._options, deadline)
+        try:
+            await self.refresh(connection, deadline)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def refresh(self, connection: Connection, deadline: float) -> None:
+        """Ask a node for its cluster's id and, if it is a broker, for the brokers that are alive.
+
+        Raises:
+            OtherClusterError: The node belongs to another cluster.
+        """
+        if self._controllers:
+            request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)
+            described = await connection.call(request, DescribeClusterResponse, deadline)
+            errors.check("DescribeCluster", described.error_code, described.error_message)
+            self._check(connection.address, described.cluster_id)
+            return
+        metadata = await connection.call(
+            MetadataRequest(topics=(), allow_auto_topic_creation=False), MetadataResponse, deadline
+        )
+        errors.check("Metadata", metadata.error_code)
+        self._check(connection.address, metadata.cluster_id)
+        self.brokers = tuple(
+            Broker(each.node_id, Address(each.host, each.port), each.rack) for each in metadata.brokers
+        )
+
+    def _check(self, address: Address, found: str | None) -> None:
+        if self.cluster_id is None:
+            self.cluster_id = found
+        elif found != self.cluster_id:
+            raise OtherClusterError(str(address), self.cluster_id, found)
+
+    async def broker(self, node_id: int, deadline: float, lane: Lane = Lane.SHORT) -> Connection:
+        """Return a connection to one broker by its number.
+
+        Raises:
+            UnreachableError: It is not alive. Other errors are those of :meth:`any`.
+        """
+        known = self._address_of(node_id)
+        if known is not None:
+            try:
+                return await self.to(known, deadline, lane)
+            except UnreachableError:
+                pass  # it may be elsewhere by now
+        await self.refresh(await self.any(deadline), deadline)
+        address = self._address_of(node_id)
+        if address is None:
+            raise UnreachableError(f"Broker {node_id} is not alive, and nobody else answers for it.")
+        return await self.to(address, deadline, lane)
+
+    def _address_of(self, node_id: int) -> Address | None:
+        return next((broker.address for broker in self.brokers if broker.node_id == node_id), None)
+
+    async def close(self) -> None:
+        """Close all connections; none is made any more."""
+        self._closed = True
+        for slot in list(self._slots.values()):
+            async with slot.lock:
+                if slot.connection is not None:
+                    await slot.connection.close()

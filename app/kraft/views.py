@@ -1,0 +1,149 @@
+"""Answers of a cluster, in types that do not depend on versions of messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from app.kraft.wire.errors import KraftError
+    from app.kraft.wire.options import Address
+
+
+class ResourceType(IntEnum):
+    """Kinds of resources that have configs, by Kafka's numbers (``ConfigResource.Type``)."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Source(IntEnum):
+    """Places where the value of a config is from, by Kafka's numbers (``DescribeConfigsResponse.ConfigSource``)."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER = 2
+    DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A topic, broker, group or subscription. The broker "" is the default of all brokers."""
+
+    type: ResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """One broker's features at one moment."""
+
+    source: Address
+    offset: int
+    """The metadata offset that the broker has reached; -1 where it does not say."""
+    finalized: Mapping[str, int]
+    """Feature to its level, such as ``metadata.version`` to 30."""
+    supported: Mapping[str, tuple[int, int]]
+    """Feature to the least and greatest level that the broker supports."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntry:
+    """The quotas of one entity."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    """Pairs of type and name, such as ("user", "alice"); None is the default entity."""
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """All quotas, as one broker answered."""
+
+    source: Address
+    digest: bytes
+    """Equal digests mean equal quotas. The order of a broker's answer is its own, and may change with a restart."""
+    entries: tuple[QuotaEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The quotas are those of the digest."""
+
+    source: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A value on the way to the effective value."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """The effective value of one key."""
+
+    name: str
+    value: str | None
+    """None for a sensitive value, and for a key without one."""
+    source: int
+    """A number of :class:`Source`, or one that this service does not know."""
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The configs of one resource, or the reason why there are none."""
+
+    resource: Resource
+    entries: tuple[ConfigEntry, ...] = ()
+    error: KraftError | None = None
+    source: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A controller or broker that reads the metadata log."""
+
+    node_id: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The controllers as the active one sees them."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    """The offset behind the last committed record of the metadata log."""
+    voters: tuple[Replica, ...]
+    observers: tuple[Replica, ...]
+    controllers: Mapping[int, Address] = field(default_factory=dict)
+    """The controllers' addresses, where the cluster names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic by its id, which is another one once the topic was made again."""
+
+    name: str
+    topic_id: UUID
+    internal: bool

@@ -1,0 +1,59 @@
+"""Addresses of nodes, and everything that the connections to one cluster share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from app.kraft.wire.sasl import Login
+
+_PORTS: Final = range(1, 65536)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the address of ``host:port`` or ``[::1]:port``.
+
+        Raises:
+            ValueError: It is neither.
+        """
+        host, colon, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            host = ""  # an address of IPv6 without its brackets: which part is the port?
+        digits = port.isascii() and port.isdecimal() and len(port) < 6  # noqa: PLR2004 - of the greatest port
+        if not colon or not host or not digits or int(port) not in _PORTS:
+            raise ValueError(f"{text!r} is not an address; write host:port, such as kafka1:9092 or [::1]:9092")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The same for all connections to a cluster."""
+
+    client_id: str = "confplane"
+    """Shown in the brokers' logs and metrics, and an entity of quotas."""
+    software_version: str = "1"
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Makes the context of each connection, so that replaced files are read."""
+    login: Callable[[], Login] | None = field(default=None, repr=False)
+    """Makes the login of each connection, and of each renewal."""
+    most_bytes: int = 256 * 1024 * 1024
+    """The largest answer, in bytes. A describe of all quotas takes about 93 bytes for an entity."""
+    in_flight: int = 8
+    """Requests at once on one connection; a node answers them one after the other."""

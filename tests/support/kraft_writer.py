@@ -1,0 +1,196 @@
+"""The writes that tests make in a Kafka 4 cluster: messages of kio over a connection of Confplane, which has no writes."""
+
+from __future__ import annotations
+
+import io
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from kio.schema.alter_client_quotas.v1 import request as quotas_request
+from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
+from kio.schema.create_acls.v3 import request as acls_request
+from kio.schema.create_acls.v3.response import CreateAclsResponse
+from kio.schema.create_topics.v7 import request as topics_request
+from kio.schema.create_topics.v7.response import CreateTopicsResponse
+from kio.schema.delete_topics.v6 import request as removal_request
+from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
+from kio.schema.incremental_alter_configs.v1 import request as configs_request
+from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
+from kio.schema.types import TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
+
+from app.kraft.wire.codec import Message
+from app.kraft.wire.connection import Connection
+from app.kraft.wire.options import Address, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from app.kraft.views import Resource
+
+_LIMIT_S = 60.0
+
+
+class _Theirs(Message):
+    """A message of kio in the place of one of ours."""
+
+    __slots__ = ("value",)
+    kind: ClassVar[type[Any]]
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def encode(self, version: int) -> bytes:
+        assert version in self.VERSIONS
+        out = io.BytesIO()
+        entity_writer(self.kind)(out, self.value)
+        return out.getvalue()
+
+    @classmethod
+    def decode(cls, data: bytes, version: int, at: int = 0) -> Self:
+        assert version in cls.VERSIONS
+        return cls(entity_reader(cls.kind)(data, at)[0])
+
+
+def _bridge(kind: type[Any]) -> type[_Theirs]:
+    version = int(kind.__version__)
+    return type(
+        kind.__name__,
+        (_Theirs,),
+        {
+            "__slots__": (),
+            "kind": kind,
+            "NAME": kind.__name__,
+            "API_KEY": int(kind.__api_key__),
+            "VERSIONS": range(version, version + 1),
+            "FLEXIBLE_FROM": version if kind.__flexible__ else None,
+        },
+    )
+
+
+class RefusedError(Exception):
+    """The cluster refuses a write; the text has its code and its words."""
+
+
+class KraftWriter:
+    """Writes to one broker; a context manager."""
+
+    def __init__(self, bootstrap: str, options: Options | None = None) -> None:
+        self._address = Address.parse(bootstrap)
+        self._options = options or Options(client_id="writer")
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        self._connection = await Connection.open(self._address, self._options, time.monotonic() + _LIMIT_S)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._connection is not None
+        await self._connection.close()
+
+    async def send(self, request: Any, answer: type[Any]) -> Any:
+        """Send a request of kio and return the answer of kio."""
+        assert self._connection is not None
+        deadline = time.monotonic() + _LIMIT_S
+        received = await self._connection.call(_bridge(type(request))(request), _bridge(answer), deadline)
+        return received.value
+
+    async def quotas(
+        self, *entries: tuple[Mapping[str, str | None], Mapping[str, float | None]], validate_only: bool = False
+    ) -> None:
+        """Alter quotas: entity and values; None removes. All or nothing is expected to be refused."""
+        request = quotas_request.AlterClientQuotasRequest(
+            entries=tuple(
+                quotas_request.EntryData(
+                    entity=tuple(
+                        quotas_request.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()
+                    ),
+                    ops=tuple(
+                        quotas_request.OpData(key=key, value=f64(float(value or 0)), remove=value is None)
+                        for key, value in values.items()
+                    ),
+                )
+                for entity, values in entries
+            ),
+            validate_only=validate_only,
+        )
+        answer = await self.send(request, AlterClientQuotasResponse)
+        _all_done((each.error_code, each.error_message) for each in answer.entries)
+
+    async def configs(self, *resources: tuple[Resource, Mapping[str, str | None]]) -> None:
+        """Alter configs: resource and values; None removes."""
+        request = configs_request.IncrementalAlterConfigsRequest(
+            resources=tuple(
+                configs_request.AlterConfigsResource(
+                    resource_type=i8(int(resource.type)),
+                    resource_name=resource.name,
+                    configs=tuple(
+                        configs_request.AlterableConfig(
+                            name=key, config_operation=i8(1 if value is None else 0), value=value
+                        )
+                        for key, value in values.items()
+                    ),
+                )
+                for resource, values in resources
+            ),
+            validate_only=False,
+        )
+        answer = await self.send(request, IncrementalAlterConfigsResponse)
+        _all_done((each.error_code, each.error_message) for each in answer.responses)
+
+    async def create_topics(self, *names: str, configs: Mapping[str, str] | None = None) -> None:
+        """Create topics of one partition."""
+        request = topics_request.CreateTopicsRequest(
+            topics=tuple(
+                topics_request.CreatableTopic(
+                    name=TopicName(name),
+                    num_partitions=i32(1),
+                    replication_factor=i16(1),
+                    assignments=(),
+                    configs=tuple(
+                        topics_request.CreatableTopicConfig(name=key, value=value)
+                        for key, value in (configs or {}).items()
+                    ),
+                )
+                for name in names
+            ),
+            timeout=_timeout(),
+            validate_only=False,
+        )
+        answer = await self.send(request, CreateTopicsResponse)
+        _all_done((each.error_code, each.error_message) for each in answer.topics)
+
+    async def delete_topics(self, *names: str) -> None:
+        """Delete topics."""
+        request = removal_request.DeleteTopicsRequest(
+            topics=tuple(removal_request.DeleteTopicState(name=TopicName(name), topic_id=None) for name in names),
+            timeout=_timeout(),
+        )
+        answer = await self.send(request, DeleteTopicsResponse)
+        _all_done((each.error_code, each.error_message) for each in answer.responses)
+
+    async def allow(self, principal: str, grants: Sequence[tuple[int, str, int]]) -> None:
+        """Give rights: (resource type, resource name, operation) by Kafka's numbers; the cluster is ``kafka-cluster``."""
+        request = acls_request.CreateAclsRequest(
+            creations=tuple(
+                acls_request.AclCreation(
+                    resource_type=i8(kind), resource_name=name, resource_pattern_type=i8(3), principal=principal,
+                    host="*", operation=i8(operation), permission_type=i8(3),
+                )
+                for kind, name, operation in grants
+            )
+        )  # fmt: skip
+        answer = await self.send(request, CreateAclsResponse)
+        _all_done((each.error_code, each.error_message) for each in answer.results)
+
+
+def _timeout() -> i32Timedelta:
+    return i32Timedelta.parse(timedelta(seconds=30))
+
+
+def _all_done(results: Iterable[tuple[Any, str | None]]) -> None:
+    refused = [f"{code.name}: {said}" for code, said in results if int(code.value) != 0]
+    if refused:
+        raise RefusedError("; ".join(refused))

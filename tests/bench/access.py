@@ -31,7 +31,7 @@ from app.services.ports.access import Loaded, StoredGrant
 from tests.bench.caller import Caller
 from tests.bench.load import Load
 from tests.bench.reads import CONFIGS, DESCRIBE, QUOTAS, RESOLVE
-from tests.bench.rounds import Figure, alternate, column, summary
+from tests.bench.rounds import Figure, alternate, column, rates, summary
 from tests.bench.stage import loaded
 from tests.support import hostile
 from tests.support.credentials import credentials
@@ -150,13 +150,8 @@ def _polls(stage: Stage, rounds: int, seconds: float) -> Iterator[Figure]:
                 return loaded(replace(load, headers=of_alice), "200", service.pid)
 
             ours, reference = alternate(f"{name}: by the application | by the admin", rounds, alice, admin)
-            yield Figure(
-                f"{name} by an application, {_GRANTS:,} grants",
-                "/s",
-                column(ours),
-                "by the admin token",
-                column(reference),
-                "0.90",
+            yield from rates(
+                f"{name} by an application, {_GRANTS:,} grants", ours, "by the admin token", reference, "0.90"
             )
 
 

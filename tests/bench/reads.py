@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import httpx
 
 from tests.bench.load import Load
-from tests.bench.rounds import Figure, alternate, column
+from tests.bench.rounds import alternate, rates
 from tests.bench.stage import bare, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.bench.rounds import Sample
+    from tests.bench.rounds import Figure
     from tests.bench.stage import Stage
 
 QUOTAS = "/v1/clusters/default/client-quotas/user=alice"
@@ -25,7 +25,7 @@ RESOLVE = (
     '{"entityType":"client-id","matchType":"exact","match":"billing"}],"resolveEntity":true}'
 )
 
-
+_BARE = "bare Starlette route, same bytes"
 _FINER = 3
 """A read is so short that many short rounds even out more of what else the machine does than few long ones."""
 
@@ -55,8 +55,8 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
                 lambda _: loaded(unchanged, "304", service.pid),
                 lambda _: loaded(replace(get, port=port), "200", process),
             )
-        yield from _pair("GET of one entity", ours, reference, "0.75")
-        yield from _pair("GET with If-None-Match, 304", revalidated, reference)
+        yield from rates("GET of one entity", ours, _BARE, reference, "0.75")
+        yield from rates("GET with If-None-Match, 304", revalidated, _BARE, reference)
         with bare(described) as (port, process):
             ours, reference = alternate(
                 "describe with resolveEntity | bare route",
@@ -64,12 +64,4 @@ def measure(stage: Stage, *, rounds: int, seconds: float) -> Iterator[Figure]:
                 lambda _: loaded(resolve, "200", service.pid),
                 lambda _: loaded(replace(resolve, port=port), "200", process),
             )
-        yield from _pair("Describe with resolveEntity", ours, reference, "0.50")
-
-
-def _pair(name: str, ours: list[Sample], reference: list[Sample], goal: str = "information") -> Iterator[Figure]:
-    bare_route = "bare Starlette route, same bytes"
-    yield Figure(name, "/s", column(ours), bare_route, column(reference), goal)
-    yield Figure(
-        f"{name}: CPU time of the server", "µs", column(ours, 1), bare_route, column(reference, 1), less_is_better=True
-    )
+        yield from rates("Describe with resolveEntity", ours, _BARE, reference, "0.50")

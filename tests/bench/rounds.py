@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 progress = Console(stderr=True, highlight=False)
 """The console for progress; standard output gets the table alone."""
@@ -79,6 +79,15 @@ def summary(seconds: Sequence[float]) -> tuple[float, float]:
 def column(samples: Sequence[Sample], index: int = 0) -> list[float]:
     """Return one value of each sample."""
     return [sample[index] for sample in samples]
+
+
+def rates(
+    name: str, ours: Sequence[Sample], reference_name: str, reference: Sequence[Sample], goal: str = "information"
+) -> Iterator[Figure]:
+    """Yield the rate of some requests and the processor time of one, from what ``tests.bench.stage.loaded`` returns."""
+    yield Figure(name, "/s", column(ours), reference_name, column(reference), goal)
+    spent = column(ours, 1), reference_name, column(reference, 1)
+    yield Figure(f"{name}: CPU time of the server", "µs", *spent, less_is_better=True)
 
 
 def table(figures: Sequence[Figure]) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Protocol
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
-from app.api import edge, patterns
+from app.api import patterns
+from app.api.incoming import INCOMING, Incoming
 from app.api.rendered.entries import Entries
 from app.api.rendered.resolutions import Resolutions
 from app.api.resource import ProtectedResource
@@ -130,17 +131,17 @@ class ServiceCall:
     @property
     def access(self) -> Access:
         """The access of the request."""
-        access: Access = self.request.scope[edge.ACCESS]
+        access: Access = self.request.scope[INCOMING].access
         return access
 
     @property
     def caller(self) -> Caller:
         """The caller, as changes know callers."""
-        return Caller(self.access, self.request.scope[edge.DEADLINE], self.reason, self.ticket)
+        return Caller(self.access, self.request.scope[INCOMING].deadline, self.reason, self.ticket)
 
     def charge(self, kind: LimitClass, units: int) -> None:
         """Charge the caller's limit for work besides the request itself: entries of an alter, items of an answer."""
-        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        allowance: Allowance | None = self.request.scope[INCOMING].allowance
         if allowance is not None:
             allowance.charge(kind, units)
 
@@ -157,7 +158,7 @@ class Call(ServiceCall):
     @property
     def caller(self) -> Caller:
         """The caller, as changes know callers."""
-        return Caller(self.access, self.request.scope[edge.DEADLINE], self.reason, self.ticket, self.run)
+        return Caller(self.access, self.request.scope[INCOMING].deadline, self.reason, self.ticket, self.run)
 
     def take(self, kind: LimitClass) -> None:
         """Admit the request in one more class of limits, besides that of its operation.
@@ -165,13 +166,13 @@ class Call(ServiceCall):
         Raises:
             LimitExceededError: The caller's limit is used up.
         """
-        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        allowance: Allowance | None = self.request.scope[INCOMING].allowance
         if allowance is not None:
             allowance.take(kind)
 
     def throttle_ms(self, kind: LimitClass) -> int:
         """Return the milliseconds that the caller ought to wait before the next request of a class."""
-        allowance: Allowance | None = self.request.scope.get(edge.ALLOWANCE)
+        allowance: Allowance | None = self.request.scope[INCOMING].allowance
         return 0 if allowance is None else allowance.throttle_ms(kind)
 
     def collection(self, name: FacetName) -> Collection:
@@ -250,10 +251,11 @@ async def _fresh(
     if min_revision is None and consistency == "mirror":
         return
     store = _cluster_of(request, request.path_params["cluster"]).store
-    allowance: Allowance | None = request.scope.get(edge.ALLOWANCE)
+    incoming: Incoming = request.scope[INCOMING]
+    allowance = incoming.allowance
     with nullcontext() if allowance is None else allowance.wait():
-        caught_up = _caught_up(store, request.scope[edge.DEADLINE], min_revision, strong=consistency == "strong")
-        await _while_valid(request.scope[edge.ACCESS], caught_up)
+        caught_up = _caught_up(store, incoming.deadline, min_revision, strong=consistency == "strong")
+        await _while_valid(request.scope[INCOMING].access, caught_up)
 
 
 async def _while_valid(access: Access, work: Coroutine[Any, Any, None]) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,17 +17,16 @@ from starlette.requests import Request
 from uuid_utils import uuid7
 
 from app.api import problems
+from app.api.incoming import INCOMING, Incoming
 from app.api.responses import CHALLENGE, CLUSTER, PreparedResponse
 from app.api.traffic import HUNG_UP
-from app.domain.access.identities import Authentication
 from app.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, UnauthenticatedError
 from app.domain.texts import rfc3339
 from app.security.door import BEHALF_OF
 from app.security.principals import CERTIFICATE, Credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from datetime import datetime
+    from collections.abc import Collection
 
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,14 +41,6 @@ if TYPE_CHECKING:
     from app.services.ports.access import SecurityEvents
     from app.services.upkeep.readiness import Readiness
 
-REQUEST_ID: Final = "confplane.request_id"
-ACCESS: Final = "confplane.access"
-"""Key of the scope with the access of the caller; absent where none is needed."""
-ALLOWANCE: Final = "confplane.allowance"
-"""Key of the scope with the limits of the caller; absent where there are none."""
-DEADLINE: Final = "confplane.deadline"
-HEADERS: Final = "confplane.headers"
-"""Key of the scope with the headers by name, the last value of a repeated one; Starlette searches the whole list."""
 _AUTHORIZATION: Final = b"authorization"
 _BEHALF_OF: Final = BEHALF_OF.lower().encode()
 _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -124,11 +116,10 @@ class Edge:
             await self._app(scope, receive, send)
             return
         began, status, traffic = time.monotonic(), HUNG_UP, self._traffic
-        scope[HEADERS] = headers = dict(scope["headers"])
+        headers = dict(scope["headers"])
         given = headers.get(b"x-request-id")
         request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
-        scope[REQUEST_ID] = request_id.decode()
-        scope[DEADLINE] = began + self._deadline_s
+        scope[INCOMING] = incoming = Incoming(headers, request_id.decode(), began + self._deadline_s)
         if self._challenge is not None:
             scope[CHALLENGE] = self._challenge
         cors = self._cors
@@ -138,8 +129,9 @@ class Edge:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"].append((b"x-request-id", request_id))
-                if ACCESS in scope and (expires := scope[ACCESS].identity.expires_at) is not None:
-                    message["headers"] += _expiry(scope[ACCESS].identity.kind, expires)
+                access = incoming.access
+                if access is not None and (ends_at := access.identity.ends_at) - time.time() <= _ANNOUNCED_S:
+                    message["headers"].append(_expiry(ends_at))
                 if cors is not None:
                     message["headers"] += cors.headers(headers.get(b"origin"))
                 if self._readiness.stopping:
@@ -152,22 +144,22 @@ class Edge:
             receive, answer = body.receive, body.send
         traffic.in_flight += 1
         try:
-            response = self._ahead(scope, headers)
+            response = self._ahead(scope, incoming)
             await (self._app if response is None else response)(scope, receive, answer)
         finally:
             traffic.in_flight -= 1
             traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
 
-    def _ahead(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
+    def _ahead(self, scope: Scope, incoming: Incoming) -> Response | None:
         """Admit a request, and return None; or else the answer of a request that no route may see."""
         if self._cors is not None:
-            preflight = self._cors.preflight(scope["method"], headers)
+            preflight = self._cors.preflight(scope["method"], incoming.headers)
             if preflight is not None:
                 return PreparedResponse(b"", preflight[1], status=preflight[0])
         try:
-            if len(headers) < len(scope["headers"]):
+            if len(incoming.headers) < len(scope["headers"]):
                 self._check_repeated(scope)
-            self._admit(scope, headers)
+            self._admit(scope, incoming)
         except ConfplaneError as error:
             return problems.respond(Request(scope), error)
         return None
@@ -189,19 +181,19 @@ class Edge:
                 f"The header {BEHALF_OF} is given more than once; send one user", pointer=BEHALF_OF
             )
 
-    def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    def _admit(self, scope: Scope, incoming: Incoming) -> None:
         """Set the caller and the cluster of a request; refuse requests that no route may see."""
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         cluster = None
         if path.startswith(_CLUSTERS):
             cluster = self._clusters.find(path[len(_CLUSTERS) :].partition("/")[0].partition(":")[0])
         is_open = scope["path"] in self._open_paths
-        presents = _AUTHORIZATION in headers or CERTIFICATE in scope
+        presents = _AUTHORIZATION in incoming.headers or CERTIFICATE in scope
         if not is_open or presents:
             try:
-                scope[ACCESS] = access = self._access(scope, headers, None if cluster is None else cluster.name)
-                if self._limiter is not None and (allowance := self._limiter.of(access.identity)) is not None:
-                    scope[ALLOWANCE] = allowance
+                access = incoming.access = self._access(scope, incoming, None if cluster is None else cluster.name)
+                if self._limiter is not None:
+                    incoming.allowance = self._limiter.of(access.identity)
             except UnauthenticatedError:
                 if not is_open:  # there the access only adds to the answer
                     self._unauthenticated(scope, "invalid" if presents else "missing")
@@ -214,15 +206,16 @@ class Edge:
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)
 
-    def _access(self, scope: Scope, headers: Mapping[bytes, bytes], cluster: str | None) -> Access:
+    def _access(self, scope: Scope, incoming: Incoming, cluster: str | None) -> Access:
         """Return the access of a request.
 
         Raises:
             ConfplaneError: As :meth:`app.security.door.Door.admit`.
         """
+        headers = incoming.headers
         credentials = Credentials(headers.get(_AUTHORIZATION), scope.get(CERTIFICATE), headers.get(_BEHALF_OF))
-        access = self._door.admit(credentials, cluster, _source(scope), scope[REQUEST_ID])
-        if self._events is not None and access.identity.kind is Authentication.ADMIN_TOKEN:
+        access = self._door.admit(credentials, cluster, _source(scope), incoming.request_id)
+        if self._events is not None and access.identity.is_admin:
             self._events.admitted_admin(access.source, access.request_id)
         return access
 
@@ -230,7 +223,7 @@ class Edge:
         """Count and note a request refused for its credentials."""
         self._traffic.unauthenticated(reason)
         if self._events is not None:
-            self._events.unauthenticated(reason, _source(scope), scope[REQUEST_ID])
+            self._events.unauthenticated(reason, _source(scope), scope[INCOMING].request_id)
 
 
 def _source(scope: Scope) -> str:
@@ -274,18 +267,10 @@ class _Body:
             return
 
 
-def _expiry(kind: Authentication, expires_at: datetime) -> list[tuple[bytes, bytes]]:
-    """Return the header by which an API token's holder learns in time of its end."""
-    if kind is not Authentication.TOKEN:
-        return []
-    at, header = _expiry_of(expires_at)
-    return [] if at - time.time() > _ANNOUNCED_S else [header]
-
-
 @lru_cache(maxsize=4096)
-def _expiry_of(expires_at: datetime) -> tuple[float, tuple[bytes, bytes]]:
-    """Return a token's end in seconds of Unix time, and as a header."""
-    return expires_at.timestamp(), (b"confplane-token-expires", rfc3339(expires_at).encode())
+def _expiry(ends_at: float) -> tuple[bytes, bytes]:
+    """Return the header by which an API token's holder learns in time of its end, given in seconds of Unix time."""
+    return b"confplane-token-expires", rfc3339(datetime.fromtimestamp(ends_at, UTC)).encode()
 
 
 def _check_path(scope: Scope) -> None:

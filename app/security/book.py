@@ -88,7 +88,8 @@ class Book:
         """Refuse a credential that is no longer valid: see :class:`app.services.ports.access.AccessCopy`."""
         if identity.is_admin:
             return
-        self._check_age()
+        if time.monotonic() > self._good_until:
+            raise self._too_old()
         if identity.token_id is not None:
             now = time.time()
             if self._ends.get(identity.token_id, 0) <= now:
@@ -107,22 +108,20 @@ class Book:
         # Whether the token is still valid is checked with its access, as for every credential.
         identity = self._identities.get(hashlib.sha256(given).digest())
         if identity is None:
-            self._check_age()
-            raise UnauthenticatedError(_REVOKED)
+            raise self._too_old() if time.monotonic() > self._good_until else UnauthenticatedError(_REVOKED)
         return identity
 
     def age_s(self) -> float | None:
         """Return the seconds since the last look at the tables; None before the first."""
         return None if self._confirmed_at is None else time.monotonic() - self._confirmed_at
 
-    def _check_age(self) -> None:
-        if time.monotonic() > self._good_until:
-            age = self.age_s()
-            raise UnavailableError(
-                "Postgres is away, and no credential but the admin token can be decided: tokens and grants"
-                + (" were never read" if age is None else f" were read {age:.0f} seconds ago"),
-                retry_after_s=2,
-            )
+    def _too_old(self) -> UnavailableError:
+        age = self.age_s()
+        return UnavailableError(
+            "Postgres is away, and no credential but the admin token can be decided: tokens and grants"
+            + (" were never read" if age is None else f" were read {age:.0f} seconds ago"),
+            retry_after_s=2,
+        )
 
     # -- the look at the tables
 

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from app.domain.access.identities import ADMIN
@@ -45,6 +46,9 @@ class LimitClass(StrEnum):
 
 WAITING: Final = "waiting"
 """The name of the bound of requests that wait, beside the classes."""
+Headers = tuple[tuple[bytes, bytes], ...]
+_FULL: Final = (0, 0)
+"""The units that a full bucket misses, and the seconds until they are there."""
 _ROUNDING: Final = 1e-6
 """The slack for the rounding of floats: seconds, or units."""
 _COSTS: Final[Mapping[LimitClass, int]] = {LimitClass.BULK: BULK_REQUEST}
@@ -94,24 +98,26 @@ class Bucket:
         limit: Its pace.
     """
 
-    __slots__ = ("_full_at", "_interval", "_patience", "_policy", "_rate", "kind", "limit")
+    __slots__ = ("_full_at", "_headers", "_interval", "_patience", "_price_s", "_shown", "kind", "limit")
 
     def __init__(self, kind: LimitClass, limit: Limit) -> None:
         self.kind = kind
         self.limit = limit
         self._full_at = 0.0
         self._interval = 1 / limit.per_second
+        self._price_s = _COSTS.get(kind, 1) * self._interval
         self._patience = (limit.burst - 1) / limit.per_second
-        self._policy = b'"%s";q=%d;w=%d' % (kind.encode(), limit.burst, limit.window_s)
-        self._rate = b'"%s";r=%%d;t=%%d' % kind.encode()
+        self._shown = _FULL
+        self._headers = _headers(kind, limit, *self._shown)
 
-    def take(self, now: float, cost: int) -> float:
-        """Take units where there is one at least; return 0, or else the seconds until there is one."""
-        full_at = max(self._full_at, now)
-        wait = full_at - now - self._patience
-        if wait > _ROUNDING:
+    def take(self, now: float) -> float:
+        """Take the units of a request where there is one at least; return 0, or else the seconds until there is one."""
+        full_at = self._full_at
+        if full_at < now:
+            full_at = now
+        elif (wait := full_at - now - self._patience) > _ROUNDING:
             return wait
-        self._full_at = full_at + cost * self._interval
+        self._full_at = full_at + self._price_s
         return 0.0
 
     def charge(self, now: float, cost: float) -> None:
@@ -126,17 +132,19 @@ class Bucket:
         """Return the units that were taken and are not there again."""
         return max(0.0, self._full_at - now) * self.limit.per_second
 
-    def headers(self, now: float) -> list[tuple[bytes, bytes]]:
+    def headers(self, now: float) -> Headers:
         """Return the policy, the units left, and the seconds until all are there again, as headers.
 
         Source: draft-ietf-httpapi-ratelimit-headers, from its version 08 on.
         """
-        missing_s = max(0.0, self._full_at - now)
-        left = max(0, self.limit.burst - math.ceil(missing_s * self.limit.per_second - _ROUNDING))
-        return [
-            (b"ratelimit-policy", self._policy),
-            (b"ratelimit", self._rate % (left, math.ceil(missing_s))),
-        ]
+        missing_s = self._full_at - now
+        shown = _FULL
+        if missing_s > 0:
+            shown = math.ceil(missing_s * self.limit.per_second - _ROUNDING), math.ceil(missing_s)
+        if shown != self._shown:  # the polls of one application mostly find the same numbers
+            self._shown = shown
+            self._headers = _headers(self.kind, self.limit, *shown)
+        return self._headers
 
 
 class Allowance:
@@ -167,18 +175,15 @@ class Allowance:
             found = self._buckets[kind] = Bucket(kind, self._limits.classes[kind])
         return found
 
-    def take(self, kind: LimitClass) -> Bucket | None:
-        """Admit a request of a class, and return the bucket of the class.
+    def take(self, kind: LimitClass) -> None:
+        """Admit a request of a class.
 
         Raises:
-            LimitExceededError: The bucket is empty. Nothing was done.
+            LimitExceededError: The bucket of the class is empty. Nothing was done.
         """
         bucket = self._buckets.get(kind) or self.bucket(kind)
-        if bucket is not None:
-            wait = bucket.take(self._clock(), _COSTS.get(kind, 1))
-            if wait:
-                raise self._exceeded(bucket, wait)
-        return bucket
+        if bucket is not None and (wait := bucket.take(self._clock())):
+            raise self._exceeded(bucket, wait)
 
     def charge(self, kind: LimitClass, units: int) -> None:
         """Take units for work that is done, or is about to be done in any case."""
@@ -191,9 +196,10 @@ class Allowance:
         bucket = self._buckets.get(kind)
         return 0 if bucket is None else math.ceil(bucket.wait_s(self._clock()) * 1000)
 
-    def headers(self, bucket: Bucket) -> list[tuple[bytes, bytes]]:
-        """Return the headers of an answer of a class; see :meth:`Bucket.headers`."""
-        return bucket.headers(self._clock())
+    def headers(self, kind: LimitClass) -> Headers:
+        """Return the headers of an answer of a class; see :meth:`Bucket.headers`. A class without a limit has none."""
+        bucket = self._buckets.get(kind) or self.bucket(kind)
+        return () if bucket is None else bucket.headers(self._clock())
 
     @contextmanager
     def wait(self) -> Iterator[None]:
@@ -313,3 +319,14 @@ class Limiter:
                 classes[kind] = max(found, key=lambda limit: (limit.per_second, limit.burst))
         waiting = [each.waiting for each in given if each.waiting is not None]
         return Limits(classes, max(waiting, default=self._defaults.waiting))
+
+
+def _headers(kind: LimitClass, limit: Limit, missing: int, missing_s: int) -> Headers:
+    """Return the headers of a bucket by the units that are missing, and the seconds until none is."""
+    left = max(0, limit.burst - missing)
+    return _policy(kind, limit), (b"ratelimit", b'"%s";r=%d;t=%d' % (kind.encode(), left, missing_s))
+
+
+@lru_cache(maxsize=1024)
+def _policy(kind: LimitClass, limit: Limit) -> tuple[bytes, bytes]:
+    return b"ratelimit-policy", b'"%s";q=%d;w=%d' % (kind.encode(), limit.burst, limit.window_s)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
-from app.api.edge import HEADERS
+from app.api.incoming import INCOMING
 from app.api.problems import FindingsError
 from app.api.routing.bodies import BodyReader
 from app.domain.errors import InvalidRequestError
@@ -64,7 +64,7 @@ class Binder:
             ConfplaneError: As the dependencies and :class:`BodyReader`.
         """
         scope = request.scope
-        if scope["query_string"] or not self._headers.isdisjoint(scope[HEADERS]):
+        if scope["query_string"] or not self._headers.isdisjoint(scope[INCOMING].headers):
             arguments = await self._sent(request)
         else:
             arguments = self._handler.unsent(request) | self._constants
@@ -135,7 +135,7 @@ class _Part:
                 found[field.name], wrong = field.validate(query[alias], loc=("query", alias))
                 findings += wrong
         for header, field in self.headers.items():
-            if header in request.scope[HEADERS]:
+            if header in request.scope[INCOMING].headers:
                 found[field.name], wrong = field.validate(_header(request.scope, header), loc=("header", field.alias))
                 findings += wrong
         return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from app.api.edge import HEADERS
+from app.api.incoming import INCOMING
 from app.api.problems import SHOWN, FindingsError
 from app.api.routing import strict_json
 from app.domain.errors import BodyTooLargeError, MediaTypeError
@@ -59,7 +59,7 @@ class BodyReader:
             return self._kept(body)
         large = len(body) >= strict_json.LARGE
         value = await strict_json.loads_large(body) if large else _parsed(body)
-        if b"idempotency-key" in request.scope[HEADERS]:
+        if b"idempotency-key" in request.scope[INCOMING].headers:
             request.scope[BODY] = value
         return await validated(self._model, value) if large else _validated_at_once(self._model, value)
 
@@ -129,14 +129,14 @@ def _findings(error: ValidationError, *place: str | int) -> list[dict[str, Any]]
 
 
 async def _received(request: Request) -> bytes:
-    given: bytes = request.scope[HEADERS].get(b"content-type", b"")
+    given: bytes = request.scope[INCOMING].headers.get(b"content-type", b"")
     if given != b"application/json":  # the header of nearly all requests
         kind = given.decode("latin-1").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise MediaTypeError(f"The body is {kind[:100] or 'of no type'}; send Content-Type: application/json")
     limit: int = getattr(request.app.state, MAX_BODY)
     # A client that declares the length and waits for 100 Continue sends nothing in vain.
-    if int(request.scope[HEADERS].get(b"content-length", 0)) > limit:
+    if int(request.scope[INCOMING].headers.get(b"content-length", 0)) > limit:
         raise _too_large(limit)
     pieces: list[bytes] = []
     size = 0

@@ -12,7 +12,7 @@ from fastapi import Header
 from starlette.requests import Request
 
 from app.api import patterns
-from app.api.edge import HEADERS
+from app.api.incoming import INCOMING
 from app.api.responses import PreparedResponse, consistency_headers, encoded
 from app.api.routing.bodies import BODY
 from app.api.routing.operations import Handler
@@ -70,7 +70,7 @@ def keyless(handler: Handler) -> Handler:
 
     @wraps(handler)
     async def refusing(call: Call | ServiceCall, **given: Any) -> Response:
-        if _NAME in call.request.scope[HEADERS] and not call.validate_only:
+        if _NAME in call.request.scope[INCOMING].headers and not call.validate_only:
             raise IdempotencyUnsupportedError(
                 "This operation does not honour Idempotency-Key, and will not pretend to; send the request without it",
                 pointer=POINTER,

@@ -8,7 +8,7 @@ from fastapi import Depends, Header
 from starlette.requests import Request
 
 from app.api import patterns
-from app.api.edge import HEADERS
+from app.api.incoming import INCOMING
 from app.domain.errors import InvalidRequestError
 from app.services.etags import ANY, Precondition
 
@@ -69,7 +69,7 @@ def refuse_conditions(request: Request) -> None:
         InvalidRequestError: There is a conditional header.
     """
     for name in ("If-Match", "If-None-Match"):
-        if name.lower().encode() in request.scope[HEADERS]:
+        if name.lower().encode() in request.scope[INCOMING].headers:
             raise InvalidRequestError(
                 f"{name} is not taken here, where each entry has a precondition of its own; use the entry's `etag` "
                 "field",

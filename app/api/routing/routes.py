@@ -13,13 +13,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from app.api import problems
-from app.api.edge import ALLOWANCE
+from app.api.incoming import INCOMING
 from app.api.routing.binding import Binder
 from app.api.routing.idempotency import idempotent, keyless
 from app.api.routing.operations import Effect, Handler
 from app.api.routing.preconditions import refuse_conditions
 from app.api.traffic import HUNG_UP
-from app.domain.errors import ConfplaneError, LimitExceededError
+from app.domain.errors import ConfplaneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fastapi.params import Depends
 
     from app.api.routing.operations import Operation
-    from app.services.limits import Allowance, LimitClass
+    from app.services.limits import Allowance
 
 Answering = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
@@ -98,7 +98,10 @@ class StrictRoute(APIRoute):
 
         async def answer(request: Request) -> Response:
             response: Response
+            allowance: Allowance | None = request.scope[INCOMING].allowance
             try:
+                if allowance is not None and limit is not None:
+                    allowance.take(limit)  # ahead of all work
                 if unconditional:
                     refuse_conditions(request)
                 response = await handler(**await bind(request))
@@ -108,10 +111,12 @@ class StrictRoute(APIRoute):
                 response = Response(status_code=HUNG_UP)  # no client reads it
             except Exception as error:  # noqa: BLE001 - the last resort, for mistakes of ours
                 response = problems.internal(request, error)
+            if allowance is not None and limit is not None:
+                response.raw_headers += allowance.headers(limit)
             return response
 
-        self.answer = answer if limit is None else _limited(answer, limit)
-        return self.answer
+        self.answer = answer
+        return answer
 
 
 class Routes:
@@ -174,27 +179,6 @@ def declared(handler: Handler, members: Mapping[str, tuple[Any, Any]] | None = N
     made = update_wrapper(partial(handler), handler)
     made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
     return made
-
-
-def _limited(answer: Answering, kind: LimitClass) -> Answering:
-    """Admit requests by the limits of their callers, ahead of all work; the answer's headers show the limit."""
-
-    async def limited(request: Request) -> Response:
-        allowance: Allowance | None = request.scope.get(ALLOWANCE)
-        if allowance is None:
-            return await answer(request)
-        try:
-            bucket = allowance.take(kind)
-        except LimitExceededError as error:
-            bucket = allowance.bucket(kind)
-            response = problems.respond(request, error)
-        else:
-            response = await answer(request)
-        if bucket is not None:
-            response.raw_headers += allowance.headers(bucket)
-        return response
-
-    return limited
 
 
 def _plain(handler: Handler) -> Handler:

@@ -6,8 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import app
-from app.api import edge, resource
+from app.api import resource
 from app.api.context import AcceptedDep, CallDep, Fresh, ServicesDep
+from app.api.incoming import INCOMING
 from app.api.responses import PreparedResponse, encoded, json_response, page_response
 from app.api.routing.operations import Answer, read
 from app.api.routing.routes import Routes
@@ -54,7 +55,7 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
     fails.
     """
     report = await services.readiness.report()
-    access = request.scope.get(edge.ACCESS)
+    access = request.scope[INCOMING].access
     named = _names(access, None)
     body = {
         "status": _word(report),
@@ -118,7 +119,7 @@ async def protected_resource(request: Request, services: ServicesDep) -> Respons
 )
 async def whoami(request: Request, _: AcceptedDep) -> Response:
     """The principal in Kafka's form, its groups, the limits of its credential, and the grants that count for it."""
-    access: Access = request.scope[edge.ACCESS]
+    access: Access = request.scope[INCOMING].access
     identity = access.identity
     body = {
         "principal": identity.principal,
@@ -140,7 +141,7 @@ async def whoami(request: Request, _: AcceptedDep) -> Response:
 )
 async def list_clusters(request: Request, services: ServicesDep, _: AcceptedDep) -> Response:
     """All clusters, ordered by name."""
-    access = request.scope[edge.ACCESS]
+    access = request.scope[INCOMING].access
     items = [
         {"name": cluster.name, **_status(cluster.store.status(), named=_names(access, cluster.name))}
         for cluster in services.clusters

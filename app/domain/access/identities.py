@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -63,14 +64,18 @@ class Identity:
     expires_at: datetime | None = None
     behalf_of: Identity | None = None
     """The user for whom a portal acts; allowed is what both may."""
+    ends_at: float = field(init=False, repr=False, compare=False)
+    """The end of an API token in seconds of Unix time; never for other credentials, which their issuers renew."""
     is_admin: bool = field(init=False, repr=False, compare=False)
     """True for the admin token and for commands, which need no grant."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Every request looks its caller up; the hash of all fields would cost more than the look-up.
+        # Each request needs these; the hash of all fields would cost more than the look-up of a caller by it.
         named = (self.principal, self.kind, self.issuer, self.token_id, self.groups, self.behalf_of)
         object.__setattr__(self, "_hash", hash(named))
+        ends = self.expires_at if self.kind is Authentication.TOKEN else None
+        object.__setattr__(self, "ends_at", math.inf if ends is None else ends.timestamp())
         object.__setattr__(self, "is_admin", self.kind in {Authentication.ADMIN_TOKEN, Authentication.COMMAND})
 
     def __hash__(self) -> int:

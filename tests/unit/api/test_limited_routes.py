@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from app.api.app import FAMILIES
-from app.api.edge import ALLOWANCE, HEADERS
+from app.api.incoming import INCOMING, Incoming
 from app.api.models import AnswerModel
 from app.api.rendered.entries import delayed, described
 from app.api.responses import PreparedResponse
@@ -60,11 +60,9 @@ async def answer(route: StrictRoute, name: str, given: Allowance | None) -> Resp
         "path_params": {"name": name},
         "query_string": b"",
         "headers": [],
-        HEADERS: {},
+        INCOMING: Incoming({}, "r", 0.0, allowance=given),
         "app": SimpleNamespace(state=SimpleNamespace()),
     }
-    if given is not None:
-        scope[ALLOWANCE] = given
 
     async def receive() -> dict[str, Any]:
         pytest.fail("the body was read")

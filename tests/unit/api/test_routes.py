@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
 
 from app.api.app import _routed
-from app.api.edge import HEADERS
+from app.api.incoming import INCOMING, Incoming
 from app.api.models import RequestModel
 from app.api.responses import PreparedResponse
 from app.api.routing.lookup import Lookup
@@ -73,7 +73,7 @@ async def _answer(
         "path_params": {"name": "t"},
         "query_string": query.encode(),
         "headers": raw,
-        HEADERS: dict(raw),
+        INCOMING: Incoming(dict(raw), "r", 0.0),
         "app": SimpleNamespace(state=SimpleNamespace(max_body_bytes=1000)),
     }
 

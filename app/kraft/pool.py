@@ -87,8 +87,8 @@ class Pool:
         """The node that :meth:`any` prefers: the latest that a connection was made to, until it fails."""
         return self._favourite
 
-    def prefer(self, address: Address) -> None:
-        """Make a node the favourite: the active controller, for one."""
+    def prefer(self, address: Address | None) -> None:
+        """Make a node the favourite, such as the active controller; None: any."""
         self._favourite = address
 
     async def any(self, deadline: float, lane: Lane = Lane.SHORT) -> Connection:

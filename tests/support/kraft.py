@@ -207,8 +207,8 @@ class KraftNode(Server):
             # A node that is killed is missed after seconds.
             "broker.session.timeout.ms": "6000",
             "broker.heartbeat.interval.ms": "1000",
-            "controller.quorum.election.timeout.ms": "1000",
-            "controller.quorum.fetch.timeout.ms": "1500",
+            "controller.quorum.election.timeout.ms": "2000",
+            "controller.quorum.fetch.timeout.ms": "4000",
         }
         if listeners:
             settings["advertised.listeners"] = ",".join(listeners)

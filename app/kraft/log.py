@@ -1,0 +1,280 @@
+"""The metadata log of a cluster, followed from its active controller: each committed record, with offset and time.
+
+The log is read as a reader without a number, which takes no part in the quorum: Fetch and FetchSnapshot (KIP-595,
+KIP-630). Only records below the high watermark are returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import UUID
+
+from app.kraft.metadata_records import LogRecord, Transactions
+from app.kraft.pool import Lane, Pool
+from app.kraft.wire import errors
+from app.kraft.wire.batches import batches
+from app.kraft.wire.codec import SLICE_S
+from app.kraft.wire.errors import AnswerError, ProtocolError, UnreachableError
+from app.kraft.wire.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse
+from app.kraft.wire.messages import fetch_request as asked
+from app.kraft.wire.messages import fetch_snapshot_request as asked_snapshot
+from app.kraft.wire.options import Address
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from app.kraft.wire.batches import Batch
+    from app.kraft.wire.connection import Connection
+    from app.kraft.wire.messages.fetch_response import PartitionData
+    from app.kraft.wire.options import Options
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = UUID(int=1)
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_WAIT_MS: Final = 500
+_CALL_S: Final = 20.0
+_SEARCH_S: Final = 60.0
+"""The time in which an active controller must be found."""
+_SEARCH_PAUSE_S: Final = 0.1
+_UNCOMMITTED_S: Final = 0.005
+"""The pause where all that is fetched is not committed yet."""
+_ELSEWHERE: Final = frozenset({errors.NOT_LEADER_OR_FOLLOWER, errors.FENCED_LEADER_EPOCH, errors.UNKNOWN_LEADER_EPOCH})
+
+
+_P = TypeVar("_P")
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Committed records, in order."""
+
+    records: tuple[LogRecord, ...]
+    after: int
+    """The offset behind which to follow on: every record up to it is in this part or an earlier one, or of a kind that
+    is not followed. Records of an open transaction are behind it."""
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPart:
+    """Records of a snapshot, which stands for the log up to an offset that is no longer there record by record.
+
+    The first part of a snapshot is to be taken as the beginning of everything: what is in no part of it does not exist.
+    """
+
+    records: tuple[LogRecord, ...]
+    end_offset: int
+    """The snapshot is of all records before this offset; its records have this offset less one."""
+    first: bool
+    last: bool
+
+
+class MetadataLog:
+    """The metadata log of one cluster.
+
+    Args:
+        controllers: Addresses of controllers; the others, and the active controller, are learnt from them.
+        options: TLS, login, limits.
+        cluster_id: The id that each node must name; None: the first node's.
+    """
+
+    def __init__(self, controllers: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
+        self._pool = Pool(controllers, options, cluster_id=cluster_id, controllers=True)
+        self._epoch = 0
+        self._high_watermark = 0
+
+    async def close(self) -> None:
+        """Close the connections; an iteration under way fails."""
+        await self._pool.close()
+
+    async def follow(self, after: int, *, snapshots: bool = True) -> AsyncGenerator[LogPart | SnapshotPart, None]:
+        """Follow the log from behind an offset, without an end; -1 begins with the first record.
+
+        Changes of the active controller are followed. A failure ends the iteration; call again with the last ``after``.
+        Behind an offset within a transaction the records of its rest are returned as they come.
+
+        Args:
+            after: As in :class:`LogPart`; behind a snapshot its ``end_offset`` less one.
+            snapshots: False: where the log begins later, one part without records says up to which offset.
+
+        Raises:
+            RightsError: The right CLUSTER_ACTION on the CLUSTER is missing.
+            UnreachableError: No active controller is found within a minute.
+            UnsupportedError: The log has records of a newer release.
+            Others of :mod:`app.kraft.wire.errors`.
+        """
+        place = _Place(after + 1)
+        while True:
+            connection, partition = await self._fetch(place)
+            self._high_watermark = partition.high_watermark
+            end, epoch = partition.snapshot_id.end_offset, partition.snapshot_id.epoch
+            if end == place.position > 0 and place.epoch != epoch:
+                place.epoch = epoch  # the snapshot ends right here: nothing of it is missing
+            elif end >= 0:
+                if end <= place.position:
+                    raise ProtocolError(f"{connection.address} has a snapshot up to {end}, which is read already.")
+                async for part in self._snapshot(connection, end, epoch, whole=snapshots):
+                    yield part
+                    if part.last:
+                        place = _Place(end, epoch)
+            elif (found := await place.advance(partition)) is not None:
+                yield found
+
+    # -- the active controller
+
+    async def _fetch(self, place: _Place) -> tuple[Connection, PartitionData]:
+        """Fetch from the active controller, which is looked for where the controller asked is not active."""
+        until = time.monotonic() + _SEARCH_S
+        while True:
+            try:
+                connection = await self._pool.any(time.monotonic() + _CALL_S, Lane.LONG)
+                request = self._request(place.position, place.epoch)
+                answer = await connection.call(request, FetchResponse, time.monotonic() + _CALL_S)
+                errors.check("Fetch of the metadata log", answer.error_code)
+                partition = _only([each for topic in answer.responses for each in topic.partitions], connection)
+                if partition.error_code in _ELSEWHERE:
+                    self._turn(partition, answer)
+                errors.check("Fetch of the metadata log", partition.error_code)
+            except UnreachableError:
+                if time.monotonic() >= until:
+                    raise
+            except AnswerError as error:
+                if not error.passing or time.monotonic() >= until:
+                    raise
+            else:
+                return connection, partition
+            await asyncio.sleep(_SEARCH_PAUSE_S)
+
+    def _request(self, position: int, epoch: int | None) -> FetchRequest:
+        partition = asked.FetchPartition(
+            partition=0,
+            current_leader_epoch=self._epoch,
+            fetch_offset=position,
+            # Of a committed offset any epoch up to the newest is right: the log holds the offset in all of them.
+            last_fetched_epoch=(self._epoch if epoch is None else epoch) if position > 0 else 0,
+            partition_max_bytes=_MOST_BYTES,
+            high_watermark=self._high_watermark,
+        )
+        return FetchRequest(
+            cluster_id=self._pool.cluster_id,
+            max_wait_ms=_WAIT_MS,
+            min_bytes=1,
+            max_bytes=_MOST_BYTES,
+            topics=(asked.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
+        )
+
+    def _turn(self, partition: PartitionData, answer: FetchResponse) -> None:
+        """Turn to the active controller that an answer names; to any controller where none is named."""
+        leader = partition.current_leader
+        self._epoch = max(self._epoch, leader.leader_epoch)
+        named = [Address(each.host, each.port) for each in answer.node_endpoints if each.node_id == leader.leader_id]
+        self._pool.prefer(named[0] if named else None)
+
+    # -- snapshots
+
+    async def _snapshot(
+        self, connection: Connection, end: int, epoch: int, *, whole: bool
+    ) -> AsyncGenerator[SnapshotPart, None]:
+        """Read a snapshot; it ends without a last part where its controller is no longer the active one."""
+        if not whole:
+            yield SnapshotPart((), end, first=True, last=True)
+            return
+        position, rest, transactions, first = 0, b"", Transactions(), True
+        while True:
+            request = self._snapshot_request(end, epoch, position)
+            try:
+                answer = await connection.call(request, FetchSnapshotResponse, time.monotonic() + _CALL_S)
+                errors.check("FetchSnapshot", answer.error_code)
+                part = _only([each for topic in answer.topics for each in topic.partitions], connection)
+                errors.check("FetchSnapshot", part.error_code)
+            except UnreachableError:
+                return
+            except AnswerError as error:
+                if error.passing or error.code == errors.SNAPSHOT_NOT_FOUND:
+                    return
+                raise
+            position += len(part.unaligned_records)
+            data = rest + part.unaligned_records
+            found, used = await batches(data)
+            rest = data[used:]
+            records: list[LogRecord] = []
+            for batch in found:
+                records += await _taken(batch, 0, transactions, end - 1)
+            last = position >= part.size
+            if (last and rest) or (not last and not part.unaligned_records):
+                raise ProtocolError(f"{connection.address} sent a snapshot that ends within a batch.")
+            yield SnapshotPart(tuple(records), end, first=first, last=last)
+            first = False
+            if last:
+                return
+
+    def _snapshot_request(self, end: int, epoch: int, position: int) -> FetchSnapshotRequest:
+        partition = asked_snapshot.PartitionSnapshot(
+            partition=0,
+            current_leader_epoch=self._epoch,
+            snapshot_id=asked_snapshot.SnapshotId(end, epoch),
+            position=position,
+        )
+        topic = asked_snapshot.TopicSnapshot(METADATA_TOPIC, (partition,))
+        return FetchSnapshotRequest(cluster_id=self._pool.cluster_id, max_bytes=_MOST_BYTES, topics=(topic,))
+
+
+class _Place:
+    """A position in the log, the epoch of the record before, and the open transaction.
+
+    Args:
+        position: The offset of the next record.
+        epoch: The leader's epoch of the record before; None where it is unknown.
+    """
+
+    def __init__(self, position: int, epoch: int | None = None) -> None:
+        self.position = position
+        self.epoch = epoch
+        self._transactions = Transactions()
+
+    async def advance(self, partition: PartitionData) -> LogPart | None:
+        """Take the committed records of an answer; None where there are none."""
+        if partition.diverging_epoch.end_offset >= 0:
+            raise ProtocolError(
+                f"The metadata log ends at {partition.diverging_epoch.end_offset}, before the offset {self.position}."
+                " Were the controllers formatted anew? Import the cluster again."
+            )
+        records: list[LogRecord] = []
+        before = self.position
+        for batch in (await batches(partition.records or b""))[0]:
+            if batch.last_offset >= partition.high_watermark:
+                break  # not committed yet
+            if batch.last_offset >= self.position:
+                records += await _taken(batch, self.position, self._transactions)
+                self.position, self.epoch = batch.last_offset + 1, batch.leader_epoch
+        if self.position > before:
+            begin = self._transactions.begin
+            after = (self.position if begin is None else begin) - 1
+            return LogPart(tuple(records), after, partition.high_watermark)
+        if partition.records:
+            await asyncio.sleep(_UNCOMMITTED_S)
+        return None
+
+
+def _only(partitions: Sequence[_P], connection: Connection) -> _P:
+    if len(partitions) != 1:
+        raise ProtocolError(f"{connection.address} answers for {len(partitions)} partitions, one was asked for.")
+    return partitions[0]
+
+
+async def _taken(batch: Batch, position: int, transactions: Transactions, offset: int | None = None) -> list[LogRecord]:
+    """Return the records of a batch from a position on that are in effect, by an offset of the log or their own."""
+    if batch.control:
+        return []
+    made: list[LogRecord] = []
+    until = time.perf_counter() + SLICE_S
+    for record in batch.records():
+        if record.offset >= position:
+            made += transactions.add(record if offset is None else replace(record, offset=offset))
+        if time.perf_counter() >= until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE_S
+    return made

@@ -1,0 +1,159 @@
+"""Record batches (magic 2) of a log or a snapshot, as bytes of others: checked, and cut into records."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from app.kraft.wire.codec import SLICE_S
+from app.kraft.wire.crc32c import crc32c
+from app.kraft.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAME: Final = "RecordBatch"
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_SIZE_BEHIND: Final = 12
+"""The bytes of base offset and length, which the length does not count."""
+_CHECKED_FROM: Final = 21
+"""The checksum is of everything behind itself."""
+_MAGIC: Final = 2
+_COMPRESSION: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_CONTROL: Final = 0x20
+_PIECE: Final = 128 * 1024
+"""Bytes that are checked between two looks at the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a batch."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds since the epoch."""
+    value: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch whose checksum is right."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    control: bool
+    """True for records of the log itself: changes of the leader, begin and end of a snapshot."""
+    count: int
+    base_timestamp: int
+    max_timestamp: int
+    append_time: bool
+    data: bytes = field(repr=False)
+    at: int
+    """The offset in bytes of the first record."""
+    end: int
+
+    def records(self) -> Iterator[Record]:
+        """Cut the batch into its records.
+
+        Raises:
+            WireError: A record is malformed.
+        """
+        source = _Cursor(self.data, self.at, self.end)
+        for _ in range(self.count):
+            end = source.varint() + source.at
+            if not source.at < end <= self.end:
+                raise WireError(_NAME, source.at, "a record is longer than its batch")
+            source.at += 1  # attributes, of which there are none
+            timestamp = self.base_timestamp + source.varint()
+            offset = self.base_offset + source.varint()
+            source.blob(end)  # the key
+            value = source.blob(end)
+            if not self.base_offset <= offset <= self.last_offset:
+                raise WireError(_NAME, source.at, "a record's offset is outside of its batch")
+            source.at = end  # metadata records have no headers
+            yield Record(offset, self.max_timestamp if self.append_time else timestamp, value)
+        if source.at != self.end:
+            raise WireError(_NAME, source.at, "bytes are left behind the records")
+
+
+class _Cursor:
+    """A position in the records of a batch."""
+
+    __slots__ = ("at", "data", "end")
+
+    def __init__(self, data: bytes, at: int, end: int) -> None:
+        self.data, self.at, self.end = data, at, end
+
+    def varint(self) -> int:
+        """Return a signed number of variable length (zigzag), 64 bits at most."""
+        value, at = 0, self.at
+        for shift in range(0, 70, 7):
+            if at >= self.end:
+                raise WireError(_NAME, self.at, "the records end too early")
+            byte = self.data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:  # noqa: PLR2004 - the last byte
+                self.at = at
+                return value >> 1 ^ -(value & 1)
+        raise WireError(_NAME, self.at, "a number of variable length exceeds 64 bits")
+
+    def blob(self, end: int) -> bytes | None:
+        """Return bytes with their length in front, or None."""
+        size = self.varint()
+        if size < 0:
+            return None
+        start = self.at
+        if size > end - start:
+            raise WireError(_NAME, start, "a key or value is longer than its record")
+        self.at = start + size
+        return self.data[start : start + size]
+
+
+async def batches(data: bytes) -> tuple[list[Batch], int]:
+    """Return the whole batches in ``data`` and the bytes that they take; the last may be cut off.
+
+    Checksums are computed in slices, so that others run every :data:`~app.kraft.wire.codec.SLICE_S` seconds.
+
+    Raises:
+        WireError: A batch is damaged, compressed, or of another format.
+    """
+    found: list[Batch] = []
+    at = 0
+    while len(data) - at >= _HEADER.size:
+        (
+            base, length, epoch, magic, checksum, attributes, last_delta, first, most, _, _, _, count,
+        ) = _HEADER.unpack_from(data, at)  # fmt: skip
+        if magic != _MAGIC:
+            raise WireError(_NAME, at, f"a batch is of format {magic}, and {_MAGIC} alone is known")
+        if length < _HEADER.size - _SIZE_BEHIND:
+            raise WireError(_NAME, at, f"a batch of {length} bytes is shorter than its header")
+        end = at + _SIZE_BEHIND + length
+        if end > len(data):
+            break
+        if attributes & _COMPRESSION:
+            raise WireError(_NAME, at, "a batch is compressed; the metadata log never is")
+        if last_delta < 0 or not 0 <= count <= end - at:
+            raise WireError(_NAME, at, "a batch's count of records is impossible")
+        if await _checksum(memoryview(data)[at + _CHECKED_FROM : end]) != checksum:
+            raise WireError(_NAME, at, "a batch's checksum is wrong")
+        control, append_time = bool(attributes & _CONTROL), bool(attributes & _LOG_APPEND_TIME)
+        start = at + _HEADER.size
+        found.append(Batch(base, base + last_delta, epoch, control, count, first, most, append_time, data, start, end))
+        at = end
+    return found, at
+
+
+async def _checksum(data: memoryview) -> int:
+    made, until = 0, time.perf_counter() + SLICE_S
+    for start in range(0, len(data), _PIECE):
+        made = crc32c(data[start : start + _PIECE], made)
+        if time.perf_counter() >= until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE_S
+    return made

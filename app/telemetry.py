@@ -136,6 +136,20 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "recorder_pending_entities": Metric(_G, "Entities that were touched and are not explained yet", _CLUSTER),
     "recorder_refused_entities": Metric(_G, "Entities whose states Postgres can't take: not recorded", _CLUSTER),
+    # the observation of a Kafka cluster
+    "observed_changes": Metric(_C, "Changes that this process wrote to follow a Kafka cluster", _CLUSTER),
+    "observation_looks": Metric(
+        _C,
+        "Looks at a Kafka cluster, by their result; those behind and refused did not count",
+        (*_CLUSTER, "area", "result"),
+    ),
+    "observation_age_seconds": Metric(
+        _G, "Time since the look that shows all of an area last, on the leader", (*_CLUSTER, "area")
+    ),
+    "observation_unmanaged": Metric(
+        _G, "Entities of a Kafka cluster without a place in ZooKeeper, and keys without a catalog", (*_CLUSTER, "area")
+    ),
+    "observation_problem": Metric(_G, "1 while the leader can't observe the Kafka cluster", _CLUSTER),
     # tokens and grants
     "access_age_seconds": Metric(_G, "Time since tokens and grants were last compared with Postgres"),
     "access_tokens": Metric(_G, "API tokens in memory"),

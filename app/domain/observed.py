@@ -1,0 +1,140 @@
+"""Configs of an observed Kafka cluster: the keys that the cluster governs, and their comparison with a stored map.
+
+A cluster governs the quotas of client entities, and the configs of topics, brokers, groups and client metrics. All
+other keys of a znode are foreign, and stay as they are: SCRAM credentials, client configs, passwords, unknown keys.
+
+Values are compared as their types parse them, because a describe answers another spelling than the one that was set
+(``0100`` becomes ``100``, ``delete , compact`` becomes ``delete,compact``). So nothing differs for its spelling.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.domain.broker_keys import definition_of as broker_definition
+from app.domain.definitions import ConfigValueError, Kind, parse
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import InvalidRequestError, InvalidTopicError
+from app.domain.numbers import java_trim, parse_java_double
+from app.domain.quotas import QUOTA_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from app.domain.definitions import Catalog, ConfigDef
+    from app.domain.facets import Facet
+
+REFERENCE: Final = "${"
+"""The begin of a reference to a config provider. Describes resolve references (KAFKA-21012), the log does not."""
+
+
+class Sight(NamedTuple):
+    """One entity's declared configs, as the cluster shows them."""
+
+    config: Mapping[str, str]
+    hidden: frozenset[str]
+    """Declared keys whose values the cluster does not show."""
+
+
+class Rules:
+    """The rules of one cluster. Stateless.
+
+    Args:
+        quotas: The facet of client quotas.
+        configs: The facet of all other configs.
+        catalog: Returns the definitions of the cluster's release, as it is at the moment.
+    """
+
+    def __init__(self, quotas: Facet, configs: Facet, catalog: Callable[[], Catalog]) -> None:
+        self._quotas = quotas
+        self._configs = configs
+        self._catalog = catalog
+
+    def facet_of(self, entity: Entity) -> Facet:
+        """Return the facet of an entity's governed keys."""
+        return self._quotas if entity.types[0] in self._quotas.entity_types else self._configs
+
+    def governs(self, entity: Entity, key: str) -> bool:
+        """Say whether the cluster's value of a key is followed."""
+        facet = self.facet_of(entity)
+        return facet.owns(entity, key) and not facet.is_secret(entity, key)
+
+    def entity_of(self, components: Iterable[tuple[str, str | None]]) -> Entity | str:
+        """Return the entity of a cluster's own names; the reason where it has no place in ZooKeeper.
+
+        Args:
+            components: Entity types and names, None being the default entity.
+        """
+        try:
+            entity = Entity.from_components(components)
+            entity.check_new()
+            self.facet_of(entity).check_entity(entity)
+        except (InvalidRequestError, InvalidTopicError) as error:
+            return error.detail
+        return entity
+
+    def followed(self, entity: Entity, stored: Mapping[str, str], sight: Sight) -> dict[str, str]:
+        """Return a stored map as it has to be, to be that of the cluster; an equal map where nothing differs.
+
+        A value that differs in its spelling alone keeps the stored spelling. References to config providers are never
+        compared, only their presence.
+        """
+        after = {
+            key: value
+            for key, value in stored.items()
+            if key in sight.config or key in sight.hidden or not self.governs(entity, key)
+        }
+        for key, value in sight.config.items():
+            old = after.get(key)
+            if old != value and self.governs(entity, key) and (old is None or not self.same(entity, key, old, value)):
+                after[key] = value
+        return after
+
+    def same(self, entity: Entity, key: str, one: str, other: str) -> bool:
+        """Say whether two spellings of a governed key's value mean the same, or can't be compared."""
+        if one == other or REFERENCE in one or REFERENCE in other:
+            return True
+        if entity.types[0] in _CLIENTS:
+            return _quota(one) == _quota(other)
+        definition = _definition_of(self._catalog(), entity, key)
+        return definition is not None and _parsed(definition, one) == _parsed(definition, other)
+
+    def uncompared(self, entity: Entity, sight: Sight) -> dict[str, str]:
+        """Return the declared keys that are not followed, each with the reason."""
+        found = dict.fromkeys(sight.hidden, "The cluster does not show the value of a password")
+        for key, value in sight.config.items():
+            if not self.governs(entity, key):
+                secret = self.facet_of(entity).owns(entity, key)
+                found[key] = (
+                    "Its type is unknown here, so its value may be a secret" if secret else "No catalog has this key"
+                )
+            elif REFERENCE in value:
+                found[key] = "A reference to a config provider is not compared"
+        return found
+
+
+def _definition_of(catalog: Catalog, entity: Entity, key: str) -> ConfigDef | None:
+    kind = entity.types[0]
+    return broker_definition(catalog, key) if kind is EntityType.BROKER else catalog.of(Kind(kind.value)).get(key)
+
+
+_CLIENTS: Final = frozenset(kind for quota in QUOTA_KEYS.values() for kinds in quota.kinds for kind in kinds)
+
+
+def _quota(stored: str) -> float | str:
+    # Quotas are doubles on the cluster's wire and in its log, LONGs too.
+    try:
+        value = parse_java_double(stored)
+    except ValueError:
+        return stored
+    return "NaN" if math.isnan(value) else value
+
+
+def _parsed(definition: ConfigDef, stored: str) -> tuple[bool, object]:
+    try:
+        value = parse(definition, stored)
+    except ConfigValueError:
+        # Another release's rules: the cluster spells it as it does, and so does the tree once it was written.
+        return False, java_trim(stored)
+    return True, "NaN" if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,161 @@
+"""The changes that follow a cluster, written in loads that share transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import (
+    BodyTooLargeError,
+    CorruptZnodeError,
+    InvalidRequestError,
+    ListFullError,
+)
+from app.domain.facets import Tree, full_path
+from app.services.changes.bulk import AT_ONCE, MOST
+from app.services.changes.callers import Caller
+from app.services.changes.runner import Job
+from app.services.recorder.recorded import PRINCIPAL
+from app.services.target.follow import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from app.services.changes.change import Ended
+    from app.services.changes.runner import ChangeRunner
+    from app.services.ports.store import ClusterStore
+    from app.services.target.follow import Decisions, Seen
+
+SOURCE: Final = "kafka"
+"""The source of followed changes in the trail, whose principal nobody knows."""
+_LOAD_S: Final = 60.0
+_OF_ONE: Final = (BodyTooLargeError, CorruptZnodeError, InvalidRequestError, ListFullError)
+"""Errors that concern one entity alone."""
+_REVISIONS: Final = 10_000
+
+
+@dataclass(slots=True)
+class Followed:
+    """The ends of changes that followed a cluster."""
+
+    written: int = 0
+    stale: list[Seen] = field(default_factory=list)
+    """Sights that are older than the znodes."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Entity id -> the reason why ZooKeeper can't hold its config."""
+
+
+class Follower:
+    """Writes the changes of one cluster.
+
+    Args:
+        runner: Runs the changes.
+        store: The cluster's store.
+        decisions: Decides each change.
+    """
+
+    def __init__(self, runner: ChangeRunner, store: ClusterStore, decisions: Decisions) -> None:
+        self._runner = runner
+        self._store = store
+        self._decisions = decisions
+        self._revisions: dict[int, None] = {}
+        self.written = 0
+        """The number of changes written since the start."""
+
+    def wrote(self, revision: int) -> bool:
+        """Say whether a revision is one of this follower's latest ten thousand transactions."""
+        return revision in self._revisions
+
+    async def follow(
+        self, seen: Sequence[Seen], *, in_order: bool = False, told: Callable[[int], None] = lambda _: None
+    ) -> Followed:
+        """Write what differs from the znodes, and return once each change has ended.
+
+        Args:
+            seen: The sights: of different entities; or, in order, of any.
+            in_order: Commit the changes in the order of their sights. Otherwise several loads are under way at once.
+            told: Called after each load with the number of its sights.
+
+        Raises:
+            UnavailableError: A store is away; some changes may be made, and the others are found again.
+            ObservedError: Nothing is observed now: the target was paused.
+        """
+        result = Followed()
+        loads = iter(_in_order(seen) if in_order else _loads(seen))
+
+        async def work() -> None:
+            for load in loads:
+                await self._load(load, result)
+                told(len(load))
+
+        await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
+        return result
+
+    async def _load(self, load: Sequence[Seen], result: Followed) -> None:
+        """Write a load; the topics that were made anew in a second one."""
+        left: Sequence[Seen] = load
+        while left:
+            ends = await self._together(left)
+            again = []
+            for seen, end in zip(left, ends, strict=True):
+                if isinstance(end, _OF_ONE):
+                    result.refused[seen.entity.id] = end.detail
+                elif isinstance(end, Exception):
+                    raise end
+                elif end.decided is Verdict.STALE:
+                    result.stale.append(seen)
+                elif end.committed is not None:
+                    result.written += 1
+                    self._note(end.committed.revision)
+                    if end.decided is Verdict.REMADE:
+                        again.append(replace(seen, fresh=True))
+            left = again
+
+    async def _together(self, load: Sequence[Seen]) -> list[Ended[Verdict] | Exception]:
+        caller = Caller.operator(PRINCIPAL, SOURCE, "", time.monotonic() + _LOAD_S)
+        ends: dict[int, Ended[Verdict] | Exception] = {}
+        all_ended = asyncio.Event()
+
+        def told(number: int, end: Ended[Verdict] | Exception) -> None:
+            ends[number] = end
+            if len(ends) == len(load):
+                all_ended.set()
+
+        jobs = [
+            Job(
+                partial(self._decisions.decide, seen, deadline=caller.deadline),
+                [full_path(Tree.CONFIG, seen.entity)],
+            )
+            for seen in load
+        ]
+        await self._runner.run_together(self._store, jobs, caller, told)
+        await all_ended.wait()
+        return [ends[number] for number in range(len(load))]
+
+    def _note(self, revision: int) -> None:
+        self.written += 1
+        self._revisions[revision] = None
+        if len(self._revisions) > _REVISIONS:
+            del self._revisions[next(iter(self._revisions))]
+
+
+def _loads(seen: Sequence[Seen]) -> Iterator[Sequence[Seen]]:
+    left = iter(seen)
+    while load := list(islice(left, MOST)):
+        yield load
+
+
+def _in_order(seen: Sequence[Seen]) -> Iterator[Sequence[Seen]]:
+    """Cut sights into loads of different entities, in order."""
+    load: dict[str, Seen] = {}
+    for each in seen:
+        if each.entity.id in load or len(load) == MOST:
+            yield list(load.values())
+            load = {}
+        load[each.entity.id] = each
+    if load:
+        yield list(load.values())

@@ -1,0 +1,131 @@
+"""The areas of an observed cluster: when each is looked at next, and the report on each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from app.services.ports.kafka import Area, Permission
+from app.services.target.looks import PIECE
+from app.services.target.report import AreaReport, Names
+
+if TYPE_CHECKING:
+    from app.services.target.looks import Looked
+
+QUOTAS_S: Final = 2.0
+INTERVALS_S: Final = {Area.BROKERS: 10.0, Area.GROUPS: 30.0, Area.CLIENT_METRICS: 30.0, Area.TOPICS: 60.0}
+"""Seconds between two looks at an area; of topics, between two looks at the same topic."""
+SHARE: Final = 50
+"""The time between two looks at quotas, or at pieces of topics, is at least so many times that of one: 2 %."""
+BESIDE_THE_LOG: Final = 10
+"""Looks are rarer by this factor while the log is followed."""
+AGAIN_S: Final = 0.2
+"""Seconds before the next try of a look that did not count: the broker asked was behind."""
+
+
+@dataclass(slots=True)
+class Topics:
+    """A round over all topics, piece by piece."""
+
+    names: list[str] = field(default_factory=list)
+    at: int = 0
+    began: float = 0.0
+    first: Looked | None = None
+    """The first look of the round."""
+    entities: int = 0
+    unmanaged: dict[str, str] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def piece(self) -> list[str]:
+        """The names to look at next."""
+        return self.names[self.at : self.at + PIECE]
+
+    @property
+    def ended(self) -> bool:
+        """True once all names were looked at."""
+        return self.at >= len(self.names)
+
+    def take(self, looked: Looked) -> None:
+        """Take a look at the piece, and go to the next."""
+        self.at += PIECE
+        self.first = self.first or looked
+        self.entities += looked.entities
+        self.unmanaged |= looked.unmanaged
+        self.hidden |= looked.hidden
+
+
+@dataclass(slots=True)
+class AreaState:
+    """One area on the leader."""
+
+    area: Area
+    report: AreaReport
+    due: float = 0.0
+    """The time of the next look, on the clock of ``time.monotonic()``."""
+    since: int | None = None
+    """A metadata offset at which the mirror was as the cluster in this area; None: unknown."""
+    digest: bytes = b""
+    topics: Topics = field(default_factory=Topics)
+
+    @property
+    def permitted(self) -> bool:
+        """True where the cluster shows the area."""
+        return self.report.permission is not Permission.NONE
+
+    def permit(self, permission: Permission, reason: str) -> None:
+        """Take the permission for the area."""
+        self.report = replace(self.report, permission=permission, reason=reason)
+
+    def anew(self) -> None:
+        """Look at everything as soon as possible."""
+        self.digest, self.due = b"", 0.0
+        self.topics = Topics()
+
+    def count(self, looked: Looked, refused: dict[str, str], cost_s: float, *, beside_log: bool) -> None:
+        """Take a look that counts: the mirror is as it was seen."""
+        now = time.monotonic()
+        if self.area is Area.TOPICS:
+            self._count_piece(looked, refused, cost_s, now)
+        else:
+            rest = max(QUOTAS_S, SHARE * cost_s) if self.area is Area.QUOTAS else INTERVALS_S[self.area]
+            self.due = now + rest * (BESIDE_THE_LOG if beside_log else 1)
+            self.since = looked.after
+            self.digest = looked.digest
+            if looked.unchanged:
+                self.report = replace(self.report, observed_at=looked.at_ms, offset=looked.after, problem="")
+            else:
+                self._show(looked, looked.entities, {**looked.unmanaged, **refused}, looked.hidden)
+
+    def nothing_there(self) -> None:
+        """Take note that the cluster has no topics at all, and the mirror no configs of any."""
+        self.due = time.monotonic() + INTERVALS_S[self.area]
+        self.topics = Topics()
+        self.report = replace(self.report, observed_at=int(time.time() * 1000), entities=0, problem="")
+
+    def _count_piece(self, looked: Looked, refused: dict[str, str], cost_s: float, now: float) -> None:
+        topics = self.topics
+        topics.take(replace(looked, unmanaged={**looked.unmanaged, **refused}))
+        pieces = -(-len(topics.names) // PIECE)
+        self.due = now + max(INTERVALS_S[self.area] / pieces, SHARE * cost_s)
+        if topics.ended and topics.first is not None:
+            self.since = topics.first.after
+            self._show(topics.first, topics.entities, topics.unmanaged, topics.hidden)
+            self.topics = Topics()
+
+    def _show(self, looked: Looked, entities: int, unmanaged: dict[str, str], hidden: dict[str, str]) -> None:
+        self.report = replace(
+            self.report,
+            observed_at=looked.at_ms,
+            offset=looked.after,
+            entities=entities,
+            unmanaged=Names.of(unmanaged),
+            hidden=Names.of(hidden),
+            problem="",
+        )
+
+    def put_off(self, seconds: float, problem: str) -> None:
+        """Take note of a look that did not count."""
+        self.due = time.monotonic() + seconds
+        self.report = replace(self.report, problem=problem)

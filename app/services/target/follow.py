@@ -1,0 +1,213 @@
+"""Decisions of changes that follow a cluster: from an entity as it was seen, and its znode, to the write.
+
+A sight of a look has the whole config of an entity. A sight of the log has the records of an entity, and applies to the
+config as it is stored. Foreign keys stay. A decision reads the mirror first, and ZooKeeper after a conflict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from app.domain.changes import stored
+from app.domain.errors import CorruptZnodeError, WriteOutcome
+from app.domain.facets import Tree, full_path
+from app.domain.ops import Op, OpType
+from app.services.changes.draft import Draft, Unchanged
+from app.services.ports.trail import IMPORT, OBSERVED, IntentEntity, Sighting
+from app.services.ports.transactions import EntityWrite, Guarded, Removal
+from app.services.target import members
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.domain.changes import Node
+    from app.domain.entities import Entity
+    from app.domain.observed import Rules, Sight
+    from app.services.ports.store import ClusterStore
+    from app.services.redaction import Redact
+    from app.services.target.members import Members
+
+
+class Verdict(Enum):
+    """The end of a decision."""
+
+    SAME = "same"
+    """The znode is as seen."""
+    STALE = "stale"
+    """The znode has later records than the look: another look is needed."""
+    WRITTEN = "written"
+    REMOVED = "removed"
+    """The topic's znode is to go, because the topic is gone."""
+    REMADE = "remade"
+    """The znode of an earlier topic of this name is to go; that of the present topic is a change of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One entity as it was seen."""
+
+    entity: Entity
+    sighting: Sighting
+    """For the trail."""
+    after: int
+    """All records up to this offset are in the sight."""
+    sight: Sight | None = None
+    """The whole config of a look; None for a topic that is gone, and for records of single keys."""
+    records: tuple[tuple[str, str | None], ...] = ()
+    """Of the log: keys with their values in order; None is a removal."""
+    topic_id: str | None = None
+    fresh: bool = False
+    """True where the mirror is known to be behind."""
+
+    @property
+    def members(self) -> Members:
+        """The members of the znode as the change leaves it."""
+        return members.Members(self.topic_id, self.after, self.sighting.until)
+
+
+class Decisions:
+    """Decides the changes of one cluster.
+
+    Args:
+        store: The cluster's store.
+        rules: The rules of its configs.
+        redact: The redaction of znodes for the trail.
+    """
+
+    def __init__(self, store: ClusterStore, rules: Rules, redact: Redact) -> None:
+        self._store = store
+        self._rules = rules
+        self._redact = redact
+
+    def differs(self, seen: Seen) -> bool:
+        """Say whether an entity's znode is another than seen, by the mirror.
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+        return self._judge(seen, self._store.get(Tree.CONFIG, seen.entity.id))[0] is not Verdict.SAME
+
+    async def decide(self, seen: Seen, *, again: bool, deadline: float) -> Draft[Verdict] | Unchanged[Verdict]:
+        """Decide one attempt.
+
+        Raises:
+            CorruptZnodeError: The znode can't be read, or not be written back.
+            UnavailableError: ZooKeeper did not answer.
+        """
+        entity = seen.entity
+        if again or seen.fresh:
+            node = await self._store.read(Tree.CONFIG, entity, deadline)
+        else:
+            node = self._store.get(Tree.CONFIG, entity.id)
+        verdict, after = self._judge(seen, node)
+        if verdict in {Verdict.SAME, Verdict.STALE}:
+            return Unchanged(verdict)
+        if node is not None and node.defect is not None:
+            raise CorruptZnodeError(full_path(Tree.CONFIG, entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
+        target = self._store.target()
+        return Draft(
+            verdict,
+            writes=(_write(seen, node, after),),
+            entities=(self._row(seen, node, after or {}),),
+            guarded=Guarded.OBSERVED,
+            kind=OBSERVED if target is not None and target.imported else IMPORT,
+            observed=seen.sighting,
+        )
+
+    def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str] | None]:
+        """Return the verdict, and the map to be stored; None where the znode is to go."""
+        if seen.records:
+            return self._judge_records(seen, node)
+        before, after = stored(node), None
+        if seen.sight is not None:
+            after = self._rules.followed(seen.entity, before, seen.sight)
+            if after == before and (node is None or seen.topic_id is None):
+                return Verdict.SAME, after
+        elif node is None:
+            return Verdict.SAME, None
+        known = members.NONE if node is None else members.read(node.extra)
+        remade = _remade(seen, known)
+        if after is None:
+            # The log removes a topic by its id, and a topic of that name may have been made since.
+            verdict = Verdict.SAME if remade else Verdict.REMOVED
+        elif remade:
+            verdict, after = Verdict.REMADE, None
+        else:
+            verdict = Verdict.SAME if after == before and seen.topic_id == known.topic_id else Verdict.WRITTEN
+        if verdict is not Verdict.SAME and seen.after < known.until:
+            return Verdict.STALE, None
+        return verdict, after
+
+    def _judge_records(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str] | None]:
+        known = members.NONE if node is None else members.read(node.extra)
+        # Records that an earlier run of the log, or a look behind them, brought into the znode.
+        if seen.sighting.until <= known.after:
+            return Verdict.SAME, None
+        if _remade(seen, known):
+            return Verdict.REMADE, None
+        before = stored(node)
+        after = dict(before)
+        for key, value in seen.records:
+            if not self._rules.governs(seen.entity, key):
+                continue
+            if value is None:
+                after.pop(key, None)
+            else:
+                after[key] = value
+        # A look may have seen them already: it was behind the offset that its broker had at its end.
+        covered = seen.sighting.until <= known.until
+        return (Verdict.SAME if covered and after == before else Verdict.WRITTEN), after
+
+    def _row(self, seen: Seen, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
+        entity, before = seen.entity, stored(node)
+        facet = self._rules.facet_of(entity)
+        keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+        # Of secrets and unknown keys a record shows that they were written, and nothing more.
+        unshown = sorted({key for key, _ in seen.records if not self._rules.governs(entity, key)})
+        ops = [self._op(entity, key, after.get(key)) for key in keys]
+        given = dict(seen.records)
+        ops += [Op(key, OpType.DELETE if given[key] is None else OpType.SET).as_json() for key in unshown]
+        if not ops:
+            # Records that set values as they were.
+            ops = [self._op(entity, key, value) for key, value in given.items()]
+        return IntentEntity(
+            entity_id=entity.id,
+            facet=facet.name,
+            path=full_path(Tree.CONFIG, entity),
+            version_read=None if node is None else node.version,
+            czxid_read=None if node is None else node.czxid,
+            keys=tuple(sorted({*keys, *unshown})),
+            ops=tuple(ops),
+            before=self._redact(Tree.CONFIG, entity.id, before),
+            after=self._redact(Tree.CONFIG, entity.id, after),
+        )
+
+    def _op(self, entity: Entity, key: str, value: str | None) -> dict[str, Any]:
+        """Return the op of a governed key; a quota's value is a number, where it can be one."""
+        if value is None:
+            return Op(key, OpType.DELETE).as_json()
+        shown = self._redact(Tree.CONFIG, entity.id, {key: value}).get(key)
+        try:
+            return Op(key, OpType.SET, None if shown is None else self._decoded(entity, key, shown)).as_json()
+        except ValueError:
+            return Op(key, OpType.SET, shown).as_json()
+
+    def _decoded(self, entity: Entity, key: str, value: str) -> Any:
+        return self._rules.facet_of(entity).decode(entity, key, value)
+
+
+def _remade(seen: Seen, known: Members) -> bool:
+    return None not in {seen.topic_id, known.topic_id} and seen.topic_id != known.topic_id
+
+
+def _write(seen: Seen, node: Node | None, after: dict[str, str] | None) -> EntityWrite | Removal:
+    entity = seen.entity
+    version, czxid = (None, None) if node is None else (node.version, node.czxid)
+    if after is None:
+        return Removal(full_path(Tree.CONFIG, entity), entity, version, czxid)
+    known = members.NONE if node is None else members.read(node.extra)
+    left = seen.members if seen.topic_id is not None else seen.members._replace(topic_id=known.topic_id)
+    extra = members.written(None if node is None else node.extra, left)
+    return EntityWrite(Tree.CONFIG, entity, version, after, extra, czxid)

@@ -1,0 +1,236 @@
+"""The import of a Kafka cluster's configs: from the first contact to the observation.
+
+The target is written first, and says that the import is not complete. Then each area is looked at, and what differs
+from the znodes is written, in changes of the kind ``import``, until a look at the area shows no difference. At the end
+the target says that the import is complete. A run that was cut short is run again, and writes what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from app.domain.facets import Tree
+from app.services.ports.kafka import Area, Permission
+from app.services.target.apply import Follower
+from app.services.target.follow import Decisions
+from app.services.target.looks import PIECE, Looked, Looks
+from app.services.target.report import AreaReport, Names, Report
+from app.services.target.state import TargetService
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from app.domain.observed import Rules
+    from app.services.changes.callers import Caller
+    from app.services.changes.runner import ChangeRunner
+    from app.services.ports.cluster_states import Target
+    from app.services.ports.kafka import ClusterIdentity, KafkaCluster
+    from app.services.ports.store import ClusterStore
+    from app.services.redaction import Redact
+
+ORDER: Final = (Area.BROKERS, Area.CLIENT_METRICS, Area.GROUPS, Area.QUOTAS, Area.TOPICS)
+_LOOK_S: Final = 120.0
+_STEP: Final = 1_000
+"""Changes between two reports of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class AreaSurvey:
+    """One area of a cluster, before an import."""
+
+    permission: Permission
+    reason: str = ""
+    """The missing right, in a sentence."""
+    entities: int = 0
+    """Entities with declared configs."""
+    differing: int = 0
+    """Entities whose znodes would be written."""
+    unmanaged: Mapping[str, str] = field(default_factory=dict)
+    hidden: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A cluster before an import."""
+
+    identity: ClusterIdentity
+    target: Target | None
+    """The target as it is now."""
+    areas: Mapping[Area, AreaSurvey]
+    blockers: tuple[str, ...]
+    """The reasons against an import, each with what to do; empty where it may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of an import."""
+
+    area: Area
+    done: int
+    """Entities of the area that were written in this look, or topics that were looked at."""
+    total: int
+    written: int
+    """Changes of the importer so far."""
+
+
+class Importer:
+    """Imports the configs of one cluster.
+
+    Args:
+        cluster: The Kafka cluster.
+        store: The cluster's store, started.
+        runner: Runs the changes.
+        rules: The rules of the cluster's configs.
+        redact: The redaction of znodes for the trail.
+    """
+
+    def __init__(
+        self, cluster: KafkaCluster, store: ClusterStore, runner: ChangeRunner, rules: Rules, redact: Redact
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        decisions = Decisions(store, rules, redact)
+        self._follower = Follower(runner, store, decisions)
+        self._looks = Looks(cluster, store, rules, decisions)
+        self._targets = TargetService(runner, store)
+        self._reports: dict[Area, AreaReport] = {}
+        self.refused: dict[str, str] = {}
+        """Entities that ZooKeeper can't hold, each with the reason."""
+
+    @property
+    def written(self) -> int:
+        """The number of changes written so far."""
+        return self._follower.written
+
+    async def survey(self, deadline: float) -> Survey:
+        """Look at everything that the cluster shows, and write nothing.
+
+        Raises:
+            UnavailableError: The cluster or ZooKeeper is away, or the cluster refuses the login.
+        """
+        await self._store.catch_up(deadline)
+        identity = await self._cluster.identity(deadline)
+        state = await self._store.read_target(deadline)
+        permissions = await self._cluster.permissions(deadline)
+        areas = {}
+        for area in ORDER:
+            permission, reason = permissions.get(area, (Permission.NONE, "It was not tried"))
+            areas[area] = AreaSurvey(permission, reason)
+            if permission is Permission.NONE:
+                continue
+            entities = differing = 0
+            unmanaged: dict[str, str] = {}
+            hidden: dict[str, str] = {}
+            async for looked, _ in self._all(area, deadline):
+                entities, differing = entities + looked.entities, differing + len(looked.seen)
+                unmanaged |= looked.unmanaged
+                hidden |= looked.hidden
+            areas[area] = AreaSurvey(permission, reason, entities, differing, unmanaged, hidden)
+        return Survey(identity, state.target, areas, await self._blockers(areas, deadline))
+
+    async def begin(self, identity: ClusterIdentity, caller: Caller) -> Target:
+        """Write the target: see :meth:`TargetService.begin`. The caller has made sure that nothing blocks it."""
+        return await self._targets.begin(identity.cluster_id, caller)
+
+    async def run(self) -> AsyncIterator[Progress]:
+        """Write what differs, area by area, until a look at each shows no difference.
+
+        Raises:
+            UnavailableError: The cluster or a store is away. What was written stands, and another run goes on.
+            ObservedError: The target was paused, or is gone.
+        """
+        permissions = await self._cluster.permissions(time.monotonic() + _LOOK_S)
+        for area in ORDER:
+            permission, reason = permissions.get(area, (Permission.NONE, ""))
+            self._reports[area] = AreaReport(permission, reason)
+            equal = permission is Permission.NONE
+            while not equal:
+                equal = True
+                first: Looked | None = None
+                entities = 0
+                unmanaged: dict[str, str] = {}
+                hidden: dict[str, str] = {}
+                async for looked, (done, total) in self._all(area, time.monotonic() + _LOOK_S):
+                    first = first or looked
+                    entities += looked.entities
+                    unmanaged |= looked.unmanaged
+                    hidden |= looked.hidden
+                    seen = [each for each in looked.seen if each.entity.id not in self.refused]
+                    equal = equal and not seen
+                    for start in range(0, len(seen), _STEP):
+                        followed = await self._follower.follow(seen[start : start + _STEP])
+                        self.refused |= followed.refused
+                        if area is not Area.TOPICS:
+                            yield Progress(area, min(start + _STEP, len(seen)), len(seen), self.written)
+                    if area is Area.TOPICS:
+                        yield Progress(area, done, total, self.written)
+                if first is not None:
+                    self._reports[area] = AreaReport(
+                        permission,
+                        reason,
+                        first.at_ms,
+                        first.after,
+                        entities,
+                        Names.of({**unmanaged, **self.refused}),
+                        Names.of(hidden),
+                    )
+
+    async def end(self, identity: ClusterIdentity, caller: Caller) -> Target:
+        """Say that the import is complete, after a whole :meth:`run`; the leader observes the cluster from then on."""
+        report = Report(
+            at=int(time.time() * 1000),
+            process=self._store.writer(),
+            cluster_id=identity.cluster_id,
+            release=identity.release,
+            metadata_version=identity.metadata_version,
+            brokers=identity.brokers,
+            areas=self._reports,
+        )
+        # The observation begins with it: what changed since these looks is then placed between known offsets.
+        await self._store.publish_observation(report.encode(), caller.deadline)
+        return await self._targets.complete(caller)
+
+    async def _all(self, area: Area, deadline: float) -> AsyncIterator[tuple[Looked, tuple[int, int]]]:
+        """Look at all of an area, topics in pieces, each with the number of topics by then and of all."""
+        if area is Area.QUOTAS:
+            yield await self._looks.quotas(b"", None, deadline), (1, 1)
+        elif area is not Area.TOPICS:
+            yield await self._looks.area(area, None, deadline), (1, 1)
+        else:
+            names = await self._looks.topic_names(deadline)
+            for start in range(0, len(names), PIECE):
+                piece = names[start : start + PIECE]
+                looked = await self._looks.topics(piece, None, time.monotonic() + _LOOK_S)
+                yield looked, (start + len(piece), len(names))
+
+    async def _blockers(self, areas: Mapping[Area, AreaSurvey], deadline: float) -> tuple[str, ...]:
+        name, found = self._store.name, []
+        controller = await self._store.read_raw("/controller", deadline)
+        if self._store.status().brokers_registered or (controller is not None and not _kraft(controller)):
+            found.append(
+                "This ensemble belongs to brokers: there is a controller, or brokers are registered in /brokers/ids."
+                " Give this cluster a ZooKeeper path of its own in the settings, or wait until the migration of these"
+                " brokers to KRaft is complete"
+            )
+        place = self._store.place()
+        if place.moving or place.tree is Tree.CONFIG:
+            found.append(
+                "The client configs share the znodes of users, which will be those of the Kafka cluster. Move them"
+                f" first: `confplane layout move --cluster {name} --to separate --apply`"
+            )
+        if all(each.permission is Permission.NONE for each in areas.values()):
+            reasons = "; ".join(sorted({each.reason for each in areas.values() if each.reason}))
+            found.append(f"The cluster shows none of its configs to this service: {reasons}")
+        return tuple(found)
+
+
+def _kraft(controller: bytes) -> bool:
+    """Say whether ``/controller`` is what a KRaft controller left (KIP-866)."""
+    try:
+        epoch = json.loads(controller).get("kraftControllerEpoch", -1)
+    except (ValueError, AttributeError):
+        return False
+    return isinstance(epoch, int) and epoch > 0

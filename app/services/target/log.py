@@ -1,0 +1,146 @@
+"""The metadata log of an observed cluster, followed record by record, where the settings name controllers.
+
+Each record is a change of its own, in the order of the log. Where more than a hundred records wait, the records of one
+entity in a fetch become one change that counts them. A znode says which record was written last
+(app/services/target/members.py), so a page that is applied twice leaves no second row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import UnavailableError
+from app.domain.observed import Sight
+from app.services.background import Background
+from app.services.ports.trail import Sighting
+from app.services.target.follow import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from app.domain.entities import Entity
+    from app.services.ports.kafka import KafkaCluster, LogChange, LogPage
+    from app.services.target.apply import Follower
+
+logger = logging.getLogger(__name__)
+
+EACH: Final = 100
+"""Records in a page that become a change each; more become runs."""
+_REACHED_S: Final = 5.0
+_SLOWEST_S: Final = 30.0
+_ALIVE_S: Final = 10.0
+
+
+class LogFollower:
+    """Follows one cluster's log.
+
+    Args:
+        cluster: The cluster.
+        name: Its name here.
+        follower: Writes the changes.
+        look: Looks at everything as of an offset or later.
+
+    Attributes:
+        offset: The offset up to which everything was followed; None: not known.
+        at_ms: The time at which the log was read last; None: not yet.
+    """
+
+    def __init__(
+        self, cluster: KafkaCluster, name: str, follower: Follower, look: Callable[[int], Awaitable[None]]
+    ) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._follower = follower
+        self._look = look
+        self._background = Background(self._run, name=f"observer-log-{name}")
+        self._started = False
+        self._moved = asyncio.Condition()
+        self.offset: int | None = None
+        self.at_ms: int | None = None
+        self._read_at = float("-inf")
+
+    @property
+    def following(self) -> bool:
+        """True while the log is read."""
+        return self._started and time.monotonic() - self._read_at < _ALIVE_S
+
+    def start(self) -> None:
+        """Start in the background, unless started."""
+        if not self._started:
+            self._started = True
+            self._background.start()
+
+    async def stop(self) -> None:
+        """Stop; the next start continues behind :attr:`offset`."""
+        if self._started:
+            self._started = False
+            await self._background.stop()
+
+    async def reached(self, offset: int) -> None:
+        """Wait until the log was followed up to an offset; for a few seconds at most."""
+        try:
+            async with asyncio.timeout(_REACHED_S), self._moved:
+                await self._moved.wait_for(lambda: (self.offset or -1) >= offset)
+        except TimeoutError:
+            return
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async for page in self._cluster.follow(self.offset):
+                    await self._take(page)
+                    failures = 0
+            except UnavailableError as error:
+                logger.warning("Cluster %s: its metadata log has to wait: %s", self._name, error.detail)
+            except Exception:
+                logger.exception("Cluster %s: following its metadata log failed", self._name)
+            failures += 1
+            await asyncio.sleep(min(_SLOWEST_S, 2.0 ** min(failures, 10) / 2) * random.uniform(0.5, 1))  # noqa: S311 - no secret
+
+    async def _take(self, page: LogPage) -> None:
+        if page.anew:
+            self._read_at = float("-inf")
+            await self._look(page.until)
+        else:
+            await self._follower.follow(sights_of(page.changes), in_order=True)
+        async with self._moved:
+            self.offset, self.at_ms, self._read_at = page.until, int(time.time() * 1000), time.monotonic()
+            self._moved.notify_all()
+
+
+def sights_of(changes: Sequence[LogChange]) -> list[Seen]:
+    """Return the sights of a page's records: one each, or runs of one entity where there are many."""
+    managed = [(change.entity, change) for change in changes if change.entity is not None]
+    if len(managed) <= EACH:
+        return [_seen(entity, [change]) for entity, change in managed]
+    runs: list[tuple[Entity, list[LogChange]]] = []
+    open_runs: dict[Entity, list[LogChange]] = {}
+    for entity, change in managed:
+        if change.key is None:
+            # A topic that was made or removed is a change by itself.
+            open_runs.pop(entity, None)
+            runs.append((entity, [change]))
+            continue
+        if entity not in open_runs:
+            open_runs[entity] = []
+            runs.append((entity, open_runs[entity]))
+        open_runs[entity].append(change)
+    return [_seen(entity, run) for entity, run in runs]
+
+
+def _seen(entity: Entity, run: Sequence[LogChange]) -> Seen:
+    first, last = run[0], run[-1]
+    sighting = Sighting(first.offset - 1, last.offset, last.at_ms, exact=True, writes=len(run))
+    if first.key is not None:
+        return Seen(entity, sighting, last.offset, records=tuple(_keys(run)), topic_id=first.topic_id)
+    made = Sight({}, frozenset()) if first.value is not None else None
+    return Seen(entity, sighting, last.offset, made, topic_id=first.topic_id)
+
+
+def _keys(run: Iterable[LogChange]) -> list[tuple[str, str | None]]:
+    return [(change.key, change.value) for change in run if change.key is not None]

@@ -1,0 +1,194 @@
+"""The leader's looks: which area is due, which look counts, and the entities that others wrote in ZooKeeper.
+
+A look counts where the broker asked had reached, before the look, every offset that an earlier look has moved configs
+to: a broker that is behind brings no older state back. A look that does not count is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.domain.entities import Entity
+from app.domain.errors import UnavailableError
+from app.domain.facets import Tree
+from app.services.ports.journal import TooOld
+from app.services.ports.kafka import Area, NotPermittedError, Permission
+from app.services.target.areas import AGAIN_S, AreaState
+from app.services.target.log import LogFollower
+from app.services.target.looks import area_of
+from app.services.target.report import AreaReport
+
+if TYPE_CHECKING:
+    from app.services.ports.journal import Cursor
+    from app.services.ports.kafka import KafkaCluster
+    from app.services.target.apply import Follower
+    from app.services.target.follow import Decisions
+    from app.services.target.looks import Looked, Looks
+    from app.services.target.ports import ObservedStore
+
+CALL_S: Final = 30.0
+"""Seconds for one look."""
+RESULTS: Final = ("changed", "unchanged", "behind", "refused")
+"""The results of looks: some entities differed; none did; the broker was behind; the cluster refused."""
+_TOUCHED: Final = 1_000
+"""Entities touched by others that are looked at one by one; with more, everything is looked at."""
+_BEHIND: Final = "The broker asked is behind the metadata offset {} that was seen before; it is asked again"
+
+
+class Looking:
+    """The areas of one cluster, and the looks at them.
+
+    Args:
+        cluster: The Kafka cluster.
+        store: The cluster's store.
+        looks: Looks, and compares.
+        decisions: Compares again.
+        follower: Writes.
+        log: Follow the metadata log as well.
+
+    Attributes:
+        areas: The areas.
+        moved: The offset that a look must have reached to count.
+        counts: The number of looks by area and result.
+        log: The follower of the metadata log; None: it is not followed.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        store: ObservedStore,
+        looks: Looks,
+        decisions: Decisions,
+        follower: Follower,
+        *,
+        log: bool,
+    ) -> None:
+        self._store = store
+        self._looks = looks
+        self._decisions = decisions
+        self._follower = follower
+        self._lock = asyncio.Lock()
+        self.log = LogFollower(cluster, store.name, follower, self.look_up_to) if log else None
+        self.counts = dict.fromkeys(((area, result) for area in Area for result in RESULTS), 0)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew: nothing is known."""
+        self.areas = {area: AreaState(area, AreaReport(Permission.READ_ONLY)) for area in Area}
+        self.moved = -1
+        self._cursor: Cursor | None = None
+
+    @property
+    def due(self) -> float:
+        """The time of the next look, on the clock of ``time.monotonic()``."""
+        return min((state.due for state in self.areas.values() if state.permitted), default=float("inf"))
+
+    async def look(self) -> None:
+        """Make the looks that are due, and follow.
+
+        Raises:
+            UnavailableError: The cluster or a store is away.
+            ObservedError: The observation was paused meanwhile.
+        """
+        async with self._lock:
+            await self._put_back()
+            for state in self.areas.values():
+                if state.permitted and state.due <= time.monotonic():
+                    await self._look(state)
+
+    async def _look(self, state: AreaState) -> bool:
+        """Look at an area, or at a piece of the topics, and follow; return whether the look counts."""
+        began = time.monotonic()
+        deadline = began + CALL_S
+        try:
+            if state.area is Area.QUOTAS:
+                looked = await self._looks.quotas(state.digest, state.since, deadline)
+            elif state.area is not Area.TOPICS:
+                looked = await self._looks.area(state.area, state.since, deadline)
+            else:
+                if state.topics.ended:
+                    state.topics.names, state.topics.at = await self._looks.topic_names(deadline), 0
+                if not state.topics.names:
+                    state.nothing_there()
+                    return True
+                looked = await self._looks.topics(state.topics.piece, state.since, deadline)
+        except NotPermittedError as error:
+            state.permit(Permission.NONE, error.detail)
+            self.counts[state.area, "refused"] += 1
+            return False
+        cost = time.monotonic() - began
+        refused = await self._follow(looked)
+        if refused is None:
+            self.counts[state.area, "behind"] += 1
+            state.put_off(AGAIN_S, _BEHIND.format(self.moved))
+            return False
+        self.counts[state.area, "unchanged" if not looked.seen else "changed"] += 1
+        beside_log = self.log is not None and self.log.following
+        state.count(looked, refused, cost, beside_log=beside_log)
+        return True
+
+    async def _follow(self, looked: Looked) -> dict[str, str] | None:
+        """Follow what differs; return the entities that ZooKeeper can't hold, None for a look that does not count."""
+        if looked.seen and self.log is not None and self.log.following:
+            # The log has each write by itself.
+            await self.log.reached(looked.until)
+            looked.seen = [each for each in looked.seen if self._decisions.differs(each)]
+        if looked.after < self.moved:
+            return None
+        if not looked.seen:
+            return {}
+        followed = await self._follower.follow(looked.seen)
+        if followed.written:
+            self.moved = max(self.moved, looked.until)
+        return None if followed.stale else followed.refused
+
+    async def look_up_to(self, offset: int) -> None:
+        """Look at all that the cluster shows, as of an offset or later.
+
+        Raises:
+            UnavailableError: The cluster or a store is away.
+        """
+        async with self._lock:
+            for state in self.areas.values():
+                state.anew()
+                while state.permitted:
+                    counted = await self._look(state)
+                    if counted and not state.topics.ended:
+                        continue
+                    if counted and (state.since is None or state.since >= offset):
+                        break
+                    await asyncio.sleep(AGAIN_S)
+
+    async def _put_back(self) -> None:
+        """Look at the entities whose znodes others wrote since the last call."""
+        touched = self._touched()
+        if touched is None:
+            self._anew()
+            return
+        entities = [each for each in touched if self.areas[area_of(each)].permitted]
+        try:
+            for looked in await self._looks.of(entities, None, time.monotonic() + CALL_S):
+                if await self._follow(looked) is None:
+                    self._anew()
+        except UnavailableError:
+            self._anew()
+            raise
+
+    def _anew(self) -> None:
+        for state in self.areas.values():
+            state.anew()
+
+    def _touched(self) -> list[Entity] | None:
+        """Return the entities that others wrote in ZooKeeper since the last call; None: too many, or not known."""
+        read, first = self._store.journal.read(self._cursor), self._cursor is None
+        if read is None:
+            return []
+        self._cursor = read.cursor
+        if isinstance(read, TooOld):
+            # The first looks are at everything in any case.
+            return [] if first else None
+        wrote = self._follower.wrote
+        ids = {entry.entity_id for entry in read.entries if entry.tree is Tree.CONFIG and not wrote(entry.revision)}
+        return [Entity.from_id(each) for each in sorted(ids)] if len(ids) <= _TOUCHED else None

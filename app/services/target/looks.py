@@ -1,0 +1,215 @@
+"""Looks at a cluster, compared with the mirror: the entities that differ, as sights to be followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from app.domain.entities import Entity, EntityType
+from app.domain.facets import FacetName, Tree
+from app.domain.observed import Sight
+from app.services.pace import Pace
+from app.services.ports.kafka import Area
+from app.services.ports.trail import Sighting
+from app.services.target.follow import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from app.domain.changes import Node
+    from app.domain.observed import Rules
+    from app.services.ports.kafka import KafkaCluster, Look, Unmanaged
+    from app.services.ports.store import ClusterStore
+    from app.services.target.follow import Decisions
+
+PIECE: Final = 100
+"""Topics in one look."""
+_PAGE: Final = 1_000
+
+KINDS: Final = {
+    area: EntityType(name)
+    for area, name in {
+        Area.TOPICS: "topic",
+        Area.BROKERS: "broker",
+        Area.GROUPS: "group",
+        Area.CLIENT_METRICS: "client-metrics",
+    }.items()
+    if name in set(EntityType)
+}
+"""The entity type of each area but client quotas, as far as this service has the type."""
+
+
+def area_of(entity: Entity) -> Area:
+    """Return the area of an entity."""
+    kind = entity.types[0]
+    return next((area for area, each in KINDS.items() if each is kind), Area.QUOTAS)
+
+
+@dataclass(slots=True)
+class Looked:
+    """The result of a look."""
+
+    after: int
+    until: int
+    at_ms: int
+    seen: list[Seen] = field(default_factory=list)
+    """The entities that differ from the mirror."""
+    entities: int = 0
+    """The number of entities with declared configs."""
+    unmanaged: dict[str, str] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict)
+    digest: bytes = b""
+    unchanged: bool = False
+    """True where the cluster's answer is that of the look before; only the times count then."""
+
+
+class Looks:
+    """Looks at one cluster.
+
+    Args:
+        cluster: The cluster.
+        store: Its store.
+        rules: The rules of its configs.
+        decisions: Compares entities with the mirror.
+    """
+
+    def __init__(self, cluster: KafkaCluster, store: ClusterStore, rules: Rules, decisions: Decisions) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._rules = rules
+        self._decisions = decisions
+
+    async def quotas(self, digest: bytes, since: int | None, deadline: float) -> Looked:
+        """Look at all client quotas.
+
+        Args:
+            digest: The digest of the look before; empty: none.
+            since: A metadata offset at which the mirror was as the cluster, for the trail.
+            deadline: Until when.
+        """
+        look = await self._cluster.quotas(digest, deadline)
+        looked = Looked(look.after, look.until, look.at_ms, digest=look.digest, unchanged=look.unchanged)
+        if not look.unchanged:
+            await self._compare(looked, look, since)
+            seen = {each.entity.id for each in look.entities}
+            await self._add_gone(looked, seen, since)
+        return looked
+
+    async def area(self, area: Area, since: int | None, deadline: float) -> Looked:
+        """Look at all brokers that are alive, at all groups, or at all client metrics; ``since`` as in :meth:`quotas`.
+
+        The last configs of a broker that is away stay.
+        """
+        named, unmanaged = await self._cluster.names(area, deadline)
+        entities = {entity.id: entity for entity in named}
+        if area is not Area.BROKERS and area in KINDS:
+            async for node in self._nodes(KINDS[area]):
+                entities.setdefault(node.id, Entity.from_id(node.id))
+        look = await self._cluster.configs(list(entities.values()), deadline)
+        looked = Looked(look.after, look.until, look.at_ms)
+        _note(looked, unmanaged)
+        await self._compare(looked, look, since)
+        return looked
+
+    async def topics(self, names: Sequence[str], since: int | None, deadline: float) -> Looked:
+        """Look at some topics; a topic that the cluster lacks is seen as gone. ``since`` as in :meth:`quotas`.
+
+        The ids of topics that differ are asked again, because a topic may be made anew between id and configs.
+        """
+        entities = [Entity.of(topic=name) for name in names]
+        while True:
+            look = await self._cluster.configs(entities, deadline)
+            looked = Looked(look.after, look.until, look.at_ms)
+            await self._compare(looked, look, since)
+            found = {each.entity.id for each in look.entities}
+            gone = [entity for entity in entities if entity.id not in found]
+            looked.seen += self._differing(Seen(each, _sighting(look, since), look.after) for each in gone)
+            if not looked.seen:
+                return looked
+            ids = await self._cluster.topics(deadline)
+            if all(each.topic_id == ids.get(each.entity.get(EntityType.TOPIC) or "") for each in looked.seen):
+                return looked
+
+    async def of(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[Looked]:
+        """Look at some entities of any areas; ``since`` as in :meth:`quotas`."""
+        by_area: dict[Area, list[Entity]] = {}
+        for entity in entities:
+            by_area.setdefault(area_of(entity), []).append(entity)
+        found = []
+        for area, some in by_area.items():
+            if area is Area.TOPICS:
+                await self._cluster.topics(deadline)
+                names = [each.get(EntityType.TOPIC) or "" for each in some]
+                found.append(await self.topics(names, since, deadline))
+                continue
+            ask = self._cluster.quotas_of if area is Area.QUOTAS else self._cluster.configs
+            look = await ask(some, deadline)
+            looked = Looked(look.after, look.until, look.at_ms)
+            await self._compare(looked, look, since)
+            found.append(looked)
+        return found
+
+    async def topic_names(self, deadline: float) -> list[str]:
+        """Return the names of all topics that the cluster has, or that the mirror has configs of, in order."""
+        names = set(await self._cluster.topics(deadline))
+        async for node in self._nodes(EntityType.TOPIC):
+            names.add(Entity.from_id(node.id).get(EntityType.TOPIC) or "")
+        return sorted(names)
+
+    async def _compare(self, looked: Looked, look: Look, since: int | None) -> None:
+        sighting, pace = _sighting(look, since), Pace()
+        _note(looked, look.unmanaged)
+        for each in look.entities:
+            sight = Sight(each.config, each.hidden)
+            looked.entities += bool(each.config or each.hidden)
+            uncompared = self._rules.uncompared(each.entity, sight)
+            if uncompared:
+                looked.hidden |= {f"{each.entity.id} {key}": reason for key, reason in uncompared.items()}
+            seen = Seen(each.entity, sighting, look.after, sight, topic_id=each.topic_id)
+            if self._decisions.differs(seen):
+                looked.seen.append(seen)
+            if pace.due:
+                await pace.rest()
+
+    def _differing(self, seen: Iterable[Seen]) -> list[Seen]:
+        return [each for each in seen if self._decisions.differs(each)]
+
+    async def _add_gone(self, looked: Looked, seen: AbstractSet[str], since: int | None) -> None:
+        """Add the client entities that the cluster has no more."""
+        sighting = Sighting(since, looked.until, looked.at_ms)
+        nothing = Sight({}, frozenset())
+        async for node in self._pages(FacetName.CLIENT_QUOTAS, ""):
+            if node.id not in seen and node.defect is None:
+                gone = Seen(Entity.from_id(node.id), sighting, looked.after, nothing)
+                if self._decisions.differs(gone):
+                    looked.seen.append(gone)
+
+    def _nodes(self, kind: EntityType) -> AsyncIterator[Node]:
+        """Iterate over the nodes of named entities of a type."""
+        return self._pages(FacetName.CONFIGS, f"{kind}=")
+
+    async def _pages(self, facet: FacetName, prefix: str) -> AsyncIterator[Node]:
+        """Iterate over the nodes with keys of a facet, page by page."""
+        after, pace = None, Pace()
+        while True:
+            page = []
+            for node in self._store.with_keys(Tree.CONFIG, facet.value, after=after, prefix=prefix):
+                page.append(node)
+                if len(page) == _PAGE:
+                    break
+            for node in page:
+                yield node
+            if len(page) < _PAGE:
+                return
+            after = page[-1].id
+            if pace.due:
+                await pace.rest()
+
+
+def _sighting(look: Look, since: int | None) -> Sighting:
+    return Sighting(since, look.until, look.at_ms)
+
+
+def _note(looked: Looked, unmanaged: Iterable[Unmanaged]) -> None:
+    looked.unmanaged |= {each.name: each.reason for each in unmanaged}

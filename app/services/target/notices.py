@@ -1,0 +1,45 @@
+"""Notices for operators on the observation of a cluster, out of the leader's report: the same in every process."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.services.notices import Notice
+from app.services.ports.kafka import Permission
+
+if TYPE_CHECKING:
+    from app.services.ports.cluster_states import Target
+    from app.services.target.report import Report
+
+SILENT_S: Final = 60.0
+"""Seconds after which a report that is not replaced has no leader any more."""
+
+
+def of(cluster: str, target: Target | None, report: Report | None) -> list[Notice]:
+    """Return the notices.
+
+    Args:
+        cluster: The cluster's name.
+        target: Its target.
+        report: The leader's latest report.
+    """
+    if target is None:
+        return []
+    if not target.imported:
+        return [Notice(f"{cluster}: its import is not complete; `confplane target import --apply` completes it")]
+    if target.paused:
+        return [
+            Notice(f"{cluster}: the observation of its Kafka cluster is paused; `confplane target resume` ends this")
+        ]
+    if report is None or report.at / 1000 < time.time() - SILENT_S:
+        return [Notice(f"{cluster}: no process observes its Kafka cluster: configs may be older than they look")]
+    found = []
+    if report.problem:
+        text = f"{cluster}: its Kafka cluster is not observed now, and configs may be older than they look"
+        found.append(Notice(text, f"{text}: {report.problem}"))
+    for area, each in report.areas.items():
+        if each.permission is Permission.NONE:
+            text = f"{cluster}: the Kafka cluster does not show its {area}"
+            found.append(Notice(text, f"{text}: {each.reason}"))
+    return found

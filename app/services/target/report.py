@@ -1,0 +1,132 @@
+"""The leader's report on its observation of a cluster, as all processes read it from ``/confplane/observation``.
+
+The report is JSON, replaced every few seconds, and part of no trail.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from app.services.ports.kafka import Area, Permission
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAMES: Final = 100
+"""The greatest number of names in a list of the report."""
+_LENGTH: Final = 200
+"""Characters of a name or a reason, at most."""
+_MOST: Final = 90_000
+"""Bytes of a report, at most; lists of names are cut beyond."""
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names with reasons: all of them counted, the first of them listed."""
+
+    count: int = 0
+    first: tuple[tuple[str, str], ...] = ()
+    """Names in order, each with its reason."""
+
+    @classmethod
+    def of(cls, reasons: Mapping[str, str]) -> Names:
+        """Return names out of a map to their reasons."""
+        first = sorted(reasons)[:NAMES]
+        return cls(len(reasons), tuple((name[:_LENGTH], reasons[name][:_LENGTH]) for name in first))
+
+    def halved(self) -> Names:
+        """Return the same count with half of the list."""
+        return Names(self.count, self.first[: len(self.first) // 2])
+
+
+@dataclass(frozen=True, slots=True)
+class AreaReport:
+    """The observation of one area."""
+
+    permission: Permission
+    """The cluster's permission: :attr:`Permission.READ_ONLY` where the area is observed."""
+    reason: str = ""
+    """The missing right, in a sentence; empty where none is missing."""
+    observed_at: int | None = None
+    """The begin of the last look at all of the area that counted, milliseconds since the epoch; None: none yet."""
+    offset: int | None = None
+    """The metadata offset that this look had reached at its begin: the configs are at least that new."""
+    entities: int = 0
+    """The entities with declared configs."""
+    unmanaged: Names = field(default_factory=Names)
+    """Entities and keys without a place in ZooKeeper."""
+    hidden: Names = field(default_factory=Names)
+    """Keys whose values are not followed: passwords, and references to config providers."""
+    problem: str = ""
+    """The reason why the last look did not count; empty where it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The observation of a cluster."""
+
+    at: int
+    """The time of the report, milliseconds since the epoch by the leader's clock."""
+    process: str
+    """The writer node of the leader."""
+    cluster_id: str = ""
+    release: str = ""
+    """The release of the cluster's oldest broker; empty before the first contact."""
+    metadata_version: str = ""
+    brokers: tuple[int, ...] = ()
+    problem: str = ""
+    """The reason why nothing is observed now; empty where looks succeed."""
+    problem_since: int | None = None
+    paused: bool = False
+    moved: int = -1
+    """The metadata offset that a look must have reached to count: an earlier look moved configs there."""
+    log_offset: int | None = None
+    """The offset up to which the metadata log was followed; None: it is not followed."""
+    log_at: int | None = None
+    """The time at which the log was read last."""
+    areas: Mapping[Area, AreaReport] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the report for the znode, :data:`_MOST` bytes at most."""
+        areas = dict(self.areas)
+        while True:
+            shown = {**asdict(self), "areas": {area.value: asdict(each) for area, each in areas.items()}}
+            data = json.dumps({"version": _VERSION, **shown}, separators=(",", ":"), ensure_ascii=False).encode()
+            if len(data) <= _MOST:
+                return data
+            areas = {area: _halved(each) for area, each in areas.items()}
+
+
+def _halved(area: AreaReport) -> AreaReport:
+    given = {name: getattr(area, name) for name in AreaReport.__dataclass_fields__}
+    return AreaReport(**{**given, "unmanaged": area.unmanaged.halved(), "hidden": area.hidden.halved()})
+
+
+@lru_cache(maxsize=16)
+def parse(data: bytes | None) -> Report | None:
+    """Read a report; None where there is none, or where it is of a form that this version does not know.
+
+    The latest reports are kept parsed, since every answer may ask for one.
+    """
+    if not data:
+        return None
+    try:
+        given: dict[str, Any] = json.loads(data)
+        if given.pop("version") != _VERSION:
+            return None
+        areas = {Area(area): _area(each) for area, each in given.pop("areas").items()}
+        return Report(**{**given, "brokers": tuple(given["brokers"]), "areas": areas})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _area(given: dict[str, Any]) -> AreaReport:
+    names = {
+        name: Names(given[name]["count"], tuple((each, reason) for each, reason in given[name]["first"]))
+        for name in ("unmanaged", "hidden")
+    }
+    return AreaReport(**{**given, **names, "permission": Permission(given["permission"])})

@@ -1,0 +1,103 @@
+"""The target of a cluster: set before an import, completed by it, paused and resumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
+from app.services.changes.draft import Unchanged
+from app.services.changes.states import StateChange, draft
+from app.services.ports.cluster_states import Target
+from app.services.ports.transactions import Guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.services.changes.callers import Caller
+    from app.services.changes.draft import Draft
+    from app.services.changes.runner import ChangeRunner
+    from app.services.ports.store import ClusterStore
+
+PATH: Final = "/confplane/target"
+KEY: Final = "target"
+_CONTENDED: Final = "Others kept changing the target until the deadline; nothing was applied"
+_Change = StateChange[Target | None]
+
+
+class TargetService:
+    """Changes the target of one cluster.
+
+    Each change is in the trail. Each raises ``UnavailableError`` where ZooKeeper or Postgres is away, and
+    ``OutcomeUnknownError`` where the reply was lost.
+    """
+
+    def __init__(self, runner: ChangeRunner, store: ClusterStore) -> None:
+        self._runner = runner
+        self._store = store
+
+    async def begin(self, cluster_id: str, caller: Caller) -> Target:
+        """Make a Kafka cluster the target, its configs not imported yet; return the target as it is now.
+
+        Nothing is changed where the cluster is the target already.
+
+        Raises:
+            AlreadyExistsError: Another Kafka cluster is the target.
+        """
+
+        def after(target: Target | None) -> Target:
+            if target is not None and target.cluster_id != cluster_id:
+                raise AlreadyExistsError(
+                    f"Cluster {self._store.name} follows the Kafka cluster {target.cluster_id} already, and the brokers"
+                    f" are of {cluster_id}. Give that cluster another name in the settings, with a ZooKeeper path of"
+                    " its own",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                )
+            return target or Target(cluster_id)
+
+        return await self._change(after, caller)
+
+    async def complete(self, caller: Caller) -> Target:
+        """Say that all configs are imported: from now on the leader observes the cluster.
+
+        Raises:
+            NotFoundError: There is no target.
+        """
+        return await self._change(lambda target: replace(self._known(target), imported=True), caller)
+
+    async def pause(self, caller: Caller) -> Target:
+        """Stop the observation. Once this returns, no change follows the cluster, whichever process tries.
+
+        Raises:
+            NotFoundError: There is no target.
+        """
+        return await self._change(lambda target: replace(self._known(target), paused=True), caller)
+
+    async def resume(self, caller: Caller) -> Target:
+        """Go on with the observation.
+
+        Raises:
+            NotFoundError: There is no target.
+        """
+        return await self._change(lambda target: replace(self._known(target), paused=False), caller)
+
+    def _known(self, target: Target | None) -> Target:
+        if target is None:
+            raise NotFoundError(
+                f"Cluster {self._store.name} follows no Kafka cluster; `confplane target import --apply` makes it"
+                " follow one",
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+        return target
+
+    async def _change(self, after: Callable[[Target | None], Target], caller: Caller) -> Target:
+        async def decide(*, again: bool) -> Draft[_Change] | Unchanged[_Change]:
+            del again  # decided on ZooKeeper's state at every attempt
+            state = await self._store.read_target(caller.deadline)
+            change: _Change = StateChange(state.target, after(state.target))
+            if change.after == change.before:
+                return Unchanged(change)
+            return draft(PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=Guarded.NONE)
+
+        ended = await self._runner.run(self._store, decide, caller, contended=_CONTENDED)
+        return self._known(ended.decided.after)

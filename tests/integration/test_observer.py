@@ -1,0 +1,378 @@
+"""A Kafka cluster without ZooKeeper is observed: the configs here are those of the cluster, and the trail says why.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double whose brokers can be behind, away, or others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.entities import Entity
+from app.domain.errors import ObservedError, UnavailableError
+from app.services.changes.freeze import FreezeService
+from app.services.ports.kafka import Area, OtherClusterError, Permission, Unmanaged
+from app.services.ports.trail import Sighting
+from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
+from tests.support.observing import Observing, caller, members
+from tests.support.replicas import assert_chains
+from tests.support.stage import Stage
+from tests.support.stores import kafka_writes, soon, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.services.ports.trail import AuditRecord
+    from tests.support.servers import Database
+
+    Opener = Callable[..., Awaitable[Observing]]
+
+ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
+PAIR, IP = Entity.of(user="alice", client_id="x"), Entity.of(ip="10.0.0.1")
+TOPIC, BROKER, EVERY_BROKER = Entity.of(topic="t"), Entity.of(broker="1"), Entity.of(broker=None)
+RATE = "producer_byte_rate"
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    return KafkaDouble()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
+    async with Stage(tmp_path, chroot, migrated, raw_zk) as running:
+        yield running
+
+
+@pytest.fixture
+async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+    """Opens processes that observe the cluster."""
+    found: list[Observing] = []
+
+    async def open_one(*, imported: bool = True, **more: Any) -> Observing:
+        replica = await stage.replica(client_configs_layout="separate")
+        found.append(Observing(replica, kafka, **more))
+        if imported:
+            await found[-1].import_all()
+        return found[-1]
+
+    yield open_one
+    for each in found:
+        await each.observer.stop()
+
+
+def filled(kafka: KafkaDouble) -> None:
+    """Write one of each."""
+    kafka.alter(ALICE, {RATE: "1024", "request_percentage": "12.5"})
+    kafka.alter(PAIR, {RATE: "1"})
+    kafka.alter(IP, {"connection_creation_rate": "7"})
+    kafka.alter(EVERY_BROKER, {"log.retention.ms": "604800000"})
+    kafka.alter(BROKER, {"background.threads": "12"})
+    kafka.create_topic("t")
+    kafka.create_topic("plain")
+    kafka.alter(TOPIC, {"cleanup.policy": "delete,compact", "retention.ms": "5"})
+
+
+def of_configs(records: list[AuditRecord]) -> list[AuditRecord]:
+    """Without the changes of the target itself, whose znode is made with the session."""
+    return [each for each in records if each.intent.entities[0].facet != "cluster"]
+
+
+async def test_an_import_takes_over_all_configs_with_a_row_each(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    filled(kafka)
+    one = await opened(imported=False)
+    survey = await one.importer.survey(soon())
+    assert (survey.blockers, survey.target, survey.identity.cluster_id) == ((), None, CLUSTER_ID)
+    assert {area: each.differing for area, each in survey.areas.items() if each.differing} == {
+        Area.QUOTAS: 3,
+        Area.BROKERS: 2,
+        Area.TOPICS: 1,
+    }
+    assert await one.replica.trail() == []
+    assert await one.import_all() == 6
+    for entity, config in kafka.now.configs.items():
+        assert one.config(entity) == config
+    assert one.config(Entity.of(topic="plain")) is None
+    assert members(raw_zk.get("/config/topics/t")[0])["topic_id"] == kafka.now.topics["t"]
+    rows = await one.followed()
+    assert {row.kind for row in rows} == {"import"}
+    assert {(row.intent.principal, row.intent.source) for row in rows} == {("External:unknown", "kafka")}
+    assert {row.intent.observed for row in rows} == {
+        Sighting(None, kafka.now.offset, row.intent.observed.at_ms) for row in rows if row.intent.observed is not None
+    }
+    [alice] = [row for row in rows if row.intent.entities[0].entity_id == "user=alice"]
+    [made] = alice.intent.entities
+    assert (made.facet, made.keys, made.before, made.after) == (
+        "client-quotas",
+        (RATE, "request_percentage"),
+        {},
+        {RATE: "1024", "request_percentage": "12.5"},
+    )
+    assert made.ops == (
+        {"key": RATE, "op": "SET", "value": 1024},
+        {"key": "request_percentage", "op": "SET", "value": 12.5},
+    )
+    # Again: nothing is left to write, and the observation finds nothing either.
+    assert await one.import_all() == 0
+    await one.look()
+    assert len(await one.followed()) == 6
+
+
+async def test_what_others_change_is_followed_with_its_place_in_the_log(opened: Opener, kafka: KafkaDouble) -> None:
+    filled(kafka)
+    one = await opened()
+    await one.look()
+    before = kafka.now.offset
+    kafka.alter(ALICE, {RATE: "2048", "request_percentage": None})
+    kafka.alter(BOB, {RATE: "5"})
+    kafka.alter(PAIR, {RATE: None})
+    kafka.alter(TOPIC, {"retention.ms": "6"})
+    kafka.alter(EVERY_BROKER, {"log.retention.ms": None})
+    await one.look()
+    assert one.config(ALICE) == {RATE: "2048"}
+    assert (one.config(BOB), one.config(PAIR), one.config(EVERY_BROKER)) == ({RATE: "5"}, {}, {})
+    rows = [row for row in await one.followed() if row.kind == "observed"]
+    assert {row.intent.entities[0].entity_id for row in rows} == {
+        "user=alice", "user=bob", "user=alice,client-id=x", "topic=t", "broker"
+    }  # fmt: skip
+    for row in rows:
+        observed = row.intent.observed
+        assert observed is not None
+        assert (observed.after, observed.until, observed.exact, observed.writes) == (before, kafka.now.offset, False, 1)
+    assert_chains(of_configs(await one.replica.trail()))
+
+
+async def test_a_topic_that_was_made_again_is_removed_and_imported_anew_within_one_look(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    filled(kafka)
+    one = await opened()
+    kafka.delete_topic("t")
+    made = kafka.create_topic("t")
+    kafka.alter(TOPIC, {"retention.ms": "5", "segment.ms": "7"})
+    await one.look()
+    assert one.config(TOPIC) == {"retention.ms": "5", "segment.ms": "7"}
+    assert members(raw_zk.get("/config/topics/t")[0])["topic_id"] == made
+    removal, creation = [row for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
+    [gone], [new] = removal.intent.entities, creation.intent.entities
+    assert (gone.after, sorted(gone.keys)) == ({}, ["cleanup.policy", "retention.ms"])
+    assert {op["op"] for op in gone.ops} == {"DELETE"}
+    assert (new.version_read, new.before, new.after) == (None, {}, {"retention.ms": "5", "segment.ms": "7"})
+    kafka.delete_topic("t")
+    await one.look()
+    await until(lambda: raw_zk.exists("/config/topics/t") is None)
+    await one.look()
+    assert len(await one.followed(entity_id="topic=t")) == 4
+
+
+async def test_a_broker_that_is_behind_brings_no_older_state_back(opened: Opener, kafka: KafkaDouble) -> None:
+    filled(kafka)
+    one = await opened()
+    with kafka.lagging():
+        kafka.alter(ALICE, {RATE: "2048"})
+        kafka.delete_topic("t")
+        stale, kafka.behind = kafka.behind, None
+        await one.look()
+        await until(lambda: one.config(TOPIC) is None)
+        rows = await one.followed()
+        # Another broker answers next, which is not that far.
+        kafka.behind = stale
+        for state in one.observer.looking.areas.values():
+            state.anew()
+        await one.observer.round()
+        assert all(state.report.problem for area, state in one.observer.looking.areas.items())
+        # And so another leader, who has the first one's report.
+        await one.observer.publish()
+        await until(lambda: one.observer.report is not None and one.observer.report.moved == kafka.now.offset)
+        other = await opened(imported=False)
+        await until(lambda: other.observer.report == one.observer.report)
+        await other.look_once()
+    assert (one.config(ALICE), await one.followed()) == ({RATE: "2048", "request_percentage": "12.5"}, rows)
+    for state in one.observer.looking.areas.values():
+        state.due = 0.0
+    await one.look()
+    assert not any(state.report.problem for state in one.observer.looking.areas.values())
+    assert await one.followed() == rows
+
+
+async def test_two_leaders_at_once_make_one_row_of_each_change(opened: Opener, kafka: KafkaDouble) -> None:
+    filled(kafka)
+    one = await opened()
+    two = await opened(imported=False)
+    for value in range(20):
+        kafka.alter(ALICE, {RATE: str(value)})
+        kafka.alter(BOB, {RATE: str(value)})
+        await asyncio.gather(one.look(), two.look())
+        assert one.config(ALICE) == {RATE: str(value), "request_percentage": "12.5"}
+    rows = [row for row in await one.followed() if row.kind == "observed" and row.outcome is not None]
+    assert sum(row.outcome.committed for row in rows if row.outcome is not None) == 40
+    assert_chains(of_configs(await one.replica.trail()))
+
+
+async def test_a_pause_stops_it_and_a_freeze_does_not(opened: Opener, kafka: KafkaDouble) -> None:
+    filled(kafka)
+    one = await opened()
+    await FreezeService(one.replica.parts.runner).freeze(one.store, "upgrade", caller())
+    kafka.alter(BOB, {RATE: "5"})
+    await one.look()
+    assert one.config(BOB) == {RATE: "5"}
+    assert (await one.targets.pause(caller())).paused
+    await one.aware()
+    kafka.alter(BOB, {RATE: "6"})
+    kafka.release = "4.2"
+    await one.look()
+    await one.observer.publish()
+    assert one.config(BOB) == {RATE: "5"}
+    with pytest.raises(ObservedError):
+        await one.observer._follower.follow((await one.observer.looking._looks.quotas(b"", None, soon())).seen)
+    await one.targets.resume(caller())
+    await one.aware()
+    await one.look()
+    assert one.config(BOB) == {RATE: "6"}
+    states = [row for row in await one.replica.trail() if row.intent.entities[0].entity_id == "cluster"]
+    assert [row.intent.entities[0].keys for row in states] == [
+        ("target",),
+        ("target",),
+        ("frozen",),
+        *2 * [("target",)],
+    ]
+
+
+async def test_trouble_is_told_and_nothing_is_lost_or_written(opened: Opener, kafka: KafkaDouble) -> None:
+    filled(kafka)
+    one = await opened()
+    await one.look()
+    before, observer = await one.followed(), one.observer
+    kafka.alter(BOB, {RATE: "5"})
+    kafka.cluster_id = "another"
+    observer._identity_due = 0.0
+    with pytest.raises(OtherClusterError, match="belong to the cluster another"):
+        await one.look()
+    kafka.cluster_id, kafka.release = CLUSTER_ID, "4.2"
+    with pytest.raises(UnavailableError, match=r"of release 4.2, and had 4.4 before"):
+        await one.look()
+    kafka.release, kafka.down = "4.4", "No broker answers"
+    with pytest.raises(UnavailableError, match="No broker"):
+        await one.look()
+    assert await one.followed() == before
+    # By itself, and again by itself once the cluster is back.
+    observer.start()
+    await until(lambda: observer._problem == "No broker answers")
+    observer._published_at = float("-inf")
+    await until(lambda: (found := observer.report) is not None and found.problem == "No broker answers")
+    assert any("is not observed now" in notice.public for notice in observer.warnings())
+    kafka.down = None
+    await until(lambda: one.config(BOB) == {RATE: "5"})
+    await until(lambda: observer._problem == "")
+
+
+async def test_an_area_that_is_not_shown_is_off_and_the_rest_works(opened: Opener, kafka: KafkaDouble) -> None:
+    filled(kafka)
+    kafka.denied = {Area.TOPICS, Area.GROUPS}
+    one = await opened()
+    kafka.alter(BOB, {RATE: "5"})
+    await one.look()
+    assert (one.config(BOB), one.config(TOPIC)) == ({RATE: "5"}, None)
+    await one.observer.publish()
+    await until(lambda: one.observer.report is not None and Area.TOPICS in one.observer.report.areas)
+    report = one.observer.report
+    assert report is not None
+    assert (report.areas[Area.TOPICS].permission, report.areas[Area.TOPICS].reason) == (
+        Permission.NONE, "The right DESCRIBE_CONFIGS is missing"
+    )  # fmt: skip
+    assert [notice for notice in one.observer.warnings() if "does not show its topics" in notice.public]
+    kafka.denied = set()
+    one.observer._permissions_due = 0.0
+    await one.look()
+    assert one.config(TOPIC) == kafka.now.configs[TOPIC]
+
+
+async def test_foreign_keys_passwords_and_names_without_a_place_stay_out(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    raw_zk.create(
+        "/config/users/alice", b'{"version":1,"config":{"SCRAM-SHA-256":"salt=x"},"odd":{"a":[1]}}', makepath=True
+    )
+    filled(kafka)
+    kafka.hide(BROKER, "ssl.key.password")
+    kafka.alter(BROKER, {"acme.x": "secret?"})
+    kafka.now.unmanaged = (Unmanaged(Area.QUOTAS, "user=..", "The user name '..' can't be stored in ZooKeeper"),)
+    one = await opened()
+    await one.look()
+    assert one.config(ALICE) == {"SCRAM-SHA-256": "salt=x", RATE: "1024", "request_percentage": "12.5"}
+    assert one.config(BROKER) == {"background.threads": "12"}
+    assert members(raw_zk.get("/config/users/alice")[0])["odd"] == {"a": [1]}
+    report = one.observer.looking.areas[Area.BROKERS].report
+    assert dict(report.hidden.first).keys() == {"broker=1 ssl.key.password", "broker=1 acme.x"}
+    assert one.observer.looking.areas[Area.QUOTAS].report.unmanaged.first == (
+        ("user=..", "The user name '..' can't be stored in ZooKeeper"),
+    )
+    shown = str(await one.replica.trail())
+    assert "salt=x" not in shown
+    assert "secret?" not in shown
+    kafka.alter(ALICE, {RATE: None, "request_percentage": None})
+    await one.look()
+    assert one.config(ALICE) == {"SCRAM-SHA-256": "salt=x"}
+
+
+async def test_writes_into_the_znodes_are_recorded_and_put_back(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    filled(kafka)
+    one = await opened()
+    await one.look()
+    await one.replica.record()
+    kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{"producer_byte_rate":"66"}}')
+    kafka_writes(raw_zk, "topics/t", b'{"version":1,"config":{}}')
+    await until(lambda: one.config(ALICE) == {RATE: "66"} and one.config(TOPIC) == {})
+    await one.replica.record()
+    await one.observer.round()
+    assert (one.config(ALICE), one.config(TOPIC)) == (kafka.now.configs[ALICE], kafka.now.configs[TOPIC])
+    await one.replica.record()
+    trail = await one.replica.trail()
+    external = [row for row in trail if row.kind == "external"]
+    assert sorted(row.intent.entities[0].entity_id for row in external) == ["topic=t", "user=alice"]
+    assert_chains(of_configs(trail))
+
+
+async def test_a_strong_read_looks_behind_what_was_acknowledged_in_any_process(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    filled(kafka)
+    one = await opened()
+    other = await opened(imported=False)
+    with kafka.lagging():
+        kafka.alter(ALICE, {RATE: "2048"})
+        looking = asyncio.create_task(other.freshener.look_at([ALICE, TOPIC, BROKER], soon()))
+        await until(lambda: kafka.calls["quotas_of"] > 2)
+        assert not looking.done(), "the broker asked is behind"
+    assert await looking is not None
+    assert other.config(ALICE) == {RATE: "2048", "request_percentage": "12.5"}
+    with kafka.lagging():
+        kafka.alter(ALICE, {RATE: "1"})
+        with pytest.raises(UnavailableError, match="behind the metadata offset"):
+            await other.freshener.look_at([ALICE], soon(0.2))
+    await one.targets.pause(caller())
+    await other.aware()
+    assert await other.freshener.look_at([ALICE], soon()) is None
+
+
+async def test_an_import_is_refused_where_the_ensemble_is_not_free(
+    stage: Stage, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    raw_zk.create("/brokers/ids/1", makepath=True)
+    raw_zk.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"1"}', ephemeral=True)
+    replica = await stage.replica(client_configs_layout="shared")
+    one = Observing(replica, kafka)
+    kafka.denied = set(Area)
+    brokers, layout, rights = (await one.importer.survey(soon())).blockers
+    assert "belongs to brokers" in brokers
+    assert "confplane layout move --cluster default --to separate --apply" in layout
+    assert "DESCRIBE_CONFIGS" in rights

@@ -1,0 +1,221 @@
+"""A Kafka cluster without ZooKeeper in memory: what its brokers would show, and its metadata log.
+
+It implements :class:`app.services.ports.kafka.KafkaCluster`. Writers call :meth:`KafkaDouble.alter` and the like; a
+broker can be behind, away, of another cluster, or refuse an area.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import UnavailableError
+from app.services.ports.kafka import (
+    Area,
+    ClusterIdentity,
+    LogChange,
+    LogPage,
+    Look,
+    NotPermittedError,
+    Observed,
+    Permission,
+    Unmanaged,
+)
+from app.services.target.looks import area_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+
+
+@dataclass
+class Shown:
+    """The state of the metadata as one broker has it."""
+
+    offset: int = 100
+    quotas_offset: int = 100
+    configs: dict[Entity, dict[str, str]] = field(default_factory=dict)
+    hidden: dict[Entity, set[str]] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
+    unmanaged: tuple[Unmanaged, ...] = ()
+
+    def copied(self) -> Shown:
+        return Shown(
+            self.offset,
+            self.quotas_offset,
+            {entity: dict(config) for entity, config in self.configs.items()},
+            {entity: set(keys) for entity, keys in self.hidden.items()},
+            dict(self.topics),
+            self.unmanaged,
+        )
+
+
+class KafkaDouble:
+    """One cluster. Attributes may be set at any time.
+
+    Attributes:
+        now: The metadata of the controller.
+        behind: The metadata of the broker that is asked, where it is behind.
+        log: All records.
+        page: Records in a page of the log, at most.
+        log_begin: The first offset that the log still has.
+        down: The reason why no broker answers.
+        denied: Areas that the credentials may not describe.
+        calls: Calls by name.
+    """
+
+    def __init__(self) -> None:
+        self.cluster_id, self.release, self.brokers = CLUSTER_ID, "4.4", (1,)
+        self.now = Shown()
+        self.behind: Shown | None = None
+        self.log: list[LogChange] = []
+        self.page, self.log_begin = 1_000, 0
+        self.down: str | None = None
+        self.denied: set[Area] = set()
+        self.calls: Counter[str] = Counter()
+        self._written = asyncio.Event()
+        self._ids = 0
+
+    # -- writers
+
+    def alter(self, entity: Entity, values: Mapping[str, str | None] | None = None, /, **more: str | None) -> int:
+        """Set and remove keys, a record each; return the last offset."""
+        config = self.now.configs.setdefault(entity, {})
+        for key, value in {**(values or {}), **more}.items():
+            if value is None:
+                config.pop(key, None)
+            else:
+                config[key] = value
+            self._append(entity, key, value)
+        if not config:
+            del self.now.configs[entity]
+        return self.now.offset
+
+    def hide(self, entity: Entity, key: str, value: str = "hush") -> None:
+        """Set a password."""
+        self.now.hidden.setdefault(entity, set()).add(key)
+        self._append(entity, key, value)
+
+    def create_topic(self, name: str) -> str:
+        """Make a topic; return its id."""
+        self._ids += 1
+        topic_id = self.now.topics[name] = f"id-{self._ids}"
+        self._append(Entity.of(topic=name), None, "", topic_id)
+        return topic_id
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with its configs."""
+        topic_id = self.now.topics.pop(name)
+        self.now.configs.pop(Entity.of(topic=name), None)
+        self._append(Entity.of(topic=name), None, None, topic_id)
+
+    def _append(self, entity: Entity, key: str | None, value: str | None, topic_id: str | None = None) -> None:
+        self.now.offset += 1
+        if area_of(entity) is Area.QUOTAS:
+            self.now.quotas_offset = self.now.offset
+        self.log.append(LogChange(self.now.offset, int(time.time() * 1000), entity, key, value, topic_id))
+        self._written.set()
+
+    @contextlib.contextmanager
+    def lagging(self) -> Iterator[None]:
+        """The broker that is asked stays where it is, as others write."""
+        self.behind = self.now.copied()
+        try:
+            yield
+        finally:
+            self.behind = None
+
+    # -- the port
+
+    def _asked(self, name: str, *areas: Area) -> Shown:
+        self.calls[name] += 1
+        if self.down is not None:
+            raise UnavailableError(self.down)
+        for area in areas:
+            if area in self.denied:
+                raise NotPermittedError(f"DESCRIBE_CONFIGS is missing for {area}")
+        return self.behind or self.now
+
+    async def identity(self, deadline: float) -> ClusterIdentity:
+        del deadline
+        self._asked("identity")
+        return ClusterIdentity(self.cluster_id, self.release, f"{self.release}-IV2", self.brokers)
+
+    def _look(self, shown: Shown, entities: Sequence[Observed], digest: bytes = b"") -> Look:
+        return Look(tuple(entities), shown.unmanaged, shown.offset, shown.offset, int(time.time() * 1000), digest)
+
+    def _observed(self, shown: Shown, entity: Entity) -> Observed:
+        topic = entity.get(EntityType.TOPIC)
+        return Observed(
+            entity,
+            dict(shown.configs.get(entity, {})),
+            frozenset(shown.hidden.get(entity, ())),
+            None if topic is None else shown.topics.get(topic),
+        )
+
+    async def quotas(self, digest: bytes, deadline: float) -> Look:
+        del deadline
+        shown = self._asked("quotas", Area.QUOTAS)
+        made = b"%d" % shown.quotas_offset
+        if made == digest:
+            return Look((), (), shown.offset, shown.offset, int(time.time() * 1000), made, unchanged=True)
+        found = [self._observed(shown, entity) for entity in shown.configs if area_of(entity) is Area.QUOTAS]
+        return self._look(shown, found, made)
+
+    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Look:
+        del deadline
+        shown = self._asked("quotas_of", Area.QUOTAS)
+        return self._look(shown, [self._observed(shown, entity) for entity in entities])
+
+    async def topics(self, deadline: float) -> Mapping[str, str]:
+        del deadline
+        return dict(self._asked("topics", Area.TOPICS).topics)
+
+    async def names(self, area: Area, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
+        del deadline
+        shown = self._asked("names", area)
+        if area is Area.BROKERS:
+            return [Entity.of(broker=None), *(Entity.of(broker=str(each)) for each in self.brokers)], []
+        return [entity for entity in shown.configs if area_of(entity) is area], []
+
+    async def configs(self, entities: Sequence[Entity], deadline: float) -> Look:
+        del deadline
+        shown = self._asked("configs", *{area_of(entity) for entity in entities})
+        found = [self._observed(shown, entity) for entity in entities]
+        return self._look(
+            shown, [each for each in found if area_of(each.entity) is not Area.TOPICS or each.topic_id is not None]
+        )
+
+    async def barrier(self, deadline: float) -> int:
+        del deadline
+        self._asked("barrier")
+        return self.now.offset
+
+    async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
+        del deadline
+        self._asked("permissions")
+        denied = (Permission.NONE, "The right DESCRIBE_CONFIGS is missing")
+        return {area: denied if area in self.denied else (Permission.READ_ONLY, "") for area in Area}
+
+    async def follow(self, after: int | None) -> AsyncIterator[LogPage]:
+        if after is None or after < self.log_begin:
+            after = self.now.offset
+            yield LogPage(after, anew=True)
+        while True:
+            self._asked("follow")
+            self._written.clear()
+            found = [change for change in self.log if change.offset > after][: self.page]
+            after = found[-1].offset if found else max(after, self.now.offset)
+            yield LogPage(after, tuple(found))
+            if not found:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._written.wait(), 0.1)
+
+    async def close(self) -> None:
+        self.calls["close"] += 1

@@ -1,0 +1,102 @@
+"""A replica that imports from a Kafka cluster and observes it, a round at a time."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from app import wiring
+from app.domain.configs import Configs
+from app.domain.definitions import catalog_of
+from app.domain.facets import Tree
+from app.domain.observed import Rules
+from app.domain.quotas import ClientQuotas
+from app.services.changes.callers import Caller
+from app.services.target.fresh import Freshener
+from app.services.target.importer import Importer
+from app.services.target.observer import Observer
+from app.services.target.state import TargetService
+from tests.support.stores import soon, until
+
+if TYPE_CHECKING:
+    from app.domain.entities import Entity
+    from app.services.ports.kafka import KafkaCluster
+    from app.services.ports.trail import AuditRecord
+    from app.store import ZooKeeperStore
+    from tests.support.replicas import Replica
+
+
+def caller() -> Caller:
+    """A person with a deadline."""
+    return Caller.operator("User:olga", "127.0.0.1", "target", soon(60))
+
+
+def rules_of(store: ZooKeeperStore) -> Rules:
+    """The rules of a cluster's configs."""
+
+    def catalog() -> Any:
+        return catalog_of("4.4")
+
+    del store
+    return Rules(ClientQuotas(), Configs(catalog), catalog)
+
+
+class Observing:
+    """The parts that follow a Kafka cluster, of one replica."""
+
+    def __init__(self, replica: Replica, kafka: KafkaCluster, *, log: bool = False) -> None:
+        self.replica, self.store, self.kafka = replica, replica.store, kafka
+        redact = wiring.redaction(replica.settings.clusters["default"], replica.store)
+        parts = kafka, replica.store, replica.parts.runner, rules_of(replica.store), redact
+        self.observer = Observer(*parts, log=log)
+        self.importer = Importer(*parts)
+        self.freshener = Freshener(*parts)
+        self.targets = TargetService(replica.parts.runner, replica.store)
+
+    async def import_all(self) -> int:
+        """Import everything; return the number of changes."""
+        identity = await self.kafka.identity(soon())
+        await self.importer.begin(identity, caller())
+        before = written = self.importer.written
+        async for progress in self.importer.run():
+            written = progress.written
+        await self.importer.end(identity, caller())
+        await self.aware()
+        return written - before
+
+    async def aware(self) -> None:
+        """Wait until this process's target is that of ZooKeeper."""
+        target = (await self.store.read_target(soon())).target
+        await until(lambda: self.store.target() == target)
+
+    async def look(self) -> None:
+        """Look at everything once, whatever is due."""
+        await self.store.catch_up(soon())
+        for state in self.observer.looking.areas.values():
+            state.due = 0.0
+        await self.observer.round()
+        while any(state.topics.names for state in self.observer.looking.areas.values()):
+            for state in self.observer.looking.areas.values():
+                state.due = 0.0 if state.topics.names else time.monotonic() + 60
+            await self.observer.round()
+
+    async def look_once(self) -> None:
+        """Make the looks that are due in one round."""
+        for state in self.observer.looking.areas.values():
+            state.due = 0.0
+        await self.observer.round()
+
+    async def followed(self, **filters: Any) -> list[AuditRecord]:
+        """The changes that follow the cluster, in the order of their revisions."""
+        return [each for each in await self.replica.trail(**filters) if each.kind in {"import", "observed"}]
+
+    def config(self, entity: Entity) -> dict[str, str] | None:
+        """The config in ZooKeeper; None without a znode."""
+        node = self.store.get(Tree.CONFIG, entity.id)
+        return None if node is None else node.config
+
+
+def members(data: bytes) -> dict[str, Any]:
+    """The members of a znode beside its version and config."""
+    return {name: value for name, value in json.loads(data).items() if name not in {"version", "config"}}

@@ -6,28 +6,24 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from app.kraft import configs
 from app.kraft.pool import Lane, Pool
 from app.kraft.views import (
-    ConfigEntry,
     Described,
     Features,
     Quorum,
-    QuotaEntry,
     Quotas,
     Replica,
     Resource,
     ResourceType,
-    Synonym,
     Topic,
     Unchanged,
 )
-from app.kraft.wire import errors
+from app.kraft.wire import errors, quotas
 from app.kraft.wire.errors import KraftError, UnreachableError, UnsupportedError
 from app.kraft.wire.messages import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     ListConfigResourcesRequest,
@@ -36,7 +32,6 @@ from app.kraft.wire.messages import (
     MetadataResponse,
 )
 from app.kraft.wire.messages.describe_client_quotas_request import ComponentData
-from app.kraft.wire.messages.describe_configs_request import DescribeConfigsResource
 from app.kraft.wire.messages.describe_quorum_request import PartitionData, TopicData
 from app.kraft.wire.options import Address
 
@@ -45,10 +40,7 @@ if TYPE_CHECKING:
 
     from app.kraft.pool import Broker
     from app.kraft.wire.connection import Connection
-    from app.kraft.wire.messages.describe_client_quotas_response import EntryData
-    from app.kraft.wire.messages.describe_configs_response import DescribeConfigsResult
     from app.kraft.wire.messages.describe_quorum_response import ReplicaState
-    from app.kraft.wire.messages.list_config_resources_response import ConfigResource
     from app.kraft.wire.options import Options
 
 _T = TypeVar("_T")
@@ -151,20 +143,28 @@ class KraftClient:
 
         return await self._anywhere(ask, deadline)
 
-    async def barrier(self, deadline: float) -> int:
+    async def barrier(self, deadline: float, *, settled: bool = False) -> int:
         """Wait until :attr:`source` has reached the high watermark as it is now; return the metadata offset reached.
 
-        Everything that the cluster acknowledged before the call is within a describe that follows.
+        Everything that the cluster acknowledged before the call is within a describe of quotas and topics that follows.
+
+        Args:
+            deadline: On ``time.monotonic()``'s clock.
+            settled: Wait for the next record too, half a second at most: a broker describes the configs of brokers and
+                groups out of its own state, which follows its metadata a moment later (BrokerMetadataPublisher).
 
         Raises:
             RightsError: The right to DESCRIBE the CLUSTER is missing.
             UnreachableError: The broker is not there in time; it may be cut off from the controllers.
         """
         last = (await self.quorum(deadline)).high_watermark - 1  # of the last committed record
+        first: Features | None = None
         while True:
             reached = await self.features(deadline)
             if reached.offset >= last:
-                return reached.offset
+                if not settled or (first is not None and _is_later(reached, first)):
+                    return reached.offset
+                first = reached if first is None or first.source != reached.source else first
             if time.monotonic() + _BARRIER_PAUSE_S >= deadline:
                 raise UnreachableError(
                     f"{reached.source} stays at the metadata offset {reached.offset}, the cluster is at {last}:"
@@ -184,12 +184,12 @@ class KraftClient:
         async def ask(connection: Connection) -> Quotas | Unchanged:
             request = DescribeClientQuotasRequest(components=(), strict=False)
             received = await connection.ask(request, DescribeClientQuotasResponse, deadline)
-            digest = received.digest(_THROTTLE_BYTES)
+            digest = await received.digest(_THROTTLE_BYTES)
             if digest == last_digest:
                 return Unchanged(connection.address)
-            answer = await connection.decode(received, DescribeClientQuotasResponse)
+            answer = await connection.read(received, quotas.steps)
             errors.check("DescribeClientQuotas", answer.error_code, answer.error_message)
-            return Quotas(connection.address, digest, await _entries(answer.entries or ()))
+            return Quotas(connection.address, digest, answer.entries)
 
         return await self._anywhere(ask, deadline, Lane.LONG)
 
@@ -201,14 +201,11 @@ class KraftClient:
 
         async def ask(connection: Connection) -> Mapping[str, float] | None:
             request = DescribeClientQuotasRequest(components=components, strict=True)
-            answer = await connection.call(request, DescribeClientQuotasResponse, deadline)
+            received = await connection.ask(request, DescribeClientQuotasResponse, deadline)
+            answer = await connection.read(received, quotas.steps)
             errors.check("DescribeClientQuotas", answer.error_code, answer.error_message)
             wanted = sorted(entity, key=lambda part: part[0])
-            found = [
-                each
-                for each in await _entries(answer.entries or ())
-                if sorted(each.entity, key=lambda part: part[0]) == wanted
-            ]
+            found = [each for each in answer.entries if sorted(each.entity, key=lambda part: part[0]) == wanted]
             return found[0].values if found else None
 
         return await self._anywhere(ask, deadline)
@@ -238,7 +235,7 @@ class KraftClient:
             part = rest[first : first + _RESOURCES_AT_ONCE]
 
             async def ask(connection: Connection, part: Sequence[Resource] = part) -> list[Described]:
-                return await _describe(connection, part, wanted, deadline, synonyms=synonyms)
+                return await configs.describe(connection, part, wanted, deadline, synonyms=synonyms)
 
             found |= {each.resource: each for each in await self._anywhere(ask, deadline)}
         for resource in own:
@@ -253,7 +250,7 @@ class KraftClient:
         for attempt in range(_ATTEMPTS):
             try:
                 connection = await self._pool.broker(int(resource.name), deadline)
-                return (await _describe(connection, [resource], keys, deadline, synonyms=synonyms))[0]
+                return (await configs.describe(connection, [resource], keys, deadline, synonyms=synonyms))[0]
             except UnreachableError as error:
                 if attempt == _ATTEMPTS - 1 or time.monotonic() >= deadline:
                     return Described(resource, error=error)
@@ -277,7 +274,7 @@ class KraftClient:
             request = ListConfigResourcesRequest(tuple(sorted(types)) if 1 in every else ())
             answer = await connection.call(request, ListConfigResourcesResponse, deadline)
             errors.check("ListConfigResources", answer.error_code)
-            return [_resource(connection, each) for each in answer.config_resources]
+            return [configs.resource_of(connection, each) for each in answer.config_resources]
 
         return await self._anywhere(ask, deadline)
 
@@ -318,69 +315,9 @@ class KraftClient:
         raise last or UnreachableError("No attempt was made.")
 
 
+def _is_later(reached: Features, first: Features) -> bool:
+    return reached.source == first.source and reached.offset > first.offset
+
+
 def _replicas(states: Sequence[ReplicaState]) -> tuple[Replica, ...]:
     return tuple(Replica(each.replica_id, each.log_end_offset) for each in states)
-
-
-async def _entries(entries: Sequence[EntryData]) -> tuple[QuotaEntry, ...]:
-    """Return the entries of an answer in types of ours; others run every 1,000."""
-    made: list[QuotaEntry] = []
-    for at, entry in enumerate(entries):
-        if at % 1000 == 999:  # noqa: PLR2004 - about 2 ms
-            await asyncio.sleep(0)
-        made.append(
-            QuotaEntry(
-                tuple([(part.entity_type, part.entity_name) for part in entry.entity]),
-                {value.key: value.value for value in entry.values},
-            )
-        )
-    return tuple(made)
-
-
-async def _describe(
-    connection: Connection,
-    resources: Sequence[Resource],
-    keys: tuple[str, ...] | None,
-    deadline: float,
-    *,
-    synonyms: bool,
-) -> list[Described]:
-    request = DescribeConfigsRequest(
-        tuple(DescribeConfigsResource(int(each.type), each.name, keys) for each in resources),
-        include_synonyms=synonyms,
-    )
-    answer = await connection.call(request, DescribeConfigsResponse, deadline)
-    found = {_resource(connection, each): each for each in answer.results}
-    if missing := [each for each in resources if each not in found]:
-        raise errors.ProtocolError(f"{connection.address} leaves out {missing[0].type.name} {missing[0].name!r}.")
-    return [_described(each, found[each], connection.address) for each in resources]
-
-
-def _resource(connection: Connection, named: DescribeConfigsResult | ConfigResource) -> Resource:
-    try:
-        return Resource(ResourceType(named.resource_type), named.resource_name)
-    except ValueError:
-        raise errors.ProtocolError(
-            f"{connection.address} names a resource of type {named.resource_type}, which was not asked for."
-        ) from None
-
-
-def _described(resource: Resource, result: DescribeConfigsResult, source: Address) -> Described:
-    try:
-        errors.check(
-            f"DescribeConfigs of {resource.type.name} {resource.name!r}", result.error_code, result.error_message
-        )
-    except KraftError as error:
-        return Described(resource, error=error, source=source)
-    entries = tuple(
-        ConfigEntry(
-            each.name,
-            each.value,
-            each.config_source,
-            each.read_only,
-            each.is_sensitive,
-            tuple([Synonym(one.name, one.value, one.source) for one in each.synonyms]),
-        )
-        for each in result.configs
-    )
-    return Described(resource, entries, source=source)

@@ -16,8 +16,8 @@ from app.kraft.metadata_records import LogRecord, Transactions
 from app.kraft.pool import Lane, Pool
 from app.kraft.wire import errors
 from app.kraft.wire.batches import batches
-from app.kraft.wire.codec import SLICE_S
 from app.kraft.wire.errors import AnswerError, ProtocolError, UnreachableError
+from app.kraft.wire.message import SLICE_S
 from app.kraft.wire.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse
 from app.kraft.wire.messages import fetch_request as asked
 from app.kraft.wire.messages import fetch_snapshot_request as asked_snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from app.kraft.wire.codec import Message, Reader
+from app.kraft.wire.codec import Reader
 from app.kraft.wire.errors import UnsupportedError, WireError
 from app.kraft.wire.messages import (
     AbortTransactionRecord,
@@ -20,6 +20,7 @@ from app.kraft.wire.messages import (
 
 if TYPE_CHECKING:
     from app.kraft.wire.batches import Record
+    from app.kraft.wire.message import Message
 
 _KINDS: Final[dict[int | None, type[Message]]] = {
     kind.API_KEY: kind

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from app.kraft.wire.quotas import QuotaEntry as QuotaEntry  # noqa: PLC0414, TC001 - one of the views
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
@@ -57,15 +59,6 @@ class Features:
     """Feature to its level, such as ``metadata.version`` to 30."""
     supported: Mapping[str, tuple[int, int]]
     """Feature to the least and greatest level that the broker supports."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaEntry:
-    """The quotas of one entity."""
-
-    entity: tuple[tuple[str, str | None], ...]
-    """Pairs of type and name, such as ("user", "alice"); None is the default entity."""
-    values: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

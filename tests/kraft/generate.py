@@ -140,11 +140,12 @@ class _File:
         self._class(self.name, self.definition["fields"], self.span, top=True)
         body = "\n\n".join(self.classes.values())
         uuid = "UUID" in body
-        names = ["Message", "Reader", "Writer"] + (["ZERO_UUID"] if "ZERO_UUID" in body else [])
-        if "Writer()" in body:
-            runtime, typed = sorted({"Message", "Writer", *names[3:]}), ["Reader"]
-        else:
-            runtime, typed = sorted({"Message", *names[3:]}), ["Reader", "Writer"]
+        runtime = [
+            name
+            for name in ("ZERO_UUID", "Writer")
+            if name in body.replace("out: Writer", "").replace("[int, Writer]", "")
+        ]
+        typed = [name for name in ("Reader", "Writer") if name not in runtime]
         field = "from dataclasses import dataclass, field" if "field(" in body else "from dataclasses import dataclass"
         lines = [
             f'"""Kafka\'s {self.name}, {self._versions()}.',
@@ -157,7 +158,8 @@ class _File:
             field,
             "from typing import TYPE_CHECKING, ClassVar, Self",
             "",
-            f"from app.kraft.wire.codec import {', '.join(runtime)}",
+            *([f"from app.kraft.wire.codec import {', '.join(runtime)}"] if runtime else []),
+            "from app.kraft.wire.message import Message",
             "",
             "if TYPE_CHECKING:",
             "    from collections.abc import Generator",

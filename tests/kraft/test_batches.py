@@ -23,7 +23,7 @@ from app.kraft.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from app.kraft.wire.codec import Message
+    from app.kraft.wire.message import Message
 
 
 def signed(value: int) -> bytes:

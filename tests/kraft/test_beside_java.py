@@ -69,7 +69,7 @@ async def test_all_answers_are_those_of_the_admin_client(kraft: KraftCluster, kr
             await writer.create_topics("beside")
             await writer.configs(*VALUES.items())
             await writer.quotas(*QUOTAS)
-            await client.barrier(deadline)
+            await client.barrier(deadline, settled=True)
             theirs = of_java(kraft_class_path, kraft.bootstrap[0])
             quotas = await client.describe_quotas(None, deadline)
             assert isinstance(quotas, Quotas)

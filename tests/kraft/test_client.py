@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from app.kraft.client import KraftClient
 from app.kraft.views import Quotas, Resource, ResourceType, Source, Unchanged
 from app.kraft.wire import errors
 from app.kraft.wire.options import Address, Options
+from app.kraft.wire.sasl import Scram
+from tests.support.kraft import PASSWORDS
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
@@ -103,7 +106,7 @@ async def test_configs_of_each_kind(kraft: KraftCluster) -> None:
     async with client_of(*kraft.bootstrap) as client, KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.create_topics("described")
         await writer.configs(*values.items())
-        await client.barrier(soon())
+        await client.barrier(soon(), settled=True)
         unknown = Resource(ResourceType.TOPIC, "no-such-topic")
         away = Resource(ResourceType.BROKER, "77")
         found = await client.describe_configs([*values, unknown, away], soon(), synonyms=True)
@@ -125,3 +128,50 @@ async def test_configs_of_each_kind(kraft: KraftCluster) -> None:
         for resource, wanted in values.items():
             await writer.configs((resource, dict.fromkeys(wanted)))
         await writer.delete_topics("described")
+
+
+async def test_missing_rights_are_named_and_given_ones_are_enough(kraft: KraftCluster) -> None:
+    (node,) = kraft.nodes
+    group, metrics = Resource(ResourceType.GROUP, "g"), Resource(ResourceType.CLIENT_METRICS, "m")
+    topic, broker = Resource(ResourceType.TOPIC, "rights"), Resource(ResourceType.BROKER, "1")
+
+    def login() -> Scram:
+        return Scram("bob", PASSWORDS["bob"])
+
+    async with client_of(node.listener("SASL"), login=login) as bob, KraftWriter(kraft.bootstrap[0]) as writer:
+        await writer.create_topics("rights")
+        calls = (
+            lambda: bob.describe_quotas(None, soon()),
+            lambda: bob.quorum(soon()),
+            lambda: bob.list_config_resources([ResourceType.GROUP], soon()),
+        )
+        for call in calls:
+            with pytest.raises(errors.RightsError, match="is not permitted") as refused:
+                await call()
+            assert refused.value.code == 31
+        assert "rights" not in await bob.topics(soon())
+        found = await bob.describe_configs([topic, broker, group, metrics], soon())
+        assert [each.error.code for each in found if isinstance(each.error, errors.RightsError)] == [29, 31, 30, 31]
+        # DESCRIBE 8 and DESCRIBE_CONFIGS 10 on the cluster 4, all topics 2 and all groups 3.
+        grants = [(4, "kafka-cluster", 10), (4, "kafka-cluster", 8), (2, "*", 10), (2, "*", 8), (3, "*", 10)]
+        await writer.allow("User:bob", grants)
+        await bob.barrier(await _until_allowed(bob))
+        for call in calls:
+            await call()
+        assert "rights" in await bob.topics(soon())
+        found = await bob.describe_configs([topic, broker, group, metrics], soon())
+        assert [each.error for each in found] == [None] * 4
+        await writer.delete_topics("rights")
+
+
+async def _until_allowed(client: KraftClient) -> float:
+    """Wait until the broker knows of the rights to describe the cluster; return a deadline for what follows."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            await client.quorum(deadline)
+        except errors.RightsError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        else:
+            return soon()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import random
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.serial import entity_reader, entity_writer
 
-from app.kraft.wire import messages
+from app.kraft.wire import messages, quotas
+from app.kraft.wire.message import run, run_in_slices
+from app.kraft.wire.messages.describe_client_quotas_response import EntityData, EntryData, ValueData
 from tests.catalog.kafka_jars import ToolError
 from tests.kraft.generate import FOLDER, generate
 from tests.kraft.samples import ALL, kio_type, leaves, sample
 
 if TYPE_CHECKING:
-    from app.kraft.wire.codec import Message
+    from app.kraft.wire.message import Message
 
 SAMPLES = 12
 
@@ -57,3 +60,40 @@ async def test_bytes_are_those_of_kio(name: str, kind: str, version: int) -> Non
         assert await message.decode_in_slices(data, version) == decoded
         if version == message.VERSIONS[-1]:  # all fields are there, in the same order
             assert leaves(decoded) == leaves(value)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_quotas_in_one_pass_are_those_of_the_message(version: int) -> None:
+    theirs = kio_type("DescribeClientQuotas", "response", version)
+    chooser = random.Random(version)  # noqa: S311 - seeded
+    for _ in range(200):
+        data = encoded(sample(theirs, chooser))
+        message = messages.DescribeClientQuotasResponse.decode(b"12345" + data, version, 5)
+        answer = run(quotas.steps(b"12345" + data, version, 5))
+        assert (answer.error_code, answer.error_message) == (message.error_code, message.error_message)
+        assert [(each.entity, each.values) for each in answer.entries] == [
+            (
+                tuple((part.entity_type, part.entity_name) for part in each.entity),
+                {value.key: value.value for value in each.values},
+            )
+            for each in message.entries or ()
+        ]
+
+
+async def test_large_answers_let_others_run() -> None:
+    entry = EntryData((EntityData("user", "u" * 20),), (ValueData("producer_byte_rate", 1.5),))
+    data = messages.DescribeClientQuotasResponse(entries=(entry,) * 20_000).encode(1)
+    turns, done = 0, asyncio.Event()
+
+    async def others() -> None:
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    answer = await run_in_slices(quotas.steps(data, 1, 0))
+    done.set()
+    await task
+    assert len(answer.entries) == 20_000
+    assert turns > 5

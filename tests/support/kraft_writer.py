@@ -21,12 +21,12 @@ from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
-from app.kraft.wire.codec import Message
 from app.kraft.wire.connection import Connection
+from app.kraft.wire.message import Message
 from app.kraft.wire.options import Address, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from app.kraft.views import Resource
 
@@ -49,8 +49,9 @@ class _Theirs(Message):
         return out.getvalue()
 
     @classmethod
-    def decode(cls, data: bytes, version: int, at: int = 0) -> Self:
+    def steps(cls, data: bytes, version: int, at: int) -> Generator[None, None, Self]:
         assert version in cls.VERSIONS
+        yield
         return cls(entity_reader(cls.kind)(data, at)[0])
 
 

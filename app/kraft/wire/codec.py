@@ -1,28 +1,19 @@
-"""Kafka's primitive types as bytes, and the base of all generated messages.
+"""Kafka's primitive types as bytes.
 
 The rules are those of Kafka's protocol guide and of KIP-482 (compact lengths and tagged fields). :class:`Reader` and
 :class:`Writer` are of the flexible versions, :class:`PlainReader` and :class:`PlainWriter` of the versions before.
 
 Bytes of others are never believed: a length or count is compared with the bytes that are left before anything is made
-of it, and each failure of :meth:`Message.decode` is a :class:`~app.kraft.wire.errors.WireError`.
+of it. :class:`~app.kraft.wire.message.Message` makes one error of all failures.
 """
 
 from __future__ import annotations
 
-import asyncio
 import struct
-import time
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import Final
 from uuid import UUID
 
-from app.kraft.wire.errors import WireError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
 ZERO_UUID: Final = UUID(int=0)
-SLICE_S: Final = 0.002
-"""The time for which a decoding holds the event loop, in seconds, before others run."""
 
 _INT8, _INT16, _UINT16 = struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">H")
 _INT32, _INT64, _FLOAT64 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">d")
@@ -30,7 +21,7 @@ _VARINT_BITS: Final = 35  # a 32-bit number, 7 bits a byte
 
 
 class RuleError(ValueError):
-    """A broken rule of the format; :meth:`Message.decode` adds the message and the offset."""
+    """A broken rule of the format."""
 
 
 class Reader:
@@ -323,95 +314,3 @@ class PlainWriter(Writer):
 
     def tags(self, *fields: tuple[int, Writer]) -> None:
         """Do nothing: there are none."""
-
-
-class Message:
-    """A whole request, answer or record. Generated classes fill in the class variables and the two private methods."""
-
-    __slots__ = ()
-
-    NAME: ClassVar[str]
-    """As Kafka spells the message."""
-    API_KEY: ClassVar[int | None]
-    """The number of the API or of the kind of record; None for the records of the log itself."""
-    VERSIONS: ClassVar[range]
-    """The versions that can be written and read."""
-    FLEXIBLE_FROM: ClassVar[int | None]
-    """The first flexible version, None where there is none."""
-
-    def _write(self, out: Writer, version: int) -> None:
-        raise NotImplementedError
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        """Read the message and pause after each element of its arrays."""
-        raise NotImplementedError
-
-    @classmethod
-    def flexible(cls, version: int) -> bool:
-        """Return True for a flexible version (KIP-482)."""
-        return cls.FLEXIBLE_FROM is not None and version >= cls.FLEXIBLE_FROM
-
-    def encode(self, version: int) -> bytes:
-        """Return the message as bytes, without its header.
-
-        Raises:
-            WireError: The version is unknown, or has no place for a field, or a value is out of range.
-        """
-        self._check(version)
-        out = Writer() if self.flexible(version) else PlainWriter()
-        try:
-            self._write(out, version)
-        except (struct.error, ValueError) as error:
-            raise WireError(self.NAME, None, str(error)) from None
-        return bytes(out.out)
-
-    @classmethod
-    def decode(cls, data: bytes, version: int, at: int = 0) -> Self:
-        """Return the message that ``data`` holds from ``at`` to its end.
-
-        Raises:
-            WireError: The bytes are no such message; the error names message and offset.
-        """
-        steps = cls._checked(data, version, at)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                found: Self = done.value
-                return found
-
-    @classmethod
-    async def decode_in_slices(cls, data: bytes, version: int, at: int = 0) -> Self:
-        """Decode as :meth:`decode` does, and let others run every :data:`SLICE_S` seconds."""
-        steps = cls._checked(data, version, at)
-        until = time.perf_counter() + SLICE_S
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                found: Self = done.value
-                return found
-            if time.perf_counter() >= until:
-                await asyncio.sleep(0)
-                until = time.perf_counter() + SLICE_S
-
-    @classmethod
-    def _checked(cls, data: bytes, version: int, at: int) -> Generator[None, None, Self]:
-        cls._check(version)
-        reader = Reader(data, at) if cls.flexible(version) else PlainReader(data, at)
-        try:
-            message = yield from cls._steps(reader, version)
-            if reader.at != reader.end:
-                raise RuleError(f"{reader.end - reader.at} bytes are left behind the message")
-        except (IndexError, struct.error):
-            raise WireError(cls.NAME, reader.at, "the bytes end too early") from None
-        except ValueError as error:
-            why = "a text is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-            raise WireError(cls.NAME, reader.at, why) from None
-        return message
-
-    @classmethod
-    def _check(cls, version: int) -> None:
-        if version not in cls.VERSIONS:
-            raise WireError(cls.NAME, None, f"version {version} is unknown, {cls.VERSIONS} are known")

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from app.kraft.wire import errors
-from app.kraft.wire.codec import Message, PlainWriter, Reader
+from app.kraft.wire.codec import PlainWriter, Reader
 from app.kraft.wire.errors import LoginError, ProtocolError, UnreachableError, UnsupportedError, WireError
 from app.kraft.wire.frames import Frames
+from app.kraft.wire.message import Message, run, run_in_slices
 from app.kraft.wire.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -24,16 +25,22 @@ from app.kraft.wire.messages import (
     SaslHandshakeResponse,
 )
 
+_M = TypeVar("_M", bound=Message)
+_T = TypeVar("_T")
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Generator
 
     from app.kraft.wire.options import Address, Options
     from app.kraft.wire.sasl import Login
 
-_M = TypeVar("_M", bound=Message)
+    Steps = Callable[[bytes, int, int], Generator[None, None, _T]]
+    """A reading of bytes, by a version, from an offset on; it pauses after each element."""
 
 _AT_ONCE: Final = 64 * 1024
 """Answers up to this size are decoded at once, in about the time of a slice."""
+_DIGESTED: Final = 1024 * 1024
+"""Bytes whose digest takes about the time of a slice."""
 _LEAST_SESSION_S: Final = 1.05
 """Brokers refuse a login that follows another within a second on the same connection."""
 _SESSION_SHARES: Final = (0.85, 0.95)
@@ -52,16 +59,17 @@ class Answer:
     """The offset behind the header."""
     version: int
 
-    async def decode(self, kind: type[_M]) -> _M:
-        """Return the message; a long answer is decoded in slices."""
-        if len(self.data) <= _AT_ONCE:
-            return kind.decode(self.data, self.version, self.at)
-        return await kind.decode_in_slices(self.data, self.version, self.at)
+    async def read(self, steps: Steps[_T]) -> _T:
+        """Return the message by its reading, such as ``steps`` of its class; a long answer is read in slices."""
+        reading = steps(self.data, self.version, self.at)
+        return run(reading) if len(self.data) <= _AT_ONCE else await run_in_slices(reading)
 
-    def digest(self, skip: int = 0) -> bytes:
-        """Return a digest of the message without its first ``skip`` bytes."""
-        made = hashlib.blake2b(digest_size=16)
-        made.update(memoryview(self.data)[self.at + skip :])
+    async def digest(self, skip: int = 0) -> bytes:
+        """Return a digest of the message without its first ``skip`` bytes; others run between the pieces."""
+        made, rest = hashlib.blake2b(digest_size=16), memoryview(self.data)[self.at + skip :]
+        for start in range(0, len(rest), _DIGESTED):
+            made.update(rest[start : start + _DIGESTED])
+            await asyncio.sleep(0)
         return made.digest()
 
 
@@ -128,7 +136,7 @@ class Connection:
             ProtocolError: The answer is malformed; the connection is closed.
         """
         received = await self.ask(request, answer, deadline)
-        return await self.decode(received, answer)
+        return await self.read(received, answer.steps)
 
     async def ask(self, request: Message, answer: type[Message], deadline: float) -> Answer:
         """Send a request and return its answer as bytes; errors are those of :meth:`call`."""
@@ -138,14 +146,14 @@ class Connection:
             data = await self._exchange(request, version)
         return Answer(data, self._behind_header(data, answer, version), version)
 
-    async def decode(self, received: Answer, kind: type[_M]) -> _M:
+    async def read(self, received: Answer, steps: Steps[_T]) -> _T:
         """Return the message of an answer; a malformed answer closes the connection.
 
         Raises:
             WireError: It is malformed.
         """
         try:
-            return await received.decode(kind)
+            return await received.read(steps)
         except WireError as error:
             self._frames.fail(ProtocolError(f"{self.address} sent a malformed answer: {error}"))
             raise
@@ -257,7 +265,7 @@ class Connection:
     async def _decoded(self, request: Message, answer: type[_M]) -> _M:
         version = self.version(request)
         data = await self._exchange(request, version)
-        return await self.decode(Answer(data, self._behind_header(data, answer, version), version), answer)
+        return await self.read(Answer(data, self._behind_header(data, answer, version), version), answer.steps)
 
     # -- requests
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from app.kraft.wire.codec import Message
+from app.kraft.wire.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Generator

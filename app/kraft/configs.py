@@ -1,0 +1,78 @@
+"""One describe of configs on one connection, and its answer in types of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.kraft.views import ConfigEntry, Described, Resource, ResourceType, Synonym
+from app.kraft.wire import errors
+from app.kraft.wire.errors import KraftError
+from app.kraft.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from app.kraft.wire.messages.describe_configs_request import DescribeConfigsResource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.kraft.wire.connection import Connection
+    from app.kraft.wire.messages.describe_configs_response import DescribeConfigsResult
+    from app.kraft.wire.messages.list_config_resources_response import ConfigResource
+    from app.kraft.wire.options import Address
+
+
+async def describe(
+    connection: Connection,
+    resources: Sequence[Resource],
+    keys: tuple[str, ...] | None,
+    deadline: float,
+    *,
+    synonyms: bool,
+) -> list[Described]:
+    """Return the configs of resources, or some keys of them, in the order of the resources.
+
+    Raises:
+        ProtocolError: The answer is for other resources. Others are those of :meth:`Connection.call`.
+    """
+    request = DescribeConfigsRequest(
+        tuple(DescribeConfigsResource(int(each.type), each.name, keys) for each in resources),
+        include_synonyms=synonyms,
+    )
+    answer = await connection.call(request, DescribeConfigsResponse, deadline)
+    found = {resource_of(connection, each): each for each in answer.results}
+    if missing := [each for each in resources if each not in found]:
+        raise errors.ProtocolError(f"{connection.address} leaves out {missing[0].type.name} {missing[0].name!r}.")
+    return [_described(each, found[each], connection.address) for each in resources]
+
+
+def resource_of(connection: Connection, named: DescribeConfigsResult | ConfigResource) -> Resource:
+    """Return the resource that an answer names.
+
+    Raises:
+        ProtocolError: Its type is unknown.
+    """
+    try:
+        return Resource(ResourceType(named.resource_type), named.resource_name)
+    except ValueError:
+        raise errors.ProtocolError(
+            f"{connection.address} names a resource of type {named.resource_type}, which was not asked for."
+        ) from None
+
+
+def _described(resource: Resource, result: DescribeConfigsResult, source: Address) -> Described:
+    try:
+        errors.check(
+            f"DescribeConfigs of {resource.type.name} {resource.name!r}", result.error_code, result.error_message
+        )
+    except KraftError as error:
+        return Described(resource, error=error, source=source)
+    entries = tuple(
+        ConfigEntry(
+            each.name,
+            each.value,
+            each.config_source,
+            each.read_only,
+            each.is_sensitive,
+            tuple([Synonym(one.name, one.value, one.source) for one in each.synonyms]),
+        )
+        for each in result.configs
+    )
+    return Described(resource, entries, source=source)

@@ -1,0 +1,125 @@
+"""The base of all generated messages: whole messages from and to bytes, at once or in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
+
+from app.kraft.wire.codec import PlainReader, PlainWriter, Reader, RuleError, Writer
+from app.kraft.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_T = TypeVar("_T")
+
+SLICE_S: Final = 0.002
+"""The time for which a decoding holds the event loop, in seconds, before others run."""
+
+
+class Message:
+    """A whole request, answer or record. Generated classes fill in the class variables and the two private methods."""
+
+    __slots__ = ()
+
+    NAME: ClassVar[str]
+    """As Kafka spells the message."""
+    API_KEY: ClassVar[int | None]
+    """The number of the API or of the kind of record; None for the records of the log itself."""
+    VERSIONS: ClassVar[range]
+    """The versions that can be written and read."""
+    FLEXIBLE_FROM: ClassVar[int | None]
+    """The first flexible version, None where there is none."""
+
+    def _write(self, out: Writer, version: int) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
+        """Read the message and pause after each element of its arrays."""
+        raise NotImplementedError
+
+    @classmethod
+    def flexible(cls, version: int) -> bool:
+        """Return True for a flexible version (KIP-482)."""
+        return cls.FLEXIBLE_FROM is not None and version >= cls.FLEXIBLE_FROM
+
+    def encode(self, version: int) -> bytes:
+        """Return the message as bytes, without its header.
+
+        Raises:
+            WireError: The version is unknown, or has no place for a field, or a value is out of range.
+        """
+        self._check(version)
+        out = Writer() if self.flexible(version) else PlainWriter()
+        try:
+            self._write(out, version)
+        except (struct.error, ValueError) as error:
+            raise WireError(self.NAME, None, str(error)) from None
+        return bytes(out.out)
+
+    @classmethod
+    def decode(cls, data: bytes, version: int, at: int = 0) -> Self:
+        """Return the message that ``data`` holds from ``at`` to its end.
+
+        Raises:
+            WireError: The bytes are no such message; the error names message and offset.
+        """
+        return run(cls.steps(data, version, at))
+
+    @classmethod
+    async def decode_in_slices(cls, data: bytes, version: int, at: int = 0) -> Self:
+        """Decode as :meth:`decode` does, and let others run every :data:`SLICE_S` seconds."""
+        return await run_in_slices(cls.steps(data, version, at))
+
+    @classmethod
+    def steps(cls, data: bytes, version: int, at: int) -> Generator[None, None, Self]:
+        """Decode as :meth:`decode` does, and pause after each element of the message's arrays."""
+        cls._check(version)
+        reader = Reader(data, at) if cls.flexible(version) else PlainReader(data, at)
+        return (yield from guarded(cls.NAME, reader, cls._steps(reader, version)))
+
+    @classmethod
+    def _check(cls, version: int) -> None:
+        if version not in cls.VERSIONS:
+            raise WireError(cls.NAME, None, f"version {version} is unknown, {cls.VERSIONS} are known")
+
+
+def guarded(name: str, reader: Reader, steps: Generator[None, None, _T]) -> Generator[None, None, _T]:
+    """Run the reading of a whole message; each failure is a WireError with the message's name and the offset."""
+    try:
+        value = yield from steps
+        if reader.at != reader.end:
+            raise RuleError(f"{reader.end - reader.at} bytes are left behind the message")
+    except (IndexError, struct.error):
+        raise WireError(name, reader.at, "the bytes end too early") from None
+    except ValueError as error:
+        why = "a text is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise WireError(name, reader.at, why) from None
+    return value
+
+
+def run(steps: Generator[None, None, _T]) -> _T:
+    """Return the result of a reading in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: _T = done.value
+            return value
+
+
+async def run_in_slices(steps: Generator[None, None, _T]) -> _T:
+    """Return the result of a reading in steps, and let others run every :data:`SLICE_S` seconds."""
+    until = time.perf_counter() + SLICE_S
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: _T = done.value
+            return value
+        if time.perf_counter() >= until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE_S

@@ -31,6 +31,7 @@ from app.audit import (
     PostgresRegistrationLog,
     PostgresRequestKeys,
     PostgresRollups,
+    PostgresTrailHistory,
 )
 from app.crypto import ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
 from app.domain.broker_keys import is_password, is_sensitive
@@ -64,6 +65,7 @@ from app.services.limits import Limit, LimitClass, Limiter, Limits, Override
 from app.services.reads.config_describe import ConfigReader
 from app.services.reads.config_levels import BrokerLevels, ServerProperties
 from app.services.reads.describe import DescribeService
+from app.services.reads.history import HistoryService
 from app.services.recorder.record import Recorder
 from app.services.redaction import facets_by_tree, redactor
 from app.services.upkeep.dropping import Dropper
@@ -264,6 +266,7 @@ def create_app(
             freezes=FreezeService(parts.runner),
             idempotency=idempotency,
             describe=describe,
+            history=HistoryService(PostgresTrailHistory(parts.database), parts.audit, describe),
             entries=Entries(describe),
             resolutions=Resolutions(describe),
             audit=parts.audit,

@@ -31,6 +31,7 @@ from app.services.ports.rollups import RollupResults
 from app.services.ports.store import ClusterStore
 from app.services.ports.trail import AuditLog
 from app.services.reads.describe import DescribeService
+from app.services.reads.history import HistoryService
 from app.services.recorder.record import Recorder
 from app.services.upkeep.readiness import Readiness
 
@@ -58,6 +59,7 @@ class Services:
     freezes: FreezeService
     idempotency: IdempotencyService
     describe: DescribeService
+    history: HistoryService
     entries: Entries
     resolutions: Resolutions
     audit: AuditLog

@@ -196,6 +196,10 @@ class Problem(AnswerModel):
     etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
     path: str | Absent = Field(default=None, description="Of a znode that can't be read")
     change_id: ChangeId | Absent = Field(default=None, description="Of an unknown outcome: where to look")
+    since: Revision | None = Field(
+        default=None, description="Of a moment before the history begins: the first revision that is known"
+    )
+    since_time: Time | None = Field(default=None, description="Of such a moment: the time of that revision")
     throttle_time_ms: Count | Absent = Field(
         default=None, description="Of a limit that is used up: how long to wait, in ms"
     )
@@ -264,6 +268,7 @@ class Page(AnswerModel, Generic[T]):
 class ResourcePage(Page[T], Generic[T]):
     """A page, ordered by id."""
 
+    revision: Revision | Absent = Field(default=None, description="Of a list of the past: its moment")
     skipped: list[str] = Field(description="Paths of znodes that can't be read")
 
 
@@ -276,12 +281,76 @@ class ResourceStatus(AnswerModel):
     warnings: list[str]
 
 
+class PastMoment(AnswerModel):
+    """The moment of a content of the past."""
+
+    revision: Revision
+    exact: bool = Field(
+        description="False within several writes of others that were seen as one: the content is that before them"
+    )
+    run: tuple[Revision, Revision | None] | Absent = Field(
+        default=None,
+        description="Where exact is false: the last revision at which the content is known to have stood, and the"
+        " revision at which the writes were over; null: they are not recorded yet",
+    )
+    not_kept: list[str] = Field(
+        description="Keys that were set to values which the trail does not keep: a secret is null in the content, and"
+        " a value that nobody saw is left out"
+    )
+
+
 class ResourceModel(AnswerModel):
     """Base of resources."""
 
     id: EntityId
+    at: PastMoment | Absent = Field(default=None, description="Of a content of the past")
     entity: EntityNames | Absent = Field(default=None, description="Full view")
     status: ResourceStatus | Absent = Field(default=None, description="Full view")
+
+
+class KeyChange(AnswerModel):
+    """A key's values before and after; null is absent, or not kept."""
+
+    key: str
+    before: str | float | None
+    after: str | float | None
+    not_kept: Literal[True] | Absent = Field(
+        default=None, description="A value is not kept: it is a secret, or nobody saw it. It may be unchanged"
+    )
+
+
+class HistoryItem(AnswerModel):
+    """One change of an entity in one facet."""
+
+    change_id: ChangeId
+    kind: Literal["change", "import", "observed", "external", "recovered"] = Field(
+        description="As in the trail; external: others wrote it, past this service"
+    )
+    writes: int | None = Field(description="Of a change by others: how many writes it was, at least")
+    revision: Revision
+    time: Time
+    principal: str
+    on_behalf_of: str | None
+    request_id: str
+    reason: str | None
+    ticket: str | None
+    moved: Literal[True] | Absent = Field(
+        default=None, description="The client configs went to another layout; no value changed"
+    )
+    changes: list[KeyChange]
+
+
+class HistoryPage(Page[HistoryItem]):
+    """A page of an entity's changes, newest first."""
+
+
+class PastDiff(AnswerModel):
+    """An entity at two moments, and the keys that differ."""
+
+    id: EntityId
+    before: PastMoment
+    after: PastMoment
+    changes: list[KeyChange]
 
 
 class DeletedResource(AnswerModel):

@@ -11,13 +11,16 @@ _RFC_3339 = re.compile(patterns.TIME)
 
 
 def moment(text: str | None, pointer: str) -> datetime | None:
+    """Read a time, or none, as :func:`time` does."""
+    return None if text is None else time(text, pointer)
+
+
+def time(text: str, pointer: str) -> datetime:
     """Read a time. Pydantic is not used: it would take numbers and other forms that are not RFC 3339.
 
     Raises:
         InvalidRequestError: The text is no time, or has no offset.
     """
-    if text is None:
-        return None
     try:
         if _RFC_3339.fullmatch(text):
             return datetime.fromisoformat(text.upper()).astimezone(UTC)

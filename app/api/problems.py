@@ -88,6 +88,7 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.GroupForbiddenError: Row(403, "group-forbidden", "Not allowed on this group"),
     errors.NotFoundError: Row(404, "not-found", "Not found"),
     errors.ResultGoneError: Row(410, "result-gone", "Not kept any more"),
+    errors.BeforeHistoryError: Row(410, "before-history", "Before the history begins"),
     errors.StaleControllerError: Row(409, "stale-controller", "No controller accepts config writes"),
     errors.FrozenError: Row(409, "frozen", "The cluster is frozen"),
     errors.ObservedError: Row(409, "observed", "The cluster is observed only"),
@@ -140,6 +141,9 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
             body["canonicalId"] = canonical_id
         case errors.PreconditionFailedError(etag=etag):
             body["etag"] = etag
+        case errors.BeforeHistoryError(since=since, since_time=since_time):
+            body["since"] = None if since is None else str(since)
+            body["sinceTime"] = since_time
         case errors.CorruptZnodeError(path=path):
             body["path"] = path
         case errors.OutcomeUnknownError(change_id=change_id):

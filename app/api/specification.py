@@ -48,7 +48,10 @@ _PROBLEMS: Final = {
     403: ("Forbidden", "A grant is missing, or the caller may not act for the user that it names; the text says which"),
     404: ("NotFound", "No such cluster, entity or change"),
     409: ("Conflict", "The stored state does not allow it"),
-    410: ("Gone", "The result that `pageToken` names is not kept any more; begin again without it"),
+    410: (
+        "Gone",
+        "The result that `pageToken` names is not kept any more; or the history begins later, with `since`",
+    ),
     412: ("PreconditionFailed", "A precondition failed; `etag` is the current one"),
     413: ("TooLarge", "The body, or the transaction that it would make, is too large"),
     415: ("NotJson", "The body is not declared to be JSON"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from app.audit.access import PostgresAccessStore
     from app.audit.database import Database
+    from app.audit.history import PostgresTrailHistory
     from app.audit.open_changes import PostgresOpenChanges
     from app.audit.registrations import PostgresRegistrationLog
     from app.audit.request_keys import PostgresRequestKeys
@@ -30,6 +31,7 @@ __all__ = [
     "PostgresRegistrationLog",
     "PostgresRequestKeys",
     "PostgresRollups",
+    "PostgresTrailHistory",
 ]
 
 _MODULES: Final = {
@@ -41,6 +43,7 @@ _MODULES: Final = {
     "PostgresRegistrationLog": "registrations",
     "PostgresRequestKeys": "request_keys",
     "PostgresRollups": "rollups",
+    "PostgresTrailHistory": "history",
 }
 
 

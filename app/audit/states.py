@@ -153,8 +153,10 @@ WITH given AS MATERIALIZED (
     AND state.present = given.was_present AND state.czxid = given.was_czxid AND state.version = given.was_version
   RETURNING state.tree, state.entity_id
 ), inserted AS (
-  INSERT INTO entity_states (cluster, tree, entity_id, present, czxid, version, mzxid, content)
-  SELECT :cluster, tree, entity_id, present, czxid, version, mzxid, content FROM given WHERE was_present IS NULL
+  INSERT INTO entity_states (
+    cluster, tree, entity_id, present, czxid, version, mzxid, content, first_version, first_czxid)
+  SELECT :cluster, tree, entity_id, present, czxid, version, mzxid, content, version, czxid
+  FROM given WHERE was_present IS NULL
   ON CONFLICT DO NOTHING
   RETURNING tree, entity_id
 ), moved AS (

@@ -221,6 +221,8 @@ entity_states: Final = Table(
     Column("mzxid", BigInteger, nullable=False),
     Column("content", JSONB, nullable=False),
     Column("accounted_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("first_version", Integer),
+    Column("first_czxid", BigInteger),
     Index("ix_entity_states_absent", "cluster", "tree", "entity_id", postgresql_where=text("NOT present")),
     comment="The last state of each entity that the trail explains; a position, which moves",
 )

@@ -23,7 +23,8 @@
     │   ├── TopicForbiddenError        29  on a topic
     │   └── GroupForbiddenError        30  on a group
     ├── NotFoundError                  91  no such cluster, entity or change
-    │   └── ResultGoneError            91  a page of a result that later ones have replaced
+    │   ├── ResultGoneError            91  a page of a result that later ones have replaced
+    │   └── BeforeHistoryError         91  a moment before the trail knew the writes of others
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
     ├── FrozenError                    -1  a person froze the cluster's configs
     ├── ObservedError                  -1  only others write this cluster's quotas and configs
@@ -239,6 +240,20 @@ class NotFoundError(ConfplaneError):
 
 class ResultGoneError(NotFoundError):
     """The result that a page token names is no longer kept."""
+
+
+class BeforeHistoryError(NotFoundError):
+    """A moment of the past before the trail knew every write.
+
+    Attributes:
+        since: The first revision that can be asked for; None where the trail does not know any yet.
+        since_time: Its time as RFC 3339, or None.
+    """
+
+    def __init__(self, detail: str, *, pointer: str, since: int | None = None, since_time: str | None = None) -> None:
+        super().__init__(detail, pointer=pointer)
+        self.since = since
+        self.since_time = since_time
 
 
 class StaleControllerError(ConfplaneError):

@@ -16,10 +16,13 @@ from app.audit import (
     PostgresAuditLog,
     PostgresOpenChanges,
     PostgresRegistrationLog,
+    PostgresTrailHistory,
     open_changes,
     trail_queries,
 )
 from app.domain.access.ranges import Ranges
+from app.domain.facets import Tree
+from app.services.ports.history import Znode
 from app.services.ports.trail import AuditQuery
 from tests.audit.rows import run
 from tests.support import servers
@@ -43,12 +46,12 @@ INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, req
 SELECT change_id, attempt, cluster, 'User:p' || i % 1000, 'w', 's', 'r', at
 FROM made CROSS JOIN generate_series(1, 2) AS attempt WHERE attempt = 1 OR i % 20 = 0;
 INSERT INTO intent_entities
-SELECT change_id, attempt, 0, made.cluster, 'user=u' || i % 5000, 'client-quotas', '/config/x', 1, 1,
+SELECT change_id, attempt, 0, made.cluster, 'user=u' || i % 5000, 'client-quotas', '/config/users/u' || i % 5000, 1, 1,
   ARRAY[CASE WHEN i % 100 = 0 THEN 'rare' ELSE 'common' END], '[]', '{}', '{}'
 FROM made JOIN intents USING (change_id);
 INSERT INTO change_keys SELECT DISTINCT cluster, unnest(keys), change_id FROM intent_entities;
 INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions)
-SELECT change_id, 1, cluster, i % 100 <> 3, 1, CASE WHEN i % 100 <> 3 THEN at END, '{}' FROM made WHERE i % 100 <> 6;
+SELECT change_id, 1, cluster, i % 100 <> 3, i, CASE WHEN i % 100 <> 3 THEN at END, '{}' FROM made WHERE i % 100 <> 6;
 INSERT INTO registrations (
   event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
 SELECT 'seen', 'payments', 'user=u' || entity, 'librdkafka', '1', ARRAY['acks'], day, day::date
@@ -205,3 +208,44 @@ async def test_registrations_are_read_by_an_index(plans: Plans) -> None:
     assert log.compatibility("payments", "user=u40") == []
     await log._read_new()
     assert plans.scanned_whole() == []
+
+
+ZNODES = [Znode(Tree.CONFIG, f"user=u{number}") for number in (3, 6, 9, 4_999, 7_777)]
+
+
+@pytest.mark.parametrize("revision", [0, 300, 30_000, 59_990])
+async def test_the_changes_around_a_revision_are_found_by_indexes(plans: Plans, revision: int) -> None:
+    history = PostgresTrailHistory(plans.pool)
+    found = await history.around("payments", ZNODES, revision)
+    assert plans.scanned_whole() == []
+    for znode, around in zip(ZNODES, found, strict=True):
+        number = int(znode.entity_id.removeprefix("user=u"))
+        committed = [i for i in range(1, 60_001) if i % 3 == 0 and i % 100 not in {3, 6} and i % 5_000 == number]
+        earlier = max((i for i in committed if i <= revision), default=None)
+        later, after_later, *_ = *(i for i in committed if i > revision), None, None
+        assert [None if each is None else each.revision for each in (around.earlier, around.later, around.after_later)] == [
+            earlier, later, after_later
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("within", [None, FEW])
+async def test_a_list_reads_the_changes_since_its_moment_alone(plans: Plans, within: Ranges | None) -> None:
+    history = PostgresTrailHistory(plans.pool)
+    found = await history.changed("payments", Tree.CONFIG, 59_900, after="user=u49", size=20, within=within)
+    [plan] = plans.explained()
+    assert "Seq Scan" not in plan
+    assert "ix_outcomes_cluster_revision" in plan
+    assert "pk_intent_entities" in plan
+    ids = {f"user=u{i % 5_000}" for i in range(59_901, 60_001) if i % 3 == 0 and i % 100 not in {3, 6}}
+    expected = sorted(each for each in ids if each > "user=u49" and (within is None or each in within))
+    assert found == expected[:20]
+
+
+async def test_the_first_revision_behind_a_time_is_found_by_indexes(plans: Plans) -> None:
+    history = PostgresTrailHistory(plans.pool)
+    for seconds in (-1_000, 0, 100, 590):
+        found = await history.first_after("payments", at(seconds))
+        assert plans.scanned_whole() == []
+        wanted = next(i for i in range(1, 60_001) if i / 100 > seconds and i % 3 == 0 and i % 100 not in {3, 6})
+        assert found == wanted
+    assert await history.first_after("payments", at(1_000)) is None

@@ -331,6 +331,66 @@ def test_audit(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize(
+    ("noun", "facet", "content"),
+    [
+        ("ClientQuotas", "client-quotas/user=past", {"quotas": {"producer_byte_rate": 1}}),
+        ("ClientConfigs", "client-configs/user=past", {"configs": {"acks": "1"}}),
+        ("Configs", "configs/broker=800", {"configs": {"plugin.key": "hidden-5", "log.retention.ms": "1000"}}),
+    ],
+)
+def test_the_past(recorder: Recorder, noun: str, facet: str, content: dict[str, Any]) -> None:
+    collection, one = f"{BASE}/{facet.partition('/')[0]}", f"{BASE}/{facet}"
+    end = time.monotonic() + 60
+    while (recorder.send("getCluster", 200, BASE).json()["recorded"] or {}).get("since") is None:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    absent = recorder.send("getCluster", 200, BASE).headers["confplane-revision"]
+    put = recorder.send(f"put{noun}", 200, one, json=content).headers["confplane-revision"]
+    recorder.send(f"delete{noun}", 200, one)
+    found = recorder.send(f"get{noun}", 200, one, params={"at": put, "view": "full"})
+    assert (found.json()["at"]["revision"], found.json()["at"]["exact"]) == (put, True)
+    assert found.json()["at"]["notKept"] == (["plugin.key"] if noun == "Configs" else [])
+    assert "hidden" not in found.text
+    etag = {"If-None-Match": found.headers["etag"]}
+    recorder.send(f"get{noun}", 304, one, params={"at": put}, headers=etag)
+    recorder.send(f"get{noun}", 404, one, params={"at": absent})
+    recorder.send(f"get{noun}", 404, one, params={"at": "9999-01-01T00:00:00Z"})
+    for moment in ("1", "2020-01-01T00:00:00Z"):
+        for operation_id, url in ((f"get{noun}", one), (f"list{noun}", collection)):
+            gone = recorder.send(operation_id, 410, url, params={"at": moment}).json()
+            assert gone["since"].isdecimal()
+            assert gone["sinceTime"] > "2020"
+    for moment in ("yesterday", "2026-01-31", str(2**63), str(2**62), ""):
+        for operation_id, url in ((f"get{noun}", one), (f"list{noun}", collection)):
+            refused = recorder.send(operation_id, 400, url, params={"at": moment}).json()
+            assert refused["errors"][0]["pointer"] == "at"
+    page = recorder.send(f"list{noun}", 200, collection, params={"at": put, "pageSize": 1}).json()
+    ids = [item["id"] for item in page["items"]]
+    while page["nextPageToken"] is not None:
+        params = {"at": "9999-01-01T00:00:00Z", "pageToken": page["nextPageToken"]}
+        page = recorder.send(f"list{noun}", 200, collection, params=params).json()
+        assert page["revision"] == put
+        ids += [item["id"] for item in page["items"]]
+    assert facet.partition("/")[2] in ids
+    recorder.send(f"list{noun}", 400, collection, params={"at": put, "pageToken": "x"})
+    history = recorder.send(f"history{noun}", 200, f"{one}/history", params={"pageSize": 1, "reason": "a look"}).json()
+    [removed] = history["items"]
+    assert [change["after"] for change in removed["changes"]] == [None] * len(removed["changes"])
+    token = {"pageToken": history["nextPageToken"]}
+    older = recorder.send(f"history{noun}", 200, f"{one}/history", params=token)
+    assert [item["revision"] for item in older.json()["items"]][:1] == [put]
+    assert "hidden" not in older.text
+    recorder.send(f"history{noun}", 400, f"{one}/history", params={"pageToken": "x"})
+    recorder.send(f"history{noun}", 400, f"{collection}/group=x/history")
+    differs = recorder.send(f"diff{noun}", 200, f"{one}/diff", params={"from": absent, "to": put}).json()
+    assert [change["key"] for change in differs["changes"]] == sorted(next(iter(content.values())))
+    recorder.send(f"diff{noun}", 200, f"{one}/diff", params={"from": put})
+    recorder.send(f"diff{noun}", 400, f"{one}/diff")
+    recorder.send(f"diff{noun}", 400, f"{one}/diff", params={"from": "x"})
+    recorder.send(f"diff{noun}", 410, f"{one}/diff", params={"from": "1"})
+
+
+@pytest.mark.parametrize(
     ("operation_id", "path", "first", "other"),
     [
         ("createClientQuotas", "client-quotas", {"id": "user=k1", "quotas": {"producer_byte_rate": 1}}, {"quotas": {}}),

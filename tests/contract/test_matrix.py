@@ -5,6 +5,7 @@ A route without a row fails. The expected rights are functions of plain words (:
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import defaultdict
 from dataclasses import dataclass
@@ -151,6 +152,8 @@ RESOURCES: Final = [
     *(Entity.of(broker=name) for name in ("1001", "1002", None)),
 ]
 ABSENT: Final = ("payments-absent", "orders-absent", "client-two", "10.0.0.18", "1002")
+NOW: Final = "9999-01-01T00:00:00Z"
+"""A moment of the future, which means now."""
 QUOTA: Final = {"user": "producer_byte_rate", "client-id": "producer_byte_rate", "ip": "connection_creation_rate"}
 CONFIG: Final = {"topic": "retention.ms", "broker": "log.cleaner.threads"}
 
@@ -265,8 +268,17 @@ def _resources(facet: str) -> dict[str, list[Case]]:
         f"list{noun}": [
             Listed(("GET", f"{facet}?pageSize=1000", None), facet, _of_items),
             Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}?id={entity.id}", None)),
+            Listed(("GET", f"{facet}?pageSize=1000&at={NOW}", None), facet, _of_items),
+            Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}?id={entity.id}&at={NOW}", None)),
         ],
-        f"get{noun}": [Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}/{entity.id}", None))],
+        f"get{noun}": [
+            Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}/{entity.id}", None)),
+            Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}/{entity.id}?at={NOW}", None)),
+        ],
+        f"history{noun}": [Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}/{entity.id}/history", None))],
+        f"diff{noun}": [
+            Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}/{entity.id}/diff?from={NOW}", None))
+        ],
         f"effective{noun}": [
             Named(
                 RESOLVE if facet == "client-configs" else DESCRIBE,
@@ -486,6 +498,12 @@ async def inside(
         for name, caller in CALLERS.items():
             for grant in caller.grants:
                 await running.give(f"User:{name}", **grant)
+        end = asyncio.get_running_loop().time() + 60
+        while ((await running.send("admin", "GET", "/v1/clusters/default")).json()["recorded"] or {}).get(
+            "since"
+        ) is None:
+            assert asyncio.get_running_loop().time() < end, "the past is not known"
+            await asyncio.sleep(0.1)
         yield running
 
 

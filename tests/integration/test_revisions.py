@@ -31,6 +31,13 @@ ALICE: Final = [{"entityType": "user", "entityName": "alice"}]
 RATE: Final = {"producer_byte_rate": 1}
 
 
+ENTITIES: Final = (
+    ("ClientQuotas", "client-quotas", "user=alice"),
+    ("ClientConfigs", "client-configs", "user=alice"),
+    ("Configs", "configs", "topic=orders"),
+)
+
+
 @dataclass(frozen=True)
 class Call:
     """One good request of an operation."""
@@ -97,6 +104,11 @@ CALLS: Final[dict[str, Call]] = {
     # Reads.
     "getCluster": Call("GET", ""),
     "getClientQuotas": Call("GET", "/client-quotas/user=alice"),
+    **{
+        f"{verb}{noun}": Call("GET", f"/{facet}/{entity}/{verb}", params=params)
+        for noun, facet, entity in ENTITIES
+        for verb, params in (("history", ()), ("diff", (("from", "9999-01-01T00:00:00Z"),)))
+    },
     "effectiveClientQuotas": Call("GET", "/client-quotas/user=alice,client-id=app/effective"),
     "listClientQuotas": Call("GET", "/client-quotas"),
     "describeClientQuotas": Call("POST", "/client-quotas:describe", {"components": []}),
@@ -126,6 +138,7 @@ CALLS: Final[dict[str, Call]] = {
 NOT_OF_CONFIGS: Final = {
     *("listConfigDefinitions", "listRegistrations", "searchAudit", "getAuditedChange", "listRollups", "getAccess"),
     *(f"getRollup{job.capitalize()}" for job in ROLLUPS),
+    *(f"{verb}{noun}" for noun, _, _ in ENTITIES for verb in ("history", "diff")),
 }
 """Reads of what is in no mirror: they tell the revision, and wait for none."""
 OPERATIONS: Final = {
@@ -157,6 +170,10 @@ async def served(
                 timeout=300,
                 limits=httpx.Limits(max_connections=200),
             ) as client:
+                end = asyncio.get_running_loop().time() + 60
+                while ((await client.get(BASE)).json()["recorded"] or {}).get("since") is None:
+                    assert asyncio.get_running_loop().time() < end, "the past is not known"
+                    await asyncio.sleep(0.1)
                 yield client
         finally:
             line.replies.set()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from app.domain.entities import Entity
-from app.services.changes.states import ENTITY as FREEZE
+from app.services.ports.cluster_states import ENTITY as FREEZE
 from tests.rollups import samples
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.rollups import ROLLUPS
 from app.rollups import schemas
-from app.services.changes.states import ENTITY as FREEZE
+from app.services.ports.cluster_states import ENTITY as FREEZE
 from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Plan, Trail
 from tests.rollups import samples

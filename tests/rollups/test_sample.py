@@ -9,7 +9,7 @@ from uuid import UUID
 
 from app.domain.entities import Entity
 from app.rollups import schemas
-from app.services.changes.states import ENTITY as FREEZE
+from app.services.ports.cluster_states import ENTITY as FREEZE
 from tests.bench.sample import clients
 from tests.bench.sample.population import ODD_NAMES
 from tests.bench.sample.trail import Plan, Trail

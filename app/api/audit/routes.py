@@ -13,8 +13,8 @@ from app.api.responses import json_response, page_response
 from app.api.routing.operations import read
 from app.api.routing.routes import Routes
 from app.domain.entities import Entity
-from app.services.changes import states
 from app.services.limits import LimitClass
+from app.services.ports.cluster_states import ENTITY
 from app.services.ports.trail import AuditQuery
 from app.services.reads import trail
 
@@ -65,9 +65,7 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
         call.access,
         AuditQuery(
             cluster=call.cluster.name,
-            entity_id=entity
-            if entity is None or entity == states.ENTITY
-            else Entity.from_id(entity, pointer="entity").id,
+            entity_id=entity if entity is None or entity == ENTITY else Entity.from_id(entity, pointer="entity").id,
             key=key,
             principal=principal,
             since=parsed.moment(since, "since"),

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from app.api import patterns
 from app.api.context import Call, CallDep, Fresh, IfNoneMatch, PageSize
 from app.api.models import DeletedResource, ResourceBody
+from app.api.resources import past
 from app.api.resources.render import full_resource, resource
 from app.api.responses import JSON, PreparedResponse, consistency_headers, json_response
 from app.api.routing.operations import Answer, change, read
@@ -72,7 +73,7 @@ class Resources:
         resolved = entity_in_path(forms.id_pattern, forms.example_id, suffix="/effective")
         summary = f"List the entities that have {name}"
         routes = Routes(f"/v1/clusters/{{cluster}}/{name}", tag=name)
-        operation = read(summary, forms.page, id=f"list{noun}", limit=LimitClass.BULK, tagged=False, problems=())
+        operation = read(summary, forms.page, id=f"list{noun}", limit=LimitClass.BULK, tagged=False, problems=(410,))
         routes.get("", operation, checks=[Fresh])(self._list)
         summary = f"Create the {name} of an entity"
         created = {201: Answer(forms.resource), 200: Answer(forms.resource, "Identical content was already there")}
@@ -83,8 +84,11 @@ class Resources:
             summary, forms.effective, id=f"effective{noun}", limit=LimitClass.READ, tagged=True, problems=(409,)
         )
         routes.get(f"{path}/effective", operation, checks=[Fresh])(declared(self._effective, entity=resolved))
+        past.add_routes(routes, self._name, noun, forms.id_pattern, forms.example_id)
         summary = "The declared content of an entity, exactly as it was set"
-        operation = read(summary, forms.resource, id=f"get{noun}", limit=LimitClass.READ, tagged=True, problems=(409,))
+        operation = read(
+            summary, forms.resource, id=f"get{noun}", limit=LimitClass.READ, tagged=True, problems=(409, 410)
+        )
         routes.get(path, operation, checks=[Fresh])(declared(self._get, entity=entity))
         summary = f"Replace all {name} of an entity"
         operation = change(summary, forms.resource, id=f"put{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
@@ -120,20 +124,21 @@ class Resources:
         page_token: Annotated[
             str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
         ] = None,
+        at: past.At = None,
     ) -> Response:
         collection = call.collection(self._name)
         wanted = {"user": user, "client-id": client_id, "ip": ip, "topic": topic, "broker": broker}
-        page = await call.services.describe.page(
-            collection,
-            ListQuery(
-                id=entity_id,
-                names={kind_: value or None for kind_, value in wanted.items() if value is not None},
-                key=key,
-                kind=tuple(kind.split(",")) if kind else None,
-                page_size=page_size,
-                page_token=page_token,
-            ),
+        query = ListQuery(
+            id=entity_id,
+            names={kind_: value or None for kind_, value in wanted.items() if value is not None},
+            key=key,
+            kind=tuple(kind.split(",")) if kind else None,
+            page_size=page_size,
+            page_token=page_token,
         )
+        if at is not None:
+            return await past.listed(call, collection, query, at)
+        page = await call.services.describe.page(collection, query)
         call.charge(LimitClass.BULK, len(page.items))
         if call.view == "full":
             items = [await full_resource(collection, node.id, node.config, node=node) for node, _ in page.items]
@@ -152,8 +157,12 @@ class Resources:
         response.headers["Location"] = f"{scope.get('root_path', '')}{scope['path']}/{edit.entity.id}"
         return response
 
-    async def _get(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
+    async def _get(
+        self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None, at: past.At = None
+    ) -> Response:
         collection, describe = call.collection(self._name), call.services.describe
+        if at is not None:
+            return await past.single(call, collection, entity, at, if_none_match)
         node = describe.node(collection, entity.id)
         if call.view == "full":
             _, etag = describe.content(collection, node)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _CLUSTERS: Final = "/v1/clusters/"
 _CLUSTER: Final = "/v1/clusters/{cluster}"
 _ID: Final = "{id:path}"
-_EFFECTIVE: Final = "/effective"
+_SUFFIXES: Final = ("/effective", "/history", "/diff")
+"""The ends of paths behind an entity id."""
 
 
 class Lookup:
@@ -79,7 +80,9 @@ class Lookup:
                     cluster = parameters["cluster"] = name
             if found is None and cluster:
                 facet, end, entity_id = behind.partition("/")
-                suffix = _EFFECTIVE if entity_id.endswith(_EFFECTIVE) else ""
+                suffix = ""
+                if entity_id.endswith(_SUFFIXES):
+                    suffix = next(each for each in _SUFFIXES if entity_id.endswith(each))
                 parameters["id"] = entity_id.removesuffix(suffix)
                 found = self._of_entity.get((method, facet + end, suffix))
         else:

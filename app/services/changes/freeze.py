@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from app.domain.access.operations import Operation, ResourceType
 from app.domain.errors import AlreadyExistsError, ConfplaneError, InvalidRequestError, WriteOutcome
 from app.services.changes.draft import Unchanged
-from app.services.changes.states import ENTITY, StateChange, draft
-from app.services.ports.cluster_states import Freeze
+from app.services.changes.states import StateChange, draft
+from app.services.ports.cluster_states import ENTITY, Freeze
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:

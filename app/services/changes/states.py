@@ -6,16 +6,13 @@ The trail has them under the entity ``cluster``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from app.domain.ops import Op, OpType
 from app.services.changes.draft import Draft
-from app.services.ports.cluster_states import Freeze, Layout, Target
+from app.services.ports.cluster_states import ENTITY, Freeze, Layout, Target
 from app.services.ports.trail import IntentEntity
 from app.services.ports.transactions import Guarded, StateWrite
-
-ENTITY: Final = "cluster"
-"""The id and the facet of such changes in the trail."""
 
 S = TypeVar("S", Freeze | None, Layout | None, Target | None)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from app.domain.facets import Tree
+
+ENTITY: Final = "cluster"
+"""The id and the facet of changes of a cluster's states in the trail."""
+LAYOUT_KEY: Final = "client_configs_layout"
+"""The key of the layout in the trail."""
 
 
 @dataclass(frozen=True, slots=True)

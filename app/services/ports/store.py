@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from app.domain.facets import Tree
     from app.services.notices import Notice
     from app.services.ports.cluster_states import FreezeState, LayoutCheck, LayoutState, Place, Target, TargetState
+    from app.services.ports.journal import Journal
     from app.services.ports.transactions import CommitResult, Transaction, Write
 
 
@@ -105,6 +106,10 @@ class ClusterStore(Protocol):
     name: str
 
     # -- the mirror
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the mirror; available once the store was started."""
 
     def status(self) -> StoreStatus:
         """Return the current state."""

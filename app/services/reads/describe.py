@@ -136,7 +136,7 @@ class DescribeService:
         if node is None:
             entity = _entity(entity_id)
             collection.facet.check_entity(entity)
-            raise _nothing(collection, entity)
+            raise nothing_declared(collection, entity)
         return node
 
     def content(self, collection: Collection, node: Node) -> tuple[dict[str, JsonValue], str]:
@@ -151,7 +151,7 @@ class DescribeService:
         declared, etag = _read(collection, entity, node, partial(collection.tagged, node=node))
         if etag is None:
             collection.facet.check_entity(entity)
-            raise _nothing(collection, entity)
+            raise nothing_declared(collection, entity)
         return declared, etag
 
     def effective(self, collection: Collection, entity: Entity) -> tuple[Effective, str]:
@@ -286,13 +286,13 @@ class DescribeService:
             InvalidEntityIdError: ``id`` is not an entity id.
             ForbiddenError: ``id`` names an entity that the caller may not describe.
         """
-        after = None if query.page_token is None else _decode_token(query.page_token)
+        after = None if query.page_token is None else decode_token(query.page_token, _canonical)
         items: list[tuple[Node, dict[str, JsonValue]]] = []
         skipped: list[str] = []
         size = 0
-        async for node in self._candidates(collection, query, after):
+        async for node in self.candidates(collection, query, after):
             entity = _entity(node.id)
-            if not (collection.facet.entity_types.issuperset(entity.types) and _selected(entity, query)):
+            if not (collection.facet.entity_types.issuperset(entity.types) and selected(entity, query)):
                 continue
             try:
                 declared = self._declared(collection, entity, node)
@@ -303,7 +303,7 @@ class DescribeService:
                 continue
             size += len(node.id) + sum(map(len, node.items))
             if len(items) == query.page_size or (items and size > PAGE_BYTES):
-                return Page(items, _encode_token(items[-1][0].id), skipped)
+                return Page(items, encode_token(items[-1][0].id), skipped)
             items.append((node, declared))
         return Page(items, None, skipped)
 
@@ -340,7 +340,7 @@ class DescribeService:
         prefix = EntityType.IP.value if EntityType.IP in wanted.components else ""
         return list(collection.with_keys(prefix=prefix))
 
-    async def _candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
+    async def candidates(self, collection: Collection, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
         """Yield the nodes behind ``after``, ordered by id: a superset of the list's, each slice from one moment."""
         prefix = "" if query.kind is None else query.kind[0]
         first = _first(query)
@@ -382,7 +382,8 @@ class DescribeService:
 _by_id = itemgetter(0)
 
 
-def _nothing(collection: Collection, entity: Entity) -> NotFoundError:
+def nothing_declared(collection: Collection, entity: Entity) -> NotFoundError:
+    """Return the error for an entity without keys of a facet."""
     return NotFoundError(f"{entity.id} has no {collection.name}")
 
 
@@ -412,7 +413,8 @@ def _exact_client(wanted: EntityFilter, why: str) -> Entity:
     return entity
 
 
-def _selected(entity: Entity, query: ListQuery) -> bool:
+def selected(entity: Entity, query: ListQuery) -> bool:
+    """Return True for an entity that the filters of a list select, but for the filter by key."""
     names = dict(entity.components)
     if query.kind is not None and tuple(kind.value for kind in entity.types) != query.kind:
         return False
@@ -437,15 +439,31 @@ def _read(
         ) from None
 
 
-def _encode_token(entity_id: str) -> str:
-    return base64.urlsafe_b64encode(entity_id.encode()).decode().rstrip("=")
+def encode_token(text: str) -> str:
+    """Return a place in a list as a page token."""
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _decode_token(token: str) -> str:
+def decode_token(token: str, parse: Callable[[str], T]) -> T:
+    """Return the place of a page token.
+
+    Args:
+        token: The token.
+        parse: Reads the token's text; a ValueError or an InvalidRequestError refuses it.
+
+    Raises:
+        InvalidRequestError: The token is not one that this API gave.
+    """
     try:
         text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
-        if _encode_token(Entity.from_id(text).id) == token:
-            return text
+        if encode_token(text) == token:
+            return parse(text)
     except (binascii.Error, ValueError, InvalidRequestError):
         pass
     raise InvalidRequestError("pageToken is not one that this API gave", pointer="pageToken")
+
+
+def _canonical(text: str) -> str:
+    if Entity.from_id(text).id != text:
+        raise ValueError(text)
+    return text

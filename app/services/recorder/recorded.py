@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Tree
-    from app.services.ports.journal import Journal
     from app.services.ports.store import Leadership, Marker
     from app.services.recorder.versions import OwnWrite
 
@@ -206,10 +205,6 @@ class Recording(Protocol):
 
 class RecordedStore(ClusterStore, Protocol):
     """A cluster's store with the recorder's further ports. Both are available once the store was started."""
-
-    @property
-    def journal(self) -> Journal:
-        """The journal of the mirror."""
 
     @property
     def recording(self) -> Recording:

@@ -32,7 +32,7 @@ from app.domain.facets import full_path
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.states import StateChange, draft
 from app.services.collections import LAYOUT_PATH
-from app.services.ports.cluster_states import Layout, LayoutCheck
+from app.services.ports.cluster_states import LAYOUT_KEY, Layout, LayoutCheck
 from app.services.ports.trail import IntentEntity
 from app.services.ports.transactions import EntityWrite, Guarded
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _LayoutChange = StateChange[Layout | None]
 
-KEY: Final = "client_configs_layout"
 _CHANGE_S: Final = 30.0
 """Seconds for each entity."""
 _PAUSE_S: Final = 5.0
@@ -200,7 +199,9 @@ class LayoutService:
             change: _LayoutChange = StateChange(state.layout, wanted)
             if change.before == change.after:
                 return Unchanged(change)
-            return draft(LAYOUT_PATH, KEY, change, version=state.version, czxid=state.czxid, guarded=Guarded.CALLER)
+            return draft(
+                LAYOUT_PATH, LAYOUT_KEY, change, version=state.version, czxid=state.czxid, guarded=Guarded.CALLER
+            )
 
         ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
         return survey.version if ended.committed is None else ended.committed.versions[LAYOUT_PATH]

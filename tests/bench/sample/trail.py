@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from app.rollups.schemas import COMMITTED, OPEN, REJECTED
 from app.services.changes.freeze import KEY as FREEZE_KEY
 from app.services.changes.freeze import PATH as FREEZE_PATH
-from app.services.changes.states import ENTITY as FREEZE
+from app.services.ports.cluster_states import ENTITY as FREEZE
 from app.services.recorder.recorded import EXTERNAL, PRINCIPAL, SOURCE
 from app.services.recorder.recorded import FACET as WHOLE_NODE
 from tests.bench.sample.population import CONFIGS, QUOTAS, Member, members

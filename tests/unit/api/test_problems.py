@@ -78,7 +78,12 @@ def test_every_error_has_a_row_of_its_own(cls: type[ConfplaneError]) -> None:
 def test_the_status_fits_the_kafka_code(cls: type[ConfplaneError]) -> None:
     error = _example(cls)
     row = problems.row_of(error)
-    special = {"encoder-secret-missing": {422}, "idempotency-key-reused": {422}, "result-gone": {410}}
+    special = {
+        "encoder-secret-missing": {422},
+        "idempotency-key-reused": {422},
+        "result-gone": {410},
+        "before-history": {410},
+    }
     allowed = STATUSES[error.code] | special.get(row.slug, set())
     assert row.status in allowed
 

@@ -1,0 +1,164 @@
+"""The past of resources: content at a moment, changes, and differences between two moments."""
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, Final
+
+from fastapi import Query
+from starlette.responses import Response
+
+from app.api import parsed
+from app.api.context import Call, CallDep, IfNoneMatch, PageSize, PageToken
+from app.api.models import HistoryPage, PastDiff
+from app.api.responses import (
+    PreparedResponse,
+    consistency_headers,
+    json_response,
+    number,
+    page_response,
+    timestamp,
+)
+from app.api.routing.operations import read
+from app.api.routing.paths import entity_in_path
+from app.api.routing.preconditions import not_modified
+from app.api.routing.routes import Routes, declared
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+from app.services.collections import Collection
+from app.services.limits import LimitClass
+from app.services.reads.describe import ListQuery
+from app.services.reads.history import HistoryItem, KeyChange, PastEntity
+
+_MOMENT: Final = (
+    "A revision, when it is all digits, or else a time (RFC 3339 with an offset); a time of the future means now"
+)
+At = Annotated[str | None, Query(description=f"The content of a moment of the past. {_MOMENT}", max_length=64)]
+"""The moment of a read of the past; :func:`moment_of` reads it."""
+_From = Annotated[str | None, Query(alias="from", description=f"Needed. {_MOMENT}", max_length=64)]
+_To = Annotated[str | None, Query(description=f"{_MOMENT}. Now where it is absent", max_length=64)]
+_DIGITS: Final = 19
+
+
+def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, example_id: str) -> None:
+    """Add the routes of a facet's changes and differences."""
+    operation = partial(read, limit=LimitClass.BULK, tagged=False)
+    listed = operation(
+        "The changes of an entity, by this service and by others, newest first",
+        HistoryPage,
+        id=f"history{noun}",
+        problems=(503,),
+    )
+    compared = operation(
+        "The keys of an entity that differ between two moments", PastDiff, id=f"diff{noun}", problems=(409, 410, 503)
+    )
+    for suffix, handler, facts in (("/history", _history, listed), ("/diff", _diff, compared)):
+        entity = entity_in_path(id_pattern, example_id, suffix=suffix)
+        routes.get(f"/{{id:path}}{suffix}", facts)(declared(partial(handler, name), entity=entity))
+
+
+async def _history(
+    name: FacetName, call: CallDep, entity: Entity, page_size: PageSize = 100, page_token: PageToken = None
+) -> Response:
+    items, cursor = await call.services.history.changes(
+        call.collection(name), entity, page_size=page_size, before=parsed.page_token(page_token)
+    )
+    call.charge(LimitClass.BULK, len(items))
+    return page_response(call.request, [_item(item) for item in items], cursor)
+
+
+async def _diff(name: FacetName, call: CallDep, entity: Entity, from_: _From = None, to: _To = None) -> Response:
+    if from_ is None:
+        raise InvalidRequestError("Name the first moment: from is needed", pointer="from")
+    found = await call.services.history.diff(
+        call.collection(name), entity, moment_of(from_, "from"), _or_now(to), call.caller.deadline
+    )
+    body = {
+        "id": entity.id,
+        "before": _moment(found.before),
+        "after": _moment(found.after),
+        "changes": [_key_change(change) for change in found.changes],
+    }
+    return json_response(call.request, body)
+
+
+async def single(call: Call, collection: Collection, entity: Entity, at: str, if_none_match: IfNoneMatch) -> Response:
+    """Answer with an entity at a moment."""
+    found = await call.services.history.existing(collection, entity, moment_of(at, "at"), call.caller.deadline)
+    if not_modified(if_none_match, found.etag):
+        tag = (b"etag", found.etag.encode())
+        return PreparedResponse(b"", [tag, *consistency_headers(call.cluster.store)], status=304)
+    return json_response(call.request, _resource(call, collection, found), headers={"ETag": found.etag})
+
+
+async def listed(call: Call, collection: Collection, query: ListQuery, at: str) -> Response:
+    """Answer with a page of a list at a moment."""
+    page = await call.services.history.page(collection, query, moment_of(at, "at"), call.caller.deadline)
+    call.charge(LimitClass.BULK, len(page.items))
+    body = {
+        "items": [_resource(call, collection, item) for item in page.items],
+        "nextPageToken": page.next_page_token,
+        "skipped": page.skipped,
+        "revision": str(page.revision),
+    }
+    return json_response(call.request, body)
+
+
+def moment_of(text: str, name: str) -> int | datetime:
+    """Read a moment: a revision when it is all digits, or else a time.
+
+    Raises:
+        InvalidRequestError: The text is neither.
+    """
+    if text.isascii() and text.isdigit():
+        if len(text) > _DIGITS or int(text) >= 2**63:
+            raise InvalidRequestError(f"{name} is no revision: it has too many digits", pointer=name)
+        return int(text)
+    return parsed.time(text, name)
+
+
+def _or_now(text: str | None) -> int | datetime:
+    return datetime.max.replace(tzinfo=UTC) if text is None else moment_of(text, "to")
+
+
+def _resource(call: Call, collection: Collection, found: PastEntity) -> dict[str, Any]:
+    content = {key: number(value) for key, value in found.declared.items()}
+    names = {"entity": Entity.from_id(found.entity_id).as_dict()} if call.view == "full" else {}
+    return {"id": found.entity_id, **names, collection.facet.member: content, "at": _moment(found)}
+
+
+def _moment(found: PastEntity) -> dict[str, Any]:
+    bounds = [None if each is None else str(each) for each in (found.low, found.high)]
+    return {
+        "revision": str(found.revision),
+        "exact": found.exact,
+        **({} if found.exact else {"run": bounds}),
+        "notKept": list(found.not_kept),
+    }
+
+
+def _item(item: HistoryItem) -> dict[str, Any]:
+    intent = item.record.intent
+    return {
+        "changeId": str(intent.change_id),
+        "kind": item.record.kind,
+        "writes": item.record.writes,
+        "revision": str(item.revision),
+        "time": timestamp(item.time_ms),
+        "principal": intent.principal,
+        "onBehalfOf": intent.behalf_of,
+        "requestId": intent.request_id,
+        "reason": intent.reason,
+        "ticket": intent.ticket,
+        **({"moved": True} if item.moved else {}),
+        "changes": [_key_change(change) for change in item.changes],
+    }
+
+
+def _key_change(change: KeyChange) -> dict[str, Any]:
+    return {
+        "key": change.key,
+        "before": number(change.before),
+        "after": number(change.after),
+        **({"notKept": True} if change.not_kept else {}),
+    }

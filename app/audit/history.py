@@ -1,0 +1,257 @@
+"""The history of znodes in Postgres: the changes around a revision.
+
+Revisions are in ``outcomes``, znodes in ``intent_entities``, and no index has both. The ids of changes are near their
+times, though: for one znode the ids from a while before the revision's time on are read, and for the changes before the
+revision the ids back from a while behind it. Ids that are far from their times have an index of their own
+(app/audit/tables.py). A list reads the revisions of the cluster's changes since.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from sqlalchemy import Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from app.audit import visible
+from app.audit.tables import FAR_OUTCOME, FAR_S
+from app.audit.trail_queries import first_id_at
+from app.domain.entities import Entity
+from app.domain.facets import full_path
+from app.services.ports.history import Around, Knowledge, Recorded, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Row
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+    from app.domain.access.ranges import Ranges
+    from app.domain.facets import Tree
+    from app.services.ports.history import Znode
+
+_TEXTS: Final = ARRAY(Text)
+_NEAR: Final = timedelta(seconds=10 * FAR_S)
+"""The greatest distance between a change's id and the time of a neighbouring revision; ZooKeeper's clocks differ."""
+_CONCURRENT: Final = 50
+"""Changes of one znode that may have been under way at a time, so that their ids and revisions are in another order."""
+_FIRST: Final = UUID(int=0)
+
+_KNOWLEDGE: Final = text(
+    "SELECT since, since_at, revision FROM watermarks WHERE cluster = :cluster AND since IS NOT NULL"
+)
+
+_ANCHOR: Final = text("""
+SELECT time FROM outcomes WHERE cluster = :cluster AND committed AND revision <= :revision
+ORDER BY revision DESC LIMIT 1
+""")
+
+# The first of the moment's later changes by their ids, and then those that may have an earlier revision all the same.
+_FIRST_AFTER: Final = text(f"""
+WITH first AS MATERIALIZED (
+  SELECT intents.change_id, outcomes.time FROM intents JOIN outcomes USING (change_id, attempt)
+  WHERE intents.cluster = :cluster AND intents.change_id >= :floor AND committed AND outcomes.time > :moment
+  ORDER BY intents.change_id LIMIT 1
+), near AS (
+  SELECT revision FROM intents JOIN outcomes USING (change_id, attempt)
+  WHERE intents.cluster = :cluster AND intents.change_id >= :floor
+    AND intents.change_id <= CAST(
+      lpad(to_hex(CAST(extract(epoch FROM (SELECT time FROM first)) * 1000 AS bigint) + {3 * FAR_S * 1000}), 12, '0')
+      || repeat('f', 20) AS uuid)
+    AND committed AND outcomes.time > :moment
+), far AS (
+  SELECT revision FROM outcomes WHERE cluster = :cluster AND committed AND time > :moment AND {FAR_OUTCOME.text}
+)
+SELECT min(revision) FROM (SELECT revision FROM near UNION ALL SELECT revision FROM far) AS found
+""")  # noqa: S608 - constants of this module
+
+_WRITTEN: Final = """
+  entity.change_id, outcomes.revision, entity.version_read, entity.czxid_read, entity.before, entity.after,
+  CAST(outcomes.versions -> entity.path AS integer) AS version, CAST(outcomes.remade -> entity.path AS bigint) AS remade
+"""
+_OF_ZNODE: Final = """
+  FROM intent_entities AS entity JOIN outcomes USING (change_id, attempt)
+  WHERE entity.cluster = :cluster AND entity.entity_id = given.entity_id AND entity.path = given.path AND committed
+"""
+
+_AROUND: Final = text(f"""
+WITH given AS MATERIALIZED (
+  SELECT * FROM unnest(:trees, :ids, :paths) WITH ORDINALITY AS given(tree, entity_id, path, number)
+), far AS MATERIALIZED (
+  SELECT change_id FROM outcomes
+  WHERE cluster = :cluster AND committed AND {FAR_OUTCOME.text}
+    AND (time >= CAST(:low AS timestamptz) AND change_id < :floor
+      OR time <= CAST(:high AS timestamptz) AND change_id > :ceiling)
+), found AS (
+  SELECT given.number, 'later' AS side, written.* FROM given CROSS JOIN LATERAL (
+    SELECT {_WRITTEN} {_OF_ZNODE}
+      AND (entity.change_id >= :floor OR entity.change_id = ANY(ARRAY(SELECT change_id FROM far)))
+      AND outcomes.revision > :revision
+    ORDER BY outcomes.revision LIMIT 2
+  ) AS written
+  UNION ALL
+  SELECT given.number, 'earlier', written.* FROM given CROSS JOIN LATERAL (
+    SELECT * FROM (
+      (SELECT {_WRITTEN} {_OF_ZNODE} AND entity.change_id <= :ceiling AND outcomes.revision <= :revision
+       ORDER BY entity.change_id DESC LIMIT :concurrent)
+      UNION ALL
+      (SELECT {_WRITTEN} {_OF_ZNODE} AND entity.change_id = ANY(ARRAY(SELECT change_id FROM far))
+         AND outcomes.revision <= :revision
+       ORDER BY outcomes.revision DESC LIMIT 1)
+    ) AS either ORDER BY revision DESC LIMIT 1
+  ) AS written
+)
+SELECT found.*, intents.kind, intents.writes, CASE WHEN intents.kind = 'external' THEN intents.reason END AS defect
+FROM found JOIN LATERAL (
+  SELECT kind, writes, reason FROM intents WHERE intents.change_id = found.change_id ORDER BY attempt LIMIT 1
+) AS intents ON true
+ORDER BY found.number, found.revision
+""").bindparams(*(bindparam(name, type_=_TEXTS) for name in ("trees", "ids", "paths")))  # noqa: S608 - constants
+
+# OFFSET 0 keeps each a probe of the primary key.
+_RECORDED: Final = text("""
+SELECT given.number, state.* FROM unnest(:trees, :ids) WITH ORDINALITY AS given(tree, entity_id, number)
+CROSS JOIN LATERAL (
+  SELECT present, czxid, version, mzxid, content, first_version, first_czxid FROM entity_states AS state
+  WHERE state.cluster = :cluster AND state.tree = given.tree AND state.entity_id = given.entity_id OFFSET 0
+) AS state
+""").bindparams(bindparam("trees", type_=_TEXTS), bindparam("ids", type_=_TEXTS))
+
+_CHANGED: Final = """
+SELECT DISTINCT entity.entity_id FROM outcomes CROSS JOIN LATERAL (
+  SELECT entity_id, path FROM intent_entities
+  WHERE change_id = outcomes.change_id AND attempt = outcomes.attempt OFFSET 0
+) AS entity
+WHERE outcomes.cluster = :cluster AND committed AND revision > :revision AND entity.entity_id > :after
+  AND starts_with(entity.path, :tree) AND {within}
+ORDER BY entity.entity_id LIMIT :size
+"""
+
+
+class PostgresTrailHistory:
+    """Implements :class:`app.services.ports.history.TrailHistory`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def knowledge(self, cluster: str) -> Knowledge | None:
+        """Return the span of revisions that the trail knows: see the port."""
+
+        async def work(connection: AsyncConnection) -> Knowledge | None:
+            row = (await connection.execute(_KNOWLEDGE, {"cluster": cluster})).one_or_none()
+            return None if row is None else Knowledge(row.since, row.since_at, row.revision)
+
+        return await self._database.read(work)
+
+    async def first_after(self, cluster: str, moment: datetime) -> int | None:
+        """Return the revision of the first change behind a moment: see the port."""
+
+        async def work(connection: AsyncConnection) -> int | None:
+            floor = first_id_at(_shifted(moment, -timedelta(seconds=FAR_S)))
+            parameters = {"cluster": cluster, "moment": moment, "floor": floor}
+            found: int | None = await connection.scalar(_FIRST_AFTER, parameters)
+            return found
+
+        return await self._database.read(work)
+
+    async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[Around]:
+        """Return the changes around a revision: see the port."""
+        given = {
+            "cluster": cluster,
+            "trees": [znode.tree.value for znode in znodes],
+            "ids": [znode.entity_id for znode in znodes],
+        }
+
+        async def work(connection: AsyncConnection) -> tuple[Sequence[Row[Any]], Sequence[Row[Any]]]:
+            # The states first: a change that is recorded in between is then seen as a change.
+            states = (await connection.execute(_RECORDED, given)).all()
+            time = await connection.scalar(_ANCHOR, {"cluster": cluster, "revision": revision})
+            parameters = {
+                **given,
+                "paths": [full_path(znode.tree, Entity.from_id(znode.entity_id)) for znode in znodes],
+                "revision": revision,
+                "concurrent": _CONCURRENT,
+                **_bounds(time),
+            }
+            return states, (await connection.execute(_AROUND, parameters)).all()
+
+        states, rows = await self._database.read(work)
+        recorded = {row.number: _recorded(row) for row in states}
+        earlier = {row.number: _written(row) for row in rows if row.side == "earlier"}
+        later: dict[int, list[Written]] = {}
+        for row in rows:
+            if row.side == "later":
+                later.setdefault(row.number, []).append(_written(row))
+        return [
+            _around(earlier.get(number), later.get(number, []), recorded.get(number))
+            for number in range(1, len(znodes) + 1)
+        ]
+
+    async def changed(
+        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: Ranges | None
+    ) -> list[str]:
+        """Return ids of changed entities: see the port."""
+        condition = "true" if within is None else visible.condition("entity.entity_id")
+        statement = text(_CHANGED.format(within=condition))
+        parameters = {
+            "cluster": cluster,
+            "revision": revision,
+            "after": after or "",
+            "tree": f"{tree.value}/",
+            "size": size,
+        }
+        if within is not None:
+            parameters |= visible.parameters(within)
+            statement = statement.bindparams(
+                bindparam("visible_starts", type_=_TEXTS), bindparam("visible_ends", type_=_TEXTS)
+            )
+
+        async def work(connection: AsyncConnection) -> list[str]:
+            return list((await connection.scalars(statement, parameters)).all())
+
+        return await self._database.read(work)
+
+
+def _around(earlier: Written | None, later: Sequence[Written], recorded: Recorded | None) -> Around:
+    first, second, *_ = *later, None, None
+    return Around(earlier, first, second, recorded)
+
+
+def _bounds(time: datetime | None) -> dict[str, Any]:
+    """Return the ids near a revision's time, and the bounds of that time; all where no revision is that low."""
+    if time is None:
+        # Without a change at the revision or before it there is no earlier change to look for.
+        return {"floor": _FIRST, "ceiling": _FIRST, "low": None, "high": None}
+    low, high = _shifted(time, -_NEAR), _shifted(time, _NEAR)
+    return {"floor": first_id_at(low), "ceiling": first_id_at(high), "low": low, "high": high}
+
+
+def _shifted(moment: datetime, by: timedelta) -> datetime:
+    try:
+        return moment + by
+    except OverflowError:
+        return moment
+
+
+def _written(row: Row[Any]) -> Written:
+    return Written(
+        row.change_id,
+        row.kind,
+        row.revision,
+        row.writes,
+        row.version_read,
+        row.czxid_read,
+        row.version,
+        row.remade,
+        row.before,
+        row.after,
+        None if row.defect is None else row.defect.removeprefix("The znode "),
+    )
+
+
+def _recorded(row: Row[Any]) -> Recorded:
+    return Recorded(row.present, row.czxid, row.version, row.mzxid, row.content, row.first_version, row.first_czxid)

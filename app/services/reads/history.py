@@ -1,0 +1,436 @@
+"""History: the changes of an entity, its content at a moment of the past, and that of whole lists.
+
+The content at a moment comes from the mirror where the znode was not written since, and else from the first change
+behind the moment (app/services/reads/past.py). So a read costs as much as has changed since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from app.domain.access.operations import Operation
+from app.domain.changes import stored
+from app.domain.entities import Entity
+from app.domain.errors import CorruptZnodeError
+from app.domain.facets import Tree, full_path
+from app.services.etags import digest
+from app.services.ports.history import Znode
+from app.services.ports.pages import PAGE_BYTES
+from app.services.ports.trail import AuditQuery
+from app.services.reads.describe import (
+    SLICE,
+    ListQuery,
+    decode_token,
+    encode_token,
+    nothing_declared,
+    selected,
+)
+from app.services.reads.layouts import Layouts, layouts_of
+from app.services.reads.moments import Moment, Moments, unrecorded
+from app.services.reads.past import Past, current, past_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from app.domain.facets import JsonValue
+    from app.services.collections import Collection
+    from app.services.ports.history import TrailHistory
+    from app.services.ports.trail import AuditLog, AuditRecord, IntentEntity
+    from app.services.reads.describe import DescribeService
+
+_AT_ONCE: Final = 100
+"""Znodes of a list whose changes one statement reads."""
+_ROUNDS: Final = 5
+"""Pages of the trail that one page of a history may read; the other facets' changes are left out."""
+_NODE: Final = "node"
+"""The facet of changes of a whole znode."""
+_WHOLE: Final = frozenset({"MOVE", "DISCARD"})
+"""Ops of moves between layouts, which give no key another value."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastEntity:
+    """The content of an entity in a facet at a moment."""
+
+    entity_id: str
+    revision: int
+    declared: Mapping[str, JsonValue]
+    """Secrets are None; keys of unknown values are left out."""
+    not_kept: tuple[str, ...]
+    """Keys that were set to values that the trail does not keep: secrets, and values that nobody saw."""
+    exact: bool = True
+    low: int | None = None
+    high: int | None = None
+    """The bounds of a run of writes by others; see :class:`~app.services.reads.past.Past`."""
+
+    @property
+    def etag(self) -> str:
+        """An ETag of the content and of its exactness."""
+        known = {f"at {self.revision}": f"{self.exact} {self.low} {self.high} {self.not_kept}"}
+        return digest({**known, **self.declared})
+
+
+@dataclass(frozen=True, slots=True)
+class PastPage:
+    """One page of a list at a moment, ordered by id."""
+
+    revision: int
+    items: list[PastEntity]
+    next_page_token: str | None
+    skipped: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """One key's values before and after, as JSON answers them; None is absent, or not kept."""
+
+    key: str
+    before: JsonValue
+    after: JsonValue
+    not_kept: bool = False
+    """True where a value is not kept: a secret's, or one that nobody saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryItem:
+    """One change of an entity in a facet."""
+
+    record: AuditRecord
+    revision: int
+    time_ms: int
+    changes: tuple[KeyChange, ...]
+    moved: bool = False
+    """True for a move to another layout, or the removal of unread configs from one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastDiff:
+    """An entity at two moments, and the keys that differ."""
+
+    before: PastEntity
+    after: PastEntity
+    changes: tuple[KeyChange, ...]
+
+
+class HistoryService:
+    """Reads the past. One instance serves all clusters of a process.
+
+    Args:
+        trail: The trail as a history of znodes.
+        audit: The trail as changes.
+        describe: Selects the entities of lists.
+    """
+
+    def __init__(self, trail: TrailHistory, audit: AuditLog, describe: DescribeService) -> None:
+        self._trail = trail
+        self._audit = audit
+        self._describe = describe
+        self._moments = Moments(trail)
+
+    # ------------------------------------------------------------ one entity
+
+    async def entity(
+        self, collection: Collection, entity: Entity, at: int | datetime, deadline: float, *, name: str = "at"
+    ) -> PastEntity:
+        """Return the content of an entity at a moment; nothing declared where it had none.
+
+        Args:
+            collection: The facet, as the caller may read it.
+            entity: The entity.
+            at: The revision or the time.
+            deadline: The deadline on the clock of ``time.monotonic()``.
+            name: The name of the parameter, for errors.
+
+        Raises:
+            ForbiddenError: The caller may not describe the entity.
+            InvalidRequestError: The facet has no entities of this type; or as :meth:`Moments.find`.
+            BeforeHistoryError: As :meth:`Moments.find`.
+            CorruptZnodeError: The znode could not be read then.
+            UnavailableError: A store is away.
+        """
+        _check(collection, entity)
+        moment = await self._moments.find(collection.store, at, deadline, name=name)
+        trees = (await layouts_of(self._audit, collection)).at(moment.revision)
+        [past] = await self._pasts(collection.whole, trees, [entity.id], moment)
+        if isinstance(past, CorruptZnodeError):
+            raise past
+        return past
+
+    async def existing(self, collection: Collection, entity: Entity, at: int | datetime, deadline: float) -> PastEntity:
+        """Return the content of an entity at a moment, as :meth:`entity`.
+
+        Raises:
+            NotFoundError: The entity declared nothing in the facet then.
+        """
+        found = await self.entity(collection, entity, at, deadline)
+        if not (found.declared or found.not_kept):
+            raise nothing_declared(collection, entity)
+        return found
+
+    async def diff(
+        self, collection: Collection, entity: Entity, before: int | datetime, after: int | datetime, deadline: float
+    ) -> PastDiff:
+        """Return an entity at two moments, and the keys that differ. Raises the errors of :meth:`entity`."""
+        first = await self.entity(collection, entity, before, deadline, name="from")
+        second = await self.entity(collection, entity, after, deadline, name="to")
+        changes = []
+        for key in sorted({*first.declared, *first.not_kept, *second.declared, *second.not_kept}):
+            old, new = first.declared.get(key), second.declared.get(key)
+            not_kept = key in first.not_kept or key in second.not_kept
+            if not_kept or old != new:
+                changes.append(KeyChange(key, old, new, not_kept))
+        return PastDiff(first, second, tuple(changes))
+
+    # ------------------------------------------------------------ lists
+
+    async def page(self, collection: Collection, query: ListQuery, at: int | datetime, deadline: float) -> PastPage:
+        """Return one page of a facet's entities at a moment. All pages of a list are of the first page's moment.
+
+        Raises:
+            InvalidRequestError: The page token is not valid; or as :meth:`Moments.find`.
+            InvalidEntityIdError: ``id`` is not an entity id.
+            ForbiddenError: ``id`` names an entity that the caller may not describe.
+            BeforeHistoryError: As :meth:`Moments.find`.
+            UnavailableError: A store is away.
+        """
+        after: str | None = None
+        if query.id is not None:
+            _check_visible(collection, Entity.from_id(query.id, pointer="id"))
+        if query.page_token is not None:
+            at, after = _decoded(query.page_token)
+        moment = await self._moments.find(collection.store, at, deadline)
+        trees = (await layouts_of(self._audit, collection)).at(moment.revision)
+        items: list[PastEntity] = []
+        skipped: list[str] = []
+        size = 0
+        while True:
+            ids, more = await self._candidates(collection, query, trees, moment, after, deadline)
+            for start in range(0, len(ids), _AT_ONCE):
+                some = ids[start : start + _AT_ONCE]
+                for past in await self._pasts(collection.whole, trees, some, moment):
+                    if isinstance(past, CorruptZnodeError):
+                        skipped.append(past.path)
+                        continue
+                    keys = {*past.declared, *past.not_kept}
+                    if not keys or (query.key is not None and query.key not in keys):
+                        continue
+                    size += len(past.entity_id) + sum(len(key) + len(str(past.declared.get(key))) for key in keys)
+                    if len(items) == query.page_size or (items and size > PAGE_BYTES):
+                        token = encode_token(f"{moment.revision}@{items[-1].entity_id}")
+                        return PastPage(moment.revision, items, token, skipped)
+                    items.append(past)
+            if not more:
+                return PastPage(moment.revision, items, None, skipped)
+            after = more
+
+    async def _candidates(
+        self,
+        collection: Collection,
+        query: ListQuery,
+        trees: Sequence[Tree],
+        moment: Moment,
+        after: str | None,
+        deadline: float,
+    ) -> tuple[list[str], str | None]:
+        """Return ids that may be in a list, in order, and the id to continue from (None: these are the last).
+
+        These are the entities with keys now, and the entities that were changed since.
+        """
+        store, visible = collection.store, collection.visible
+        ends: list[str] = []
+        found: set[str] = set()
+        for tree in trees:
+            ids: list[str] = []
+            async for node in self._describe.candidates(_in_tree(collection, tree), query, after):
+                ids.append(node.id)
+                if len(ids) == SLICE:
+                    ends.append(node.id)
+                    break
+            found.update(ids)
+        # A write that the walk met before its row is in the trail, is in the journal from here on.
+        await store.catch_up(deadline)
+        pending = unrecorded(store, moment.recorded)
+        for tree in trees:
+            changed = await self._trail.changed(
+                store.name, tree, moment.revision, after=after, size=SLICE, within=visible
+            )
+            if len(changed) == SLICE:
+                ends.append(changed[-1])
+            found.update(changed)
+        found.update(
+            znode.entity_id
+            for znode in pending or ()
+            if znode.tree in trees
+            and (after is None or znode.entity_id > after)
+            and (visible is None or znode.entity_id in visible)
+        )
+        end = min(ends, default=None)
+        of_facet = collection.facet.entity_types
+        ids = sorted(each for each in found if end is None or each <= end)
+        entities = ((each, Entity.from_id(each)) for each in ids)
+        return [
+            each
+            for each, entity in entities
+            if of_facet.issuperset(entity.types) and (query.id is None or query.id == each) and selected(entity, query)
+        ], end
+
+    # ------------------------------------------------------------ the states of znodes
+
+    async def _pasts(
+        self, collection: Collection, trees: Sequence[Tree], ids: Sequence[str], moment: Moment
+    ) -> list[PastEntity | CorruptZnodeError]:
+        """Return the content of entities at a moment, in their order, or the reason why it could not be read."""
+        store, revision = collection.store, moment.revision
+        znodes = [Znode(tree, entity_id) for entity_id in ids for tree in trees]
+        # The mirror first: whatever it has of later writes, the trail gets afterwards.
+        nodes = {znode: store.get(*znode) for znode in znodes}
+        asked = [znode for znode, node in nodes.items() if node is None or moment.precedes(node)]
+        around = dict(zip(asked, await self._trail.around(store.name, asked, revision), strict=True)) if asked else {}
+        pasts: dict[Znode, Past] = {}
+        for znode, node in nodes.items():
+            content = collection.redact(znode.tree, znode.entity_id, stored(node))
+            if node is not None and not moment.precedes(node):
+                pasts[znode] = current(node, content)
+            else:
+                pasts[znode] = past_of(node, content, around[znode], moment.since)
+        return [
+            _declared(
+                collection,
+                Entity.from_id(entity_id),
+                revision,
+                [(tree, pasts[Znode(tree, entity_id)]) for tree in trees],
+            )
+            for entity_id in ids
+        ]
+
+    # ------------------------------------------------------------ changes
+
+    async def changes(
+        self, collection: Collection, entity: Entity, *, page_size: int, before: UUID | None
+    ) -> tuple[list[HistoryItem], UUID | None]:
+        """Return a page of an entity's committed changes in a facet, newest first, and the cursor of the next page.
+
+        A page may be short and yet have a cursor: its work is bounded.
+
+        Raises:
+            ForbiddenError: The caller may not describe the entity.
+            InvalidRequestError: The facet has no entities of this type.
+            UnavailableError: Postgres is away.
+        """
+        _check(collection, entity)
+        layouts = await layouts_of(self._audit, collection)
+        items: list[HistoryItem] = []
+        cursor = before
+        for _ in range(_ROUNDS):
+            query = AuditQuery(
+                collection.store.name,
+                entity_id=entity.id,
+                outcome="committed",
+                page_size=page_size - len(items),
+                before=cursor,
+            )
+            records, cursor = await self._audit.search(query)
+            items += [item for record in records if (item := _item(collection, entity, record, layouts)) is not None]
+            if cursor is None or len(items) >= page_size:
+                break
+        return items, cursor
+
+
+def _check(collection: Collection, entity: Entity) -> None:
+    _check_visible(collection, entity)
+    collection.facet.check_entity(entity)
+
+
+def _check_visible(collection: Collection, entity: Entity) -> None:
+    if collection.access is not None:
+        collection.access.require(collection.store.name, Operation.DESCRIBE_CONFIGS, entity.id)
+
+
+def _in_tree(collection: Collection, tree: Tree) -> Collection:
+    """Return a collection whose keys are in a given tree, with the same bounds."""
+    whole = replace(collection.whole, root=tree, laid_out=False)
+    return whole if collection.access is None else whole.seen_by(collection.access)
+
+
+def _declared(
+    collection: Collection, entity: Entity, revision: int, sides: Sequence[tuple[Tree, Past]]
+) -> PastEntity | CorruptZnodeError:
+    """Return what an entity declared, by its znodes in the trees that were read then."""
+    owns = collection.facet.owns
+    tree, past = next(
+        (each for each in sides if each[1].defect is not None or any(owns(entity, key) for key in each[1].content)),
+        sides[0],
+    )
+    if past.defect is not None:
+        return CorruptZnodeError(full_path(tree, entity), past.defect)
+    declared: dict[str, JsonValue] = {}
+    not_kept: list[str] = []
+    for key in sorted(past.content):
+        if not owns(entity, key):
+            continue
+        value = past.content[key]
+        if value is None:
+            not_kept.append(key)
+            if collection.facet.is_secret(entity, key):
+                declared[key] = None
+            continue
+        try:
+            declared[key] = collection.facet.decode(entity, key, value)
+        except ValueError as error:
+            return CorruptZnodeError(full_path(tree, entity), f"holds a value that can't be read: {error}")
+    # A run in the one tree may have hidden a state of the other.
+    vague = next((side for _, side in sides if not side.exact), past)
+    return PastEntity(entity.id, revision, declared, tuple(not_kept), vague.exact, vague.low, vague.high)
+
+
+def _item(collection: Collection, entity: Entity, record: AuditRecord, layouts: Layouts) -> HistoryItem | None:
+    """Return a change of an entity in a facet; None for a change of other facets alone."""
+    outcome = record.outcome
+    if outcome is None or outcome.revision is None or outcome.time_ms is None:
+        return None
+    when = outcome.revision, outcome.time_ms
+    facet = collection.name.value
+    rows = [row for row in record.intent.entities if row.entity_id == entity.id and row.facet in {facet, _NODE}]
+    if any(op.get("op") in _WHOLE for row in rows for op in row.ops):
+        return HistoryItem(record, *when, (), moved=True)
+    trees = layouts.at(outcome.revision)
+    read = {full_path(tree, entity) for tree in trees}
+    changes = tuple(change for row in rows if row.path in read for change in _key_changes(collection, entity, row))
+    return HistoryItem(record, *when, changes) if changes else None
+
+
+def _key_changes(collection: Collection, entity: Entity, row: IntentEntity) -> Iterator[KeyChange]:
+    for key in row.keys:
+        if collection.facet.owns(entity, key):
+            not_kept = any(key in side and side[key] is None for side in (row.before, row.after))
+            before, after = (_shown(collection, entity, key, side.get(key)) for side in (row.before, row.after))
+            yield KeyChange(key, before, after, not_kept)
+
+
+def _shown(collection: Collection, entity: Entity, key: str, value: str | None) -> JsonValue:
+    """Return a stored value as JSON answers it; one that is not valid for its key as it was stored."""
+    if value is None:
+        return None
+    try:
+        return collection.facet.decode(entity, key, value)
+    except ValueError:
+        return value
+
+
+def _decoded(token: str) -> tuple[int, str]:
+    return decode_token(token, _position)
+
+
+def _position(text: str) -> tuple[int, str]:
+    """Return the revision and the id of a page token's text.
+
+    Raises:
+        ValueError: The text is no such token's.
+    """
+    revision, _, entity_id = text.partition("@")
+    if not (revision.isascii() and revision.isdigit()) or Entity.from_id(entity_id).id != entity_id:
+        raise ValueError(text)
+    return int(revision), entity_id

@@ -1,0 +1,155 @@
+"""Moments of the past: from a revision or a time to a revision that the trail can answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import BeforeHistoryError, InvalidRequestError, UnavailableError
+from app.domain.texts import rfc3339
+from app.services.ports.history import Znode
+from app.services.ports.journal import Cursor, Page
+
+if TYPE_CHECKING:
+    from app.domain.changes import Node
+    from app.services.ports.history import Knowledge, TrailHistory
+    from app.services.ports.store import ClusterStore
+
+_PATIENCE_S: Final = 3.0
+"""Seconds to wait for the recorder, which is a second or two behind."""
+_PAUSE_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment of a cluster's past."""
+
+    revision: int
+    """The revision that stood at the moment."""
+    since: int
+    """The first revision that the trail knows."""
+    recorded: int
+    """The revision up to which the writes of others are recorded."""
+    time_ms: int | None = None
+    """The time that was asked for; None: a revision was."""
+
+    def precedes(self, node: Node) -> bool:
+        """Return True where a znode was written behind the moment."""
+        return node.mzxid > self.revision or (self.time_ms is not None and node.mtime_ms > self.time_ms)
+
+
+class Moments:
+    """Finds moments.
+
+    Args:
+        trail: The trail.
+    """
+
+    def __init__(self, trail: TrailHistory) -> None:
+        self._trail = trail
+
+    async def find(self, store: ClusterStore, at: int | datetime, deadline: float, *, name: str = "at") -> Moment:
+        """Return the moment of a revision or of a time; the mirror has reached it.
+
+        A time means the last revision before the first revision that is later than the time. A time of the future
+        means now.
+
+        Args:
+            store: The cluster.
+            at: The revision or the time.
+            deadline: The deadline on the clock of ``time.monotonic()``.
+            name: The name of the parameter, for errors.
+
+        Raises:
+            BeforeHistoryError: The trail does not know the moment; the error has the first moment that it knows.
+            InvalidRequestError: The revision is above the cluster's newest.
+            UnavailableError: A store is away; or the moment is a time so near that writes of others are not recorded
+                yet.
+        """
+        knowledge = await self._knowledge(store, name)
+        time_ms = None
+        if isinstance(at, datetime):
+            time_ms = int(at.timestamp() * 1000)
+            if at < knowledge.since_at:
+                raise _before(store, knowledge, name)
+            revision, knowledge = await self._of_time(store, at, knowledge, deadline)
+        else:
+            revision = at
+            if revision > _reached(store) and revision > (newest := await store.catch_up(deadline)):
+                raise InvalidRequestError(
+                    f"{name} is revision {revision}, and the newest revision of cluster {store.name} is {newest}",
+                    pointer=name,
+                )
+        if revision < knowledge.since:
+            raise _before(store, knowledge, name)
+        return Moment(revision, knowledge.since, knowledge.recorded, time_ms)
+
+    async def _knowledge(self, store: ClusterStore, name: str) -> Knowledge:
+        knowledge = await self._trail.knowledge(store.name)
+        if knowledge is None:
+            raise BeforeHistoryError(
+                f"The trail of cluster {store.name} does not know the writes of others yet; it begins with the first"
+                " complete look at the cluster, and never while the setting record_external_changes is off",
+                pointer=name,
+            )
+        return knowledge
+
+    async def _of_time(
+        self, store: ClusterStore, at: datetime, knowledge: Knowledge, deadline: float
+    ) -> tuple[int, Knowledge]:
+        # Everything that was written up to the time is in the mirror, and so in its journal, by then.
+        newest = await store.catch_up(deadline)
+        patience = min(deadline, time.monotonic() + _PATIENCE_S)
+        while True:
+            first = await self._trail.first_after(store.name, at)
+            revision = newest if first is None else first - 1
+            if revision <= knowledge.recorded or unrecorded(store, knowledge.recorded, revision) == set():
+                return revision, knowledge
+            if time.monotonic() >= patience:
+                raise UnavailableError(
+                    f"The writes of others to cluster {store.name} are recorded up to revision {knowledge.recorded}"
+                    " only; ask again, or ask for a revision",
+                    retry_after_s=1,
+                )
+            await asyncio.sleep(_PAUSE_S)
+            knowledge = await self._trail.knowledge(store.name) or knowledge
+
+
+def unrecorded(store: ClusterStore, recorded: int, revision: int | None = None) -> set[Znode] | None:
+    """Return the znodes that were written behind a revision, by the mirror's journal.
+
+    Args:
+        store: The cluster.
+        recorded: The revision.
+        revision: Only writes up to it; None: all.
+
+    Returns:
+        The znodes; None where the journal does not reach back so far.
+    """
+    begin = store.journal.read(None)
+    if begin is None:
+        return None
+    page = store.journal.read(Cursor(begin.cursor.load, recorded))
+    if not isinstance(page, Page):
+        return set() if begin.cursor.revision <= recorded else None
+    return {
+        Znode(entry.tree, entry.entity_id) for entry in page.entries if revision is None or entry.revision <= revision
+    }
+
+
+def _reached(store: ClusterStore) -> int:
+    freshness = store.freshness()
+    return 0 if freshness is None else freshness[0]
+
+
+def _before(store: ClusterStore, knowledge: Knowledge, name: str) -> BeforeHistoryError:
+    since = rfc3339(knowledge.since_at)
+    return BeforeHistoryError(
+        f"The trail of cluster {store.name} knows every write from revision {knowledge.since} on ({since})",
+        since=knowledge.since,
+        since_time=since,
+        pointer=name,
+    )

@@ -1,0 +1,256 @@
+"""Content at moments of the past, compared with a replay of ZooKeeper's own transaction log."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+
+from app.audit import PostgresTrailHistory
+from app.domain.entities import Entity
+from app.domain.errors import CorruptZnodeError
+from app.domain.facets import FacetName, Tree
+from app.domain.ops import Op, OpType
+from app.services.changes.callers import Caller
+from app.services.reads.describe import DescribeService, ListQuery
+from app.services.reads.history import HistoryService
+from app.services.upkeep.layout import LayoutService
+from tests.faults.txnlog import read_events
+from tests.support.stores import ALICE, content, kafka_writes, notify, rate, soon
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+    from app.devstack.zookeeper import ZooKeeper
+    from app.services.collections import Collection
+    from app.services.reads.history import PastEntity
+    from tests.faults.history import NodeEvent
+    from tests.support.replicas import Replica
+    from tests.support.stage import Stage
+
+QUOTAS: Final = FacetName.CLIENT_QUOTAS
+CONFIGS: Final = FacetName.CLIENT_CONFIGS
+RATE: Final = "producer_byte_rate"
+USERS: Final = [Entity.of(user=name) for name in ("alice", "bob", "carol", "old")]
+PAIRS: Final = [Entity.of(user=name, client_id="app") for name in ("alice", "bob")]
+
+
+def history_of(one: Replica) -> HistoryService:
+    describe = DescribeService(cast("Any", None))  # registrations are no part of the past
+    return HistoryService(PostgresTrailHistory(one.parts.database), one.audit, describe)
+
+
+def collection_of(one: Replica, facet: FacetName = QUOTAS) -> Collection:
+    return one.parts.clusters.get("default").collections[facet]
+
+
+class Replay:
+    """What ZooKeeper had at each revision, by its transaction log."""
+
+    def __init__(self, events: list[NodeEvent]) -> None:
+        self.events = events
+        self._highest: list[tuple[int, int]] = []
+        latest = 0
+        for event in events:
+            latest = max(latest, event.time_ms)
+            self._highest.append((event.zxid, latest))
+
+    def declared(self, collection: Collection, entity: Entity, tree: Tree, zxid: int) -> dict[str, Any]:
+        path, found = f"{tree.value}/{entity.path}", None
+        for event in self.events:
+            if event.zxid > zxid:
+                break
+            if event.path == path:
+                found = event.data
+        config = json.loads(found)["config"] if found else {}
+        return collection.declared(entity, config)
+
+    def revision_at(self, time_ms: int) -> int:
+        """The last revision before the first that is later."""
+        return next((zxid - 1 for zxid, highest in self._highest if highest > time_ms), self.events[-1].zxid)
+
+
+class World:
+    """Writers of one cluster: this service, and others past it."""
+
+    def __init__(self, one: Replica, zk: KazooClient, dice: random.Random) -> None:
+        self.one = one
+        self.zk = zk
+        self.dice = dice
+        self._fresh: set[str] = set()
+        """Nodes that others made since the last record. Made and deleted between two looks they leave no trace."""
+
+    async def step(self) -> None:
+        dice = self.dice
+        await dice.choices(
+            [self.ours, self.others, self.run, self.deletion, self.record, self.look],
+            weights=[8, 4, 2, 1, 2, 4],
+        )[0]()
+
+    async def ours(self) -> None:
+        if self.dice.random() < 0.4:
+            op = Op("acks", self.dice.choice([OpType.SET, OpType.DELETE]), self.dice.choice(["all", "1", "0"]))
+            facet = CONFIGS
+        else:
+            key = self.dice.choice([RATE, "consumer_byte_rate"])
+            op = Op(key, self.dice.choice([OpType.SET, OpType.SET, OpType.DELETE]), self.dice.randrange(1, 4))
+            facet = QUOTAS
+        await self.one.store.catch_up(soon(60))
+        [result] = await self.one.edit(self.dice.choice([*USERS, *PAIRS]), facet, (op,))
+        assert result.error is None, result.error
+
+    async def others(self) -> None:
+        self.write(self.dice.choice([*USERS, *PAIRS]))
+
+    async def run(self) -> None:
+        """Several writes that the recorder may see as one; some leave everything as it was."""
+        entity = self.dice.choice([*USERS, *PAIRS])
+        for _ in range(self.dice.randrange(2, 4)):
+            self.write(entity)
+
+    def write(self, entity: Entity) -> None:
+        if self.zk.exists(f"/config/{entity.path}") is None:
+            self._fresh.add(entity.path)
+        kafka_writes(self.zk, entity.path, rate(self.dice.randrange(1, 4)))
+
+    async def deletion(self) -> None:
+        entity = self.dice.choice(PAIRS)
+        if entity.path not in self._fresh and self.zk.exists(f"/config/{entity.path}") is not None:
+            self.zk.delete(f"/config/{entity.path}")
+            notify(self.zk, entity.path)
+
+    async def record(self) -> None:
+        await self.one.record()
+        self._fresh.clear()
+
+    async def look(self) -> None:
+        await self.one.round()
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.long)])
+async def test_the_content_at_random_moments_is_that_of_zookeepers_log(
+    stage: Stage, zookeeper: ZooKeeper, chroot: str, seed: int
+) -> None:
+    dice = random.Random(seed)  # noqa: S311 - reproducible
+    for _ in range(3):
+        kafka_writes(stage.zk, "users/old", rate(7))
+    one = await stage.replica(client_configs_layout="shared")
+    await one.record()
+    world = World(one, stage.zk, dice)
+    steps, moments = (600, 1_000) if seed == 3 else (60, 60)
+    for _ in range(steps):
+        await world.step()
+    await one.record()
+    replay = Replay(read_events([zookeeper.data_dir / "data" / "version-2"], chroot="/" + chroot.partition("/")[2]))
+    knowledge = await PostgresTrailHistory(one.parts.database).knowledge("default")
+    assert knowledge is not None
+    history, known = history_of(one), [e for e in replay.events if e.zxid >= knowledge.since]
+    exact = 0
+    for number in range(moments):
+        facet = dice.choice([QUOTAS, CONFIGS])
+        collection = collection_of(one, facet)
+        zxid = dice.randrange(knowledge.since, known[-1].zxid + 1)
+        at: int | datetime = zxid
+        if number % 2:
+            time_ms = dice.randrange(int(knowledge.since_at.timestamp() * 1000) + 1, known[-1].time_ms + 1)
+            at, zxid = datetime.fromtimestamp(time_ms / 1000, UTC), replay.revision_at(time_ms)
+        entities = {e.id: replay.declared(collection, e, Tree.CONFIG, zxid) for e in [*USERS, *PAIRS]}
+        page = await everything(history, collection, at, dice.choice([1, 2, 100]))
+        assert page.keys() <= entities.keys()
+        for entity in [*USERS, *PAIRS]:
+            found = await history.entity(collection, entity, at, soon(60))
+            listed = page.get(entity.id)
+            assert (dict(found.declared) or None) == (None if listed is None else dict(listed.declared)), entity
+            if found.exact:
+                exact += 1
+                assert dict(found.declared) == entities[entity.id], (at, zxid, entity.id, found)
+            else:
+                assert found.low is not None
+                assert found.low <= zxid
+                assert found.high is None or found.high >= zxid
+    # Most of the content is known exactly.
+    assert exact > moments * 2
+
+
+async def everything(
+    history: HistoryService, collection: Collection, at: int | datetime, size: int
+) -> dict[str, PastEntity]:
+    """All pages of a list at a moment."""
+    found: dict[str, PastEntity] = {}
+    token = None
+    while True:
+        page = await history.page(collection, ListQuery(page_size=size, page_token=token), at, soon(60))
+        assert page.skipped == []
+        for item in page.items:
+            assert item.entity_id > max(found, default="")
+            found[item.entity_id] = item
+        token = page.next_page_token
+        if token is None:
+            return found
+
+
+async def test_client_configs_are_read_where_they_were(stage: Stage) -> None:
+    one = await stage.replica(client_configs_layout="shared")
+    await one.record()
+    configs, history = collection_of(one, CONFIGS), history_of(one)
+    revisions = []
+    for value in ("all", "1"):
+        [result] = await one.edit(ALICE, CONFIGS, (Op("acks", OpType.SET, value),))
+        assert result.revision is not None
+        revisions.append(result.revision)
+        if value == "all":
+            revisions += await moved(one, configs)
+    for revision, acks in zip((revisions[0] - 1, *revisions), (None, "all", "all", "all", "1"), strict=True):
+        found = await history.entity(configs, ALICE, revision, soon(60))
+        assert (found.declared.get("acks"), found.exact) == (acks, True)
+        page = await everything(history, configs, revision, 1)
+        assert {key: item.declared for key, item in page.items()} == ({ALICE.id: found.declared} if acks else {})
+    items, cursor = await history.changes(configs, ALICE, page_size=10, before=None)
+    assert ([item.moved for item in items], cursor) == ([False, True, False], None)
+    diff = await history.diff(configs, ALICE, revisions[0], revisions[-1], soon(60))
+    assert [(change.key, change.before, change.after) for change in diff.changes] == [("acks", "all", "1")]
+
+
+async def moved(one: Replica, configs: Collection) -> list[int]:
+    """Move the client configs to the other layout; return a revision during the move, and one behind it."""
+    layouts = LayoutService(one.parts.runner, configs)
+    caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(60))
+    survey = await layouts.survey(Tree.CLIENT_CONFIGS, soon(60))
+    await layouts.begin(survey, caller)
+    during = await one.store.catch_up(soon(60))
+    survey = await layouts.survey(Tree.CLIENT_CONFIGS, soon(60))
+    assert [each.error async for each in layouts.move(survey, survey.version, caller)] == [None]
+    await layouts.end(await layouts.survey(Tree.CLIENT_CONFIGS, soon(60)), caller)
+    return [during, await one.store.catch_up(soon(60))]
+
+
+async def test_a_content_that_could_not_be_read_then_is_answered_as_such(stage: Stage) -> None:
+    one = await stage.replica()
+    revisions = []
+    for data in (rate(1), b"no JSON", rate(2)):
+        kafka_writes(stage.zk, "users/alice", data)
+        await one.record()
+        revisions.append(await one.store.catch_up(soon(60)))
+    history, quotas = history_of(one), collection_of(one)
+    for revision, value in ((revisions[0], 1), (revisions[2], 2)):
+        assert (await history.entity(quotas, ALICE, revision, soon(60))).declared == {RATE: value}
+    with pytest.raises(CorruptZnodeError, match=r"^The znode /config/users/alice does not hold JSON;"):
+        await history.entity(quotas, ALICE, revisions[1], soon(60))
+    page = await history.page(quotas, ListQuery(), revisions[1], soon(60))
+    assert (page.items, page.skipped) == ([], ["/config/users/alice"])
+
+
+async def test_keys_of_no_facet_and_of_the_other_facet_are_no_history_of_a_facet(stage: Stage) -> None:
+    one = await stage.replica(client_configs_layout="shared")
+    await one.record()
+    await one.alter(ALICE, producer_byte_rate=1)
+    kafka_writes(stage.zk, "users/alice", content(producer_byte_rate="1", **{"SCRAM-SHA-256": "hidden"}))
+    await one.record()
+    await one.alter(ALICE, CONFIGS, acks="all")
+    history = history_of(one)
+    for facet, key in ((QUOTAS, RATE), (CONFIGS, "acks")):
+        items, _ = await history.changes(collection_of(one, facet), ALICE, page_size=10, before=None)
+        assert [[change.key for change in item.changes] for item in items] == [[key]]

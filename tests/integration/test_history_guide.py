@@ -1,0 +1,51 @@
+"""The commands of docs/history.md, run as they are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import httpx
+
+from tests.support.service import ROOT, Service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.servers import Database
+
+GUIDE = (ROOT / "docs/history.md").read_text()
+API = re.findall(r"^api\(\) \{.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+def test_the_commands_of_the_guide(module_chroot: str, module_database: Database, tmp_path: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+    with Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service:
+        base, credentials = f"{service.url}/v1/clusters/default", {"Authorization": f"Bearer {service.token}"}
+        end = time.monotonic() + 60
+        while (httpx.get(base, headers=credentials, trust_env=False).json()["recorded"] or {}).get("since") is None:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(["set -eu", *API, *blocks])],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ | {"CONFPLANE": base, "TOKEN": service.token},
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second, history, single, listed, diff = map(json.loads, filter(None, done.stdout.splitlines()))
+    assert first["quotas"] == single["quotas"] == {"producer_byte_rate": 1048576}
+    assert [(item["reason"], item["changes"][0]["after"]) for item in history["items"]] == [
+        ("more", second["quotas"]["producer_byte_rate"]),
+        ("trial", 1048576),
+    ]
+    assert single["at"]["exact"] is True
+    assert listed["items"] == [single]
+    assert diff["changes"] == [{"key": "producer_byte_rate", "before": 1048576, "after": 2097152}]

@@ -1,0 +1,175 @@
+"""States of the past by the changes around a revision, case by case."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from app.domain.changes import Node
+from app.services.ports.history import Around, Content, Recorded, Written
+from app.services.reads.past import Past, current, past_of
+
+SINCE: Final = 100
+OLD: Final[Content] = {"producer_byte_rate": "1"}
+NEW: Final[Content] = {"producer_byte_rate": "2"}
+
+
+def written(revision: int, **given: Any) -> Written:
+    """A change of this service from version 3 to version 4 of one znode."""
+    values: dict[str, Any] = {
+        "change_id": UUID(int=revision),
+        "kind": "change",
+        "revision": revision,
+        "writes": None,
+        "version_read": 3,
+        "czxid_read": 50,
+        "version": 4,
+        "remade": None,
+        "before": OLD,
+        "after": NEW,
+        "defect": None,
+    }
+    return Written(**{**values, **given})
+
+
+def external(revision: int, **given: Any) -> Written:
+    return written(revision, **{"kind": "external", "writes": 1, **given})
+
+
+def recorded(**given: Any) -> Recorded:
+    values: dict[str, Any] = {
+        "present": True,
+        "czxid": 50,
+        "version": 3,
+        "mzxid": 90,
+        "content": OLD,
+        "first_version": 3,
+        "first_czxid": 50,
+    }
+    return Recorded(**{**values, **given})
+
+
+def node(version: int, mzxid: int, czxid: int = 50, **given: Any) -> Node:
+    return Node("user=alice", ("producer_byte_rate", "2"), version, czxid, mzxid, 0, **given)
+
+
+EARLIER: Final = written(110, version_read=2, version=3, before={}, after=OLD)
+LATER: Final = external(130)
+
+
+@pytest.mark.parametrize(
+    ("around", "expected"),
+    [
+        pytest.param(Around(EARLIER, written(130)), Past(OLD), id="two changes of ours, without a gap"),
+        pytest.param(Around(EARLIER, LATER), Past(OLD), id="one write of others"),
+        pytest.param(
+            Around(EARLIER, external(130, writes=2, version=5)),
+            Past(OLD, exact=False, low=110, high=130),
+            id="two writes of others",
+        ),
+        pytest.param(
+            Around(EARLIER, LATER, written(131, version_read=4, version=5)),
+            Past(OLD, exact=False, low=110, high=130),
+            id="a write of others that the next change found",
+        ),
+        pytest.param(Around(EARLIER, LATER, written(132)), Past(OLD), id="a write of others before a later change"),
+        pytest.param(
+            Around(EARLIER, external(130, version=None, after={})),
+            Past(OLD, exact=False, low=110, high=130),
+            id="a removal by others",
+        ),
+        pytest.param(
+            Around(EARLIER, written(130, version_read=5, version=6)),
+            Past(OLD, exact=False, low=110, high=130),
+            id="writes of others that left everything as it was",
+        ),
+        pytest.param(
+            Around(EARLIER, written(130, version_read=4, version=5)), Past(OLD), id="one such write changed nothing"
+        ),
+        pytest.param(
+            Around(EARLIER, written(130, czxid_read=120)),
+            Past(OLD, exact=False, low=110, high=130),
+            id="a znode made anew unseen",
+        ),
+        pytest.param(
+            Around(EARLIER, written(130, remade=125)), Past(OLD, exact=False, low=110, high=130), id="remade meanwhile"
+        ),
+        pytest.param(
+            Around(None, written(130, version_read=None, before={})), Past({}), id="made by us, and never before"
+        ),
+        pytest.param(Around(None, written(130, version_read=0)), Past(OLD), id="one version before the first change"),
+        pytest.param(
+            Around(None, written(130)), Past(OLD, exact=False, low=SINCE, high=130), id="versions before unknown"
+        ),
+        pytest.param(
+            Around(None, written(130), None, recorded(version=4, mzxid=130)), Past(OLD), id="the first state is known"
+        ),
+        pytest.param(
+            Around(None, written(130), None, recorded(first_version=2)), Past(OLD), id="one write since the first state"
+        ),
+        pytest.param(
+            Around(None, written(130), None, recorded(first_version=1)),
+            Past(OLD, exact=False, low=SINCE, high=130),
+            id="two writes since the first state",
+        ),
+        pytest.param(
+            Around(None, written(130), None, recorded(first_czxid=SINCE + 1)),
+            Past(OLD, exact=False, low=SINCE, high=130),
+            id="made after the first contact",
+        ),
+        pytest.param(
+            Around(written(110, version=None, after={}), written(130, version_read=0, before={})),
+            Past({}),
+            id="removed, and made again without content",
+        ),
+        pytest.param(
+            Around(external(110, version=3, after={}, defect="is no JSON"), written(130, before={})),
+            Past({}, defect="is no JSON"),
+            id="a content that could not be read",
+        ),
+    ],
+)
+def test_the_first_later_change_saw_the_content(around: Around, expected: Past) -> None:
+    assert past_of(node(9, 200), NEW, around, SINCE) == expected
+    assert past_of(None, {}, around, SINCE) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "around", "expected"),
+    [
+        pytest.param(node(4, 130), Around(EARLIER), Past(OLD), id="one write, not recorded yet"),
+        pytest.param(
+            node(5, 130), Around(EARLIER), Past(OLD, exact=False, low=110, high=130), id="two writes, not recorded yet"
+        ),
+        pytest.param(node(4, 130), Around(None, None, None, recorded()), Past(OLD), id="one since the first contact"),
+        pytest.param(
+            node(5, 130),
+            Around(None, None, None, recorded()),
+            Past(OLD, exact=False, low=SINCE, high=130),
+            id="two since the first contact",
+        ),
+        pytest.param(node(0, 130, 130), Around(), Past({}), id="made by one write"),
+        pytest.param(
+            node(1, 130, 120), Around(), Past({}, exact=False, low=SINCE, high=130), id="made, and written again"
+        ),
+        pytest.param(
+            node(0, 130, 130), Around(written(110, version=None, after={})), Past({}), id="made again after a removal"
+        ),
+        pytest.param(None, Around(EARLIER), Past(OLD, exact=False, low=110), id="a removal, not recorded yet"),
+        pytest.param(
+            None, Around(None, None, None, recorded()), Past(OLD, exact=False, low=SINCE), id="removed since contact"
+        ),
+        pytest.param(None, Around(written(110, version=None, after={})), Past({}), id="removed before"),
+        pytest.param(None, Around(), Past({}), id="never there"),
+    ],
+)
+def test_without_a_later_change_the_last_known_state_stood(seen: Node | None, around: Around, expected: Past) -> None:
+    assert past_of(seen, {} if seen is None else NEW, around, SINCE) == expected
+
+
+def test_what_was_not_written_since_is_as_it_is() -> None:
+    assert current(node(3, 90), NEW) == Past(NEW)
+    broken = Node("user=alice", (), 3, 50, 90, 0, "is no JSON")
+    assert current(broken, {}) == Past({}, defect="is no JSON")

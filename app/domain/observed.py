@@ -29,6 +29,9 @@ REFERENCE: Final = "${"
 """The begin of a reference to a config provider. Describes resolve references (KAFKA-21012), the log does not."""
 
 
+_CACHED: Final = 10_000
+
+
 class Sight(NamedTuple):
     """One entity's declared configs, as the cluster shows them."""
 
@@ -38,7 +41,7 @@ class Sight(NamedTuple):
 
 
 class Rules:
-    """The rules of one cluster. Stateless.
+    """The rules of one cluster.
 
     Args:
         quotas: The facet of client quotas.
@@ -50,6 +53,8 @@ class Rules:
         self._quotas = quotas
         self._configs = configs
         self._catalog = catalog
+        self._governed: dict[tuple[tuple[EntityType, ...], str], bool] = {}
+        self._governed_by: Catalog | None = None
 
     def facet_of(self, entity: Entity) -> Facet:
         """Return the facet of an entity's governed keys."""
@@ -57,8 +62,16 @@ class Rules:
 
     def governs(self, entity: Entity, key: str) -> bool:
         """Say whether the cluster's value of a key is followed."""
-        facet = self.facet_of(entity)
-        return facet.owns(entity, key) and not facet.is_secret(entity, key)
+        catalog = self._catalog()
+        if catalog is not self._governed_by or len(self._governed) > _CACHED:
+            self._governed, self._governed_by = {}, catalog
+        # It depends on the types of an entity, not on its names.
+        kind = entity.types, key
+        found = self._governed.get(kind)
+        if found is None:
+            facet = self.facet_of(entity)
+            found = self._governed[kind] = facet.owns(entity, key) and not facet.is_secret(entity, key)
+        return found
 
     def entity_of(self, components: Iterable[tuple[str, str | None]]) -> Entity | str:
         """Return the entity of a cluster's own names; the reason where it has no place in ZooKeeper.

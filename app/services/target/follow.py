@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from app.domain.changes import Node
     from app.domain.entities import Entity
+    from app.domain.facets import Facet
     from app.domain.observed import Rules, Sight
     from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
@@ -163,15 +164,17 @@ class Decisions:
     def _row(self, seen: Seen, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
         entity, before = seen.entity, stored(node)
         facet = self._rules.facet_of(entity)
-        keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+        keys = sorted([key for key in before.keys() | after.keys() if before.get(key) != after.get(key)])
         # Of secrets and unknown keys a record shows that they were written, and nothing more.
         unshown = sorted({key for key, _ in seen.records if not self._rules.governs(entity, key)})
-        ops = [self._op(entity, key, after.get(key)) for key in keys]
+        shown_before = self._redact(Tree.CONFIG, entity.id, before)
+        shown = self._redact(Tree.CONFIG, entity.id, after)
+        ops = [_op(facet, entity, key, shown.get(key), removed=key not in after) for key in keys]
         given = dict(seen.records)
         ops += [Op(key, OpType.DELETE if given[key] is None else OpType.SET).as_json() for key in unshown]
         if not ops:
-            # Records that set values as they were.
-            ops = [self._op(entity, key, value) for key, value in given.items()]
+            # Records that left values as they were.
+            ops = [_op(facet, entity, key, shown.get(key), removed=value is None) for key, value in given.items()]
         return IntentEntity(
             entity_id=entity.id,
             facet=facet.name,
@@ -180,22 +183,19 @@ class Decisions:
             czxid_read=None if node is None else node.czxid,
             keys=tuple(sorted({*keys, *unshown})),
             ops=tuple(ops),
-            before=self._redact(Tree.CONFIG, entity.id, before),
-            after=self._redact(Tree.CONFIG, entity.id, after),
+            before=shown_before,
+            after=shown,
         )
 
-    def _op(self, entity: Entity, key: str, value: str | None) -> dict[str, Any]:
-        """Return the op of a governed key; a quota's value is a number, where it can be one."""
-        if value is None:
-            return Op(key, OpType.DELETE).as_json()
-        shown = self._redact(Tree.CONFIG, entity.id, {key: value}).get(key)
-        try:
-            return Op(key, OpType.SET, None if shown is None else self._decoded(entity, key, shown)).as_json()
-        except ValueError:
-            return Op(key, OpType.SET, shown).as_json()
 
-    def _decoded(self, entity: Entity, key: str, value: str) -> Any:
-        return self._rules.facet_of(entity).decode(entity, key, value)
+def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: bool) -> dict[str, Any]:
+    """Return the op of a key; a quota's value is a number, where it can be one."""
+    if removed or shown is None:
+        return Op(key, OpType.DELETE if removed else OpType.SET).as_json()
+    try:
+        return Op(key, OpType.SET, facet.decode(entity, key, shown)).as_json()
+    except ValueError:
+        return Op(key, OpType.SET, shown).as_json()
 
 
 def _remade(seen: Seen, known: Members) -> bool:

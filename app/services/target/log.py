@@ -65,13 +65,14 @@ class LogFollower:
 
     @property
     def following(self) -> bool:
-        """True while the log is read."""
-        return self._started and time.monotonic() - self._read_at < _ALIVE_S
+        """True while the log is read on from a known offset, as far as is known: looks wait for it then."""
+        return self.offset is not None and self._started and time.monotonic() - self._read_at < _ALIVE_S
 
     def start(self) -> None:
         """Start in the background, unless started."""
         if not self._started:
             self._started = True
+            self._read_at = time.monotonic()
             self._background.start()
 
     async def stop(self) -> None:
@@ -99,6 +100,7 @@ class LogFollower:
                 logger.warning("Cluster %s: its metadata log has to wait: %s", self._name, error.detail)
             except Exception:
                 logger.exception("Cluster %s: following its metadata log failed", self._name)
+            self._read_at = float("-inf")
             failures += 1
             await asyncio.sleep(min(_SLOWEST_S, 2.0 ** min(failures, 10) / 2) * random.uniform(0.5, 1))  # noqa: S311 - no secret
 

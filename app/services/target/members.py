@@ -9,6 +9,7 @@ process's earlier look, never brings an older state back. Of a record both numbe
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 TOPIC_ID: Final = "topic_id"
@@ -27,8 +28,12 @@ class Members(NamedTuple):
 NONE: Final = Members()
 
 
+@lru_cache(4096)
 def read(extra: bytes | None) -> Members:
-    """Return the members among a znode's foreign ones; members of another form are none."""
+    """Return the members among a znode's foreign ones; members of another form are none.
+
+    The entities that one look moved have the same members, so the latest results are kept.
+    """
     if extra is None:
         return NONE
     given = json.loads(extra)
@@ -41,6 +46,7 @@ def read(extra: bytes | None) -> Members:
     return Members(topic_id if isinstance(topic_id, str) else None, after, until)
 
 
+@lru_cache(4096)
 def written(extra: bytes | None, members: Members) -> bytes:
     """Return a znode's foreign members with these, all others as they are."""
     own: dict[str, Any] = {} if members.topic_id is None else {TOPIC_ID: members.topic_id}

@@ -1,0 +1,189 @@
+"""The metadata log of an observed cluster: each record in one row, in order, however its reading is cut short.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.entities import Entity
+from app.services.ports.trail import Sighting
+from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import Observing
+from tests.support.replicas import assert_chains
+from tests.support.stage import Stage
+from tests.support.stores import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.services.ports.trail import AuditRecord
+    from tests.support.servers import Database
+
+ALICE, BOB, TOPIC, BROKER = Entity.of(user="alice"), Entity.of(user="bob"), Entity.of(topic="t"), Entity.of(broker="1")
+RATE = "producer_byte_rate"
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    return KafkaDouble()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
+    async with Stage(tmp_path, chroot, migrated, raw_zk) as running:
+        yield running
+
+
+async def following(stage: Stage, kafka: KafkaDouble, *, imported: bool = True) -> Observing:
+    """Open a process that follows the log, and wait until it does."""
+    replica = await stage.replica(client_configs_layout="separate")
+    one = Observing(replica, kafka, log=True)
+    if imported:
+        await one.import_all()
+    one.observer.start()
+    await reached(one, kafka)
+    return one
+
+
+async def reached(one: Observing, kafka: KafkaDouble) -> None:
+    """Wait until the log was followed to its end."""
+    log = one.observer.looking.log
+    assert log is not None
+    await until(lambda: log.following and (log.offset or 0) >= kafka.now.offset)
+
+
+def exact(records: list[AuditRecord]) -> list[tuple[str, Sighting]]:
+    """The entities of the changes read from the log, and their places."""
+    return [
+        (each.intent.entities[0].entity_id, each.intent.observed)
+        for each in sorted(records, key=lambda record: record.intent.change_id)
+        if each.intent.observed is not None and each.intent.observed.exact and each.outcome and each.outcome.committed
+    ]
+
+
+async def test_each_record_is_a_row_with_its_offset_and_time_in_the_order_of_the_log(
+    stage: Stage, kafka: KafkaDouble
+) -> None:
+    kafka.alter(ALICE, {RATE: "1"})
+    kafka.create_topic("t")
+    one = await following(stage, kafka)
+    begin = len(kafka.log)
+    kafka.alter(ALICE, {RATE: "2"})
+    kafka.alter(ALICE, {RATE: "1", "consumer_byte_rate": "5"})
+    kafka.alter(TOPIC, {"retention.ms": "5"})
+    kafka.alter(ALICE, {RATE: None})
+    # The brokers write a record for a value that stays as it is.
+    kafka.alter(BROKER, {"background.threads": "12"})
+    kafka.alter(BROKER, {"background.threads": "12"})
+    kafka.hide(BROKER, "ssl.key.password", "hush-hush")
+    await reached(one, kafka)
+    rows = exact(await one.followed())
+    assert rows == [
+        (record.entity.id, Sighting(record.offset - 1, record.offset, record.at_ms, exact=True))
+        for record in kafka.log[begin:]
+        if record.entity is not None
+    ]
+    assert one.config(ALICE) == {"consumer_byte_rate": "5"}
+    assert (one.config(TOPIC), one.config(BROKER)) == ({"retention.ms": "5"}, {"background.threads": "12"})
+    trail = await one.followed()
+    assert "hush-hush" not in str(trail)
+    [password] = max(trail, key=lambda record: record.intent.change_id).intent.entities
+    assert (password.keys, password.ops) == (
+        ("ssl.key.password",), ({"key": "ssl.key.password", "op": "SET", "value": None},)
+    )  # fmt: skip
+    assert_chains(trail)
+    await one.observer.stop()
+
+
+async def test_a_topic_made_again_is_a_removal_and_a_creation(stage: Stage, kafka: KafkaDouble) -> None:
+    kafka.create_topic("t")
+    kafka.alter(TOPIC, {"retention.ms": "5"})
+    one = await following(stage, kafka)
+    kafka.delete_topic("t")
+    kafka.create_topic("t")
+    kafka.alter(TOPIC, {"retention.ms": "6"})
+    await reached(one, kafka)
+    await until(lambda: one.config(TOPIC) == {"retention.ms": "6"})
+    removal, creation = [
+        row.intent.entities[0] for row in await one.followed(entity_id="topic=t") if row.kind == "observed"
+    ]
+    assert (removal.after, creation.version_read, creation.before) == ({}, None, {})
+    await one.observer.stop()
+
+
+async def test_many_records_become_runs_that_count_them(stage: Stage, kafka: KafkaDouble) -> None:
+    one = await following(stage, kafka)
+    begin = kafka.now.offset
+    for value in range(150):
+        kafka.alter(ALICE, {RATE: str(value)})
+        kafka.alter(BOB, {RATE: str(value)})
+    await reached(one, kafka)
+    rows = exact(await one.followed())
+    assert sum(observed.writes for _, observed in rows) == 300
+    assert len(rows) < 10
+    assert (rows[0][1].after, max(observed.until for _, observed in rows)) == (begin, kafka.now.offset)
+    assert one.config(ALICE) == one.config(BOB) == {RATE: "149"}
+    await one.observer.stop()
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_cuts_it_short_every_record_is_in_one_row(stage: Stage, kafka: KafkaDouble, seed: int) -> None:
+    """The judge is the log itself: its records, and how many the rows say that they hold."""
+    dice = random.Random(seed)  # noqa: S311 - a seed gives the same choices again
+    kafka.page = 7
+    one = await following(stage, kafka)
+    begin, written = len(kafka.log), 0
+    for step in range(12):
+        for _ in range(dice.randint(1, 12)):
+            written += 1
+            entity = dice.choice([ALICE, BOB])
+            held = kafka.now.configs.get(entity, {})
+            key = dice.choice([RATE, "consumer_byte_rate"])
+            kafka.alter(entity, {key: None if key in held and dice.random() < 0.2 else str(written)})
+        await asyncio.sleep(dice.random() / 20)
+        if step % 4 == 3:
+            # Another process leads, from the last report: what came behind it is read again.
+            await one.observer.publish()
+            kafka.alter(ALICE, {RATE: f"{written}000"})
+            await reached(one, kafka)
+            await one.observer.stop()
+            kafka.alter(BOB, {RATE: f"{written}001"})
+            one = await following(stage, kafka, imported=False)
+    await reached(one, kafka)
+    rows = exact(await one.followed())
+    offsets: list[int] = []
+    for entity_id, observed in rows:
+        records = [each for each in kafka.log if each.entity is not None and each.entity.id == entity_id]
+        inside = [each.offset for each in records if (observed.after or 0) < each.offset <= observed.until]
+        assert len(inside) == observed.writes
+        offsets += inside
+    assert sorted(offsets) == [record.offset for record in kafka.log[begin:]]
+    for entity, config in kafka.now.configs.items():
+        assert one.config(entity) == config
+    assert_chains([each for each in await one.followed() if each.outcome is not None])
+    await one.observer.stop()
+
+
+async def test_where_the_log_begins_later_everything_is_looked_at_anew(stage: Stage, kafka: KafkaDouble) -> None:
+    kafka.alter(ALICE, {RATE: "1"})
+    one = await following(stage, kafka)
+    await one.observer.publish()
+    await one.observer.stop()
+    kafka.alter(ALICE, {RATE: "2"})
+    kafka.alter(BOB, {RATE: "2"})
+    kafka.log_begin = kafka.now.offset + 1
+    two = await following(stage, kafka, imported=False)
+    assert (two.config(ALICE), two.config(BOB)) == ({RATE: "2"}, {RATE: "2"})
+    rows: list[Any] = [row for row in await two.followed() if row.kind == "observed"]
+    assert len(rows) == 2
+    assert not exact(rows)
+    await two.observer.stop()

@@ -27,6 +27,8 @@ from app.domain.ops import Op, OpType
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EntityDraft
 from app.services.changes.freeze import FreezeService
+from app.services.target.importer import Importer
+from app.services.target.state import TargetService
 from app.services.upkeep.compact import CompactService
 from app.services.upkeep.layout import LayoutService
 from app.services.upkeep.renames import RenameService
@@ -34,6 +36,8 @@ from app.services.upkeep.rotate import RotateService
 from app.settings import BrokerEncoderSettings, PasswordEncoderSettings, Settings
 from app.wiring import opened
 from tests.support import stepping
+from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
+from tests.support.observing import rules_of
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
@@ -145,6 +149,34 @@ class Made:
         async for result in service.move(survey, version, self.caller):
             assert result.error is None, result
 
+    async def follow(self, kafka: KafkaDouble) -> None:
+        """Import from a cluster, or follow it: as the target says."""
+        importer = Importer(
+            kafka,
+            self.store,
+            self.parts.runner,
+            rules_of(self.store),
+            self.cluster.collections[FacetName.CONFIGS].redact,
+        )
+        async for progress in importer.run():
+            assert progress.written <= len(kafka.log)
+
+    async def take_over(self) -> None:
+        """Import the quotas of three entities."""
+        kafka = KafkaDouble()
+        for entity in (ALICE, BOB, PAIR):
+            kafka.alter(entity, {RATE: "1"})
+        await self.follow(kafka)
+
+    async def follow_topic(self) -> None:
+        """Follow a cluster that made a topic anew: the change that is meant is the removal of the old configs."""
+        kafka = KafkaDouble()
+        kafka.create_topic("t")
+        await self.follow(kafka)
+
+    async def begin_target(self) -> None:
+        await TargetService(self.parts.runner, self.store).begin(CLUSTER_ID, self.caller)
+
     async def copy(self) -> None:
         """A kind of change that the service has not: one user's quotas become another's, whatever these were."""
         quotas, store = self.cluster.collections[FacetName.CLIENT_QUOTAS], self.store
@@ -197,6 +229,8 @@ class Kind:
     """The number of its changes, all in one transaction."""
 
 
+NODE_TARGET: Final = "/confplane/target"
+_TARGET: Final = {"version": 1, "kind": "kraft", "mode": "observe", "cluster_id": CLUSTER_ID, "paused": False}
 _LAID_OUT: Final = {"/config/users/alice": {"acks": "1"}}
 
 KINDS: Final = {
@@ -238,6 +272,18 @@ KINDS: Final = {
         _LAID_OUT,
         armed_late=True,
     ),
+    "target": Kind(Made.begin_target, lambda zk: stored(zk, NODE_TARGET) is not None),
+    "import": Kind(
+        Made.take_over,
+        lambda zk: [config(zk, f"/config/{each.path}") for each in (ALICE, BOB, PAIR)] == 3 * [{RATE: "1"}],
+        {NODE_TARGET: {**_TARGET, "imported": False}},
+        changes=3,
+    ),
+    "following of a topic made anew": Kind(
+        Made.follow_topic,
+        lambda zk: not zk.exists("/config/topics/t"),
+        {NODE_TARGET: {**_TARGET, "imported": True}, "/config/topics/t": {"retention.ms": "5"}},
+    ),
     "copy": Kind(
         Made.copy,
         lambda zk: config(zk, "/config/users/bob") == {RATE: "7"},
@@ -246,10 +292,15 @@ KINDS: Final = {
 }
 
 
+def _members(path: str) -> dict[str, str]:
+    """The members of a znode beside its config: the id of the topic that it belongs to."""
+    return {"topic_id": "another"} if path.startswith("/config/topics/") else {}
+
+
 def store_before(kind: Kind, zk: KazooClient) -> None:
     """Store what is there before a change of this kind."""
     for path, content in kind.before.items():
-        whole = content if path == NODE_FREEZE else {"version": 1, "config": content}
+        whole = content if path in {NODE_FREEZE, NODE_TARGET} else {"version": 1, "config": content, **_members(path)}
         zk.create(path, json.dumps(whole).encode(), makepath=True)
 
 

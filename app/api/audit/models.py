@@ -31,7 +31,7 @@ class AuditedEntity(AnswerModel):
     id: EntityId
     facet: Literal["client-quotas", "client-configs", "configs", "cluster", "node"] = Field(
         description="node: all keys of the znode, in a change that others made or that was recovered; cluster: a "
-        "freeze, a thaw, a layout"
+        "freeze, a thaw, a layout, a target"
     )
     path: str = Field(description="Of the znode, below the cluster's chroot")
     version_read: int | None = Field(description="The znode's version before; null where it was absent")

@@ -112,7 +112,7 @@ class LogChange:
     entity: Entity | None
     """The entity; None for one that has no place in ZooKeeper, which ``unmanaged`` names."""
     key: str | None = None
-    """The key; None where the topic itself was made or removed."""
+    """The key; None where the topic itself was made (``value`` is empty) or removed (``value`` is None)."""
     value: str | None = field(default=None, repr=False)
     """The value as stored; None: removed. It may be a password, which the log has in plain text."""
     topic_id: str | None = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import (
     BodyTooLargeError,
+    ConcurrentChangeError,
     CorruptZnodeError,
     InvalidRequestError,
     ListFullError,
@@ -44,7 +45,7 @@ class Followed:
 
     written: int = 0
     stale: list[Seen] = field(default_factory=list)
-    """Sights that are older than the znodes."""
+    """Sights that are older than the znodes, or that others overtook."""
     refused: dict[str, str] = field(default_factory=dict)
     """Entity id -> the reason why ZooKeeper can't hold its config."""
 
@@ -104,6 +105,9 @@ class Follower:
             for seen, end in zip(left, ends, strict=True):
                 if isinstance(end, _OF_ONE):
                     result.refused[seen.entity.id] = end.detail
+                elif isinstance(end, ConcurrentChangeError):
+                    # Other processes follow the same entity: whatever they left is looked at again.
+                    result.stale.append(seen)
                 elif isinstance(end, Exception):
                     raise end
                 elif end.decided is Verdict.STALE:

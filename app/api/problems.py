@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from app.api.incoming import INCOMING
 from app.api.responses import CHALLENGE, json_response
 from app.domain import errors
 from app.domain.errors import ConfplaneError, KafkaCode
@@ -157,7 +158,7 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
 
 def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:
     """Render an error as the answer to a request; ``members`` are added to its body."""
-    request_id = request.scope.get("confplane.request_id")
+    request_id = request.scope[INCOMING].request_id
     # The path as sent: a decoded one may be no URI reference.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     body = problem(error, request_id=request_id, instance=raw.decode("latin-1")) | members
@@ -214,7 +215,7 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
 
 def internal(request: Request, error: Exception) -> Response:
     """Render a bug: the log has all of it, the answer only the request id to find it by."""
-    logger.error("unhandled error for request %s", request.scope.get("confplane.request_id"), exc_info=error)
+    logger.error("unhandled error for request %s", request.scope[INCOMING].request_id, exc_info=error)
     return respond(request, ConfplaneError("An error on our side; its log line carries this request id"))
 
 

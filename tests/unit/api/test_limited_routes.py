@@ -89,6 +89,7 @@ async def test_a_request_above_the_limit_is_refused_before_anything_is_done() ->
         "THROTTLING_QUOTA_EXCEEDED",
     )
     assert (problem["throttleTimeMs"], problem["retriable"]) == (10_000, True)
+    assert problem["requestId"] == "r"
 
 
 async def test_errors_have_the_headers_too() -> None:

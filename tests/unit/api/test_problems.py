@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from app.api import problems
 from app.api.app import specification
+from app.api.incoming import INCOMING, Incoming
 from app.domain import errors
 from app.domain.errors import ConfplaneError, KafkaCode
 
@@ -120,12 +121,12 @@ def test_a_subclass_without_a_row_takes_its_parents() -> None:
     ],
 )
 def test_headers_of_problems(error: ConfplaneError, header: str, value: str) -> None:
-    request = Request({"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []})
+    request = _request("GET")
     assert problems.respond(request, error).headers[header] == value
 
 
 def test_findings_of_the_parser_name_their_place() -> None:
-    request = Request({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []})
+    request = _request("POST")
     found = [
         {"type": "missing", "loc": ("body", "entries", 0, "a/b~c"), "msg": "Field required"},
         {"type": "string_type", "loc": ("body", "entries", 0, "x/y", "str"), "msg": "no text"},
@@ -144,3 +145,8 @@ def test_findings_of_the_parser_name_their_place() -> None:
         {"pointer": "pageSize", "detail": "not a number"},
     ]
     assert body["detail"] == "/entries/0/a~1b~0c: this member is required"
+
+
+def _request(method: str) -> Request:
+    scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": []}
+    return Request({**scope, INCOMING: Incoming({}, "r", 0.0)})

@@ -11,7 +11,7 @@ import pytest
 
 from app.audit import PostgresTrailHistory
 from app.domain.entities import Entity
-from app.domain.errors import CorruptZnodeError
+from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.changes.callers import Caller
@@ -254,3 +254,35 @@ async def test_keys_of_no_facet_and_of_the_other_facet_are_no_history_of_a_facet
     for facet, key in ((QUOTAS, RATE), (CONFIGS, "acks")):
         items, _ = await history.changes(collection_of(one, facet), ALICE, page_size=10, before=None)
         assert [[change.key for change in item.changes] for item in items] == [[key]]
+
+
+async def test_writes_of_others_that_are_not_recorded_yet_are_not_passed_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.reads.moments._PATIENCE_S", 0.1)
+    kafka_writes(stage.zk, "users/alice", rate(1))
+    kafka_writes(stage.zk, "users/bob", rate(1))
+    one = await stage.replica()
+    await one.record()
+    revision = await one.store.catch_up(soon(60))
+    stage.zk.delete("/config/users/alice")
+    notify(stage.zk, "users/alice")
+    for value in (2, 3):
+        kafka_writes(stage.zk, "users/bob", rate(value))
+    newest = await one.store.catch_up(soon(60))
+    history, quotas = history_of(one), collection_of(one)
+    for recorded in (False, True):
+        if recorded:
+            await one.record()
+        page = await everything(history, quotas, revision, 1)
+        assert [(item.declared, item.exact) for item in page.values()] == [({RATE: 1}, False)] * 2
+        assert [item.high is None for item in page.values()] == [not recorded, False]
+        for entity in USERS[:2]:
+            assert await history.entity(quotas, entity, revision, soon(60)) == page[entity.id]
+        now = datetime.now(UTC)
+        if recorded:
+            assert (await history.entity(quotas, USERS[1], now, soon(60))).declared == {RATE: 3}
+        else:
+            with pytest.raises(UnavailableError, match="recorded up to revision"):
+                await history.entity(quotas, USERS[1], now, soon(60))
+        assert (await history.entity(quotas, USERS[1], newest, soon(60))).declared == {RATE: 3}

@@ -1,6 +1,8 @@
 # `make run` and `make test` are all that is needed; each installs first. `make help` lists the rest.
 PORT ?= 8080
-DATA_DIR ?= .confplane
+# host:port of a broker of a Kafka 4 cluster to observe; none without
+KRAFT ?=
+DATA_DIR ?= $(if $(KRAFT),.confplane-kraft,.confplane)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FAULTS_ARGS ?=
@@ -22,6 +24,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  make run PORT=8081 DATA_DIR=/tmp/other     another port, another directory for the data"
+	@echo "  make run KRAFT=localhost:9092              see a Kafka 4 cluster of your own; nothing is written to it"
 	@echo "  make test PYTEST_ARGS='-k quotas -x'       some of the tests"
 	@echo "  make bench BENCH_ARGS='reads --rounds 9'   some of the figures"
 	@echo "  make faults FAULTS_ARGS='--seed 7 --rounds 50'   which faults, and how many; --help tells more"
@@ -30,7 +33,8 @@ install: ## Check the machine, make .venv and install into it what the lock name
 	@sh .ci/install.sh
 
 run: ## Start everything on this machine and serve on http://127.0.0.1:8080
-	@sh .ci/install.sh --port '$(PORT)' && exec $(PYTHON) -m app dev --port '$(PORT)' --data-dir '$(DATA_DIR)'
+	@sh .ci/install.sh --port '$(PORT)' && exec $(PYTHON) -m app dev --port '$(PORT)' --data-dir '$(DATA_DIR)' \
+		$(if $(KRAFT),--kraft '$(KRAFT)')
 
 check: lint ## Run the linters, the type checker and the tests of one part each: for the inner loop
 	@$(PYTEST) -m "not long" $(PARALLEL) $(CHECKED) $(PYTEST_ARGS)

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
+from app.connection_settings import ClientTlsSettings, KafkaSettings
 from app.identity_settings import Group as _Group
 from app.identity_settings import OidcSettings, TlsSettings, check_sources
 
@@ -154,27 +155,6 @@ class SecureAclSettings(_Group):
     )
 
 
-class ZooKeeperTlsSettings(_Group):
-    """TLS to ZooKeeper's ``secureClientPort``. The files are read again for each connection."""
-
-    ca_file: Path | None = Field(
-        default=None, description="The authorities of ZooKeeper's certificates, in PEM; the system's without"
-    )
-    certificate_file: Path | None = Field(
-        default=None, description="This service's certificate in PEM, by which ZooKeeper knows it as x509:<subject>"
-    )
-    key_file: Path | None = Field(default=None, description="The key of the certificate, in PEM and not encrypted")
-    verify_hostname: bool = Field(
-        default=True, description="Servers have certificates for their names as the setting zookeeper writes them"
-    )
-
-    @model_validator(mode="after")
-    def _pair(self) -> ZooKeeperTlsSettings:
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file go together: set both of them, or none")
-        return self
-
-
 class ClusterSettings(_Group):
     """One Kafka cluster."""
 
@@ -189,8 +169,13 @@ class ClusterSettings(_Group):
         default="open",
         description="The ACL of new znodes: 'open' to all, or the brokers' identity and this service's",
     )
-    zookeeper_tls: ZooKeeperTlsSettings | None = Field(
+    zookeeper_tls: ClientTlsSettings | None = Field(
         default=None, description="TLS to ZooKeeper, whose ports are then its secure ones (docs/authentication.md)"
+    )
+    kafka: KafkaSettings | None = Field(
+        default=None,
+        description="The brokers of a cluster without ZooKeeper, which `confplane target` can make this service observe"
+        " (docs/kafka4.md)",
     )
     session_timeout_ms: int = Field(
         default=10_000, ge=1_000, le=120_000, description="Of the ZooKeeper session; no more than 45000 are asked for"
@@ -236,6 +221,20 @@ class ClusterSettings(_Group):
     policies: tuple[PolicySettings, ...] = Field(
         default=(), description="Policy plug-ins, asked in this order after the rules of policy_file"
     )
+
+    @property
+    def layout(self) -> ClientConfigsLayout | None:
+        """The layout of client configs in a cluster that has none yet; None where it was not chosen."""
+        return self.client_configs_layout if self.kafka is None else ClientConfigsLayout.SEPARATE
+
+    @model_validator(mode="after")
+    def _kafka_has_its_own_tree(self) -> ClusterSettings:
+        if self.kafka is not None and self.client_configs_layout is ClientConfigsLayout.SHARED:
+            raise ValueError(
+                "client_configs_layout is shared, and kafka is set: the quotas then follow the Kafka cluster, which has"
+                " no client configs, so they are kept in a tree of their own. Set it to separate, or leave it out"
+            )
+        return self
 
 
 class PostgresSettings(_Group):

@@ -42,6 +42,7 @@ from app.domain.errors import InvalidRequestError, InvalidTopicError, NotFoundEr
 from app.domain.facets import FacetName, Tree
 from app.domain.quotas import ClientQuotas
 from app.domain.releases import ON_ZOOKEEPER
+from app.observation import Observation
 from app.policy import load_policies
 from app.rollups.origin import Origin
 from app.security import api_tokens
@@ -68,6 +69,7 @@ from app.services.reads.describe import DescribeService
 from app.services.reads.history import HistoryService
 from app.services.recorder.record import Recorder
 from app.services.redaction import facets_by_tree, redactor
+from app.services.target.notices import Unobserved
 from app.services.upkeep.dropping import Dropper
 from app.services.upkeep.files import WatchedFiles
 from app.services.upkeep.readiness import Readiness
@@ -118,6 +120,8 @@ class Parts:
     clusters: Clusters
     runner: ChangeRunner
     alter: AlterService
+    observations: Mapping[str, Observation]
+    """Of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -126,6 +130,8 @@ class Parts:
             await self.database.start()
             stack.push_async_callback(self.database.close)
             stack.push_async_callback(self.audit.close)
+            for observation in self.observations.values():
+                stack.push_async_callback(observation.kafka.close)
             for store in self.stores.values():
                 await store.start()
                 stack.push_async_callback(store.stop)
@@ -155,7 +161,13 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
         rules |= {(name, facet): Rules(drafter, policies) for facet, drafter in drafters.items()}
     runner = ChangeRunner(audit)
     alter = AlterService(runner, rules)
-    return Parts(database, audit, PostgresOpenChanges(database), stores, Clusters(clusters), runner, alter)
+    observations = {
+        name: Observation(store, kafka, runner, redaction(settings.clusters[name], store))
+        for name, store in stores.items()
+        if (kafka := settings.clusters[name].kafka) is not None
+    }
+    changes = PostgresOpenChanges(database)
+    return Parts(database, audit, changes, stores, Clusters(clusters), runner, alter, observations)
 
 
 @asynccontextmanager
@@ -167,7 +179,7 @@ async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> A
         UnusableSettingsError: As :func:`build`.
         UnavailableError: ZooKeeper or Postgres did not answer in time.
     """
-    _named(settings, name)
+    named(settings, name)
     parts = build(settings, [name])
     async with parts.running():
         await parts.audit.check()
@@ -181,7 +193,7 @@ def origin(settings: Settings, name: str) -> Origin:
     Raises:
         NotFoundError: The settings have no such cluster.
     """
-    return Origin(name, _named(settings, name), settings.postgres.dsn)
+    return Origin(name, named(settings, name), settings.postgres.dsn)
 
 
 def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
@@ -227,12 +239,23 @@ def create_app(
         if settings.clusters[name].record_external_changes
     }
 
+    observers = [observation.observer for observation in parts.observations.values()]
+    unobserved = [Unobserved(store) for name, store in parts.stores.items() if name not in parts.observations]
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
             await registrations.start()
             stack.push_async_callback(registrations.close)
-            for work in (book, events, idempotency, *reconcilers, *entrance.background, *recorders.values()):
+            for work in (
+                book,
+                events,
+                idempotency,
+                *reconcilers,
+                *entrance.background,
+                *recorders.values(),
+                *observers,
+            ):
                 work.start()
                 stack.push_async_callback(work.stop)
             yield
@@ -242,7 +265,8 @@ def create_app(
     cors = Cors(settings.http.cors_origins) if settings.http.cors_origins else None
     issuers = tuple(dict.fromkeys(each.issuer for each in settings.oidc))
     resource = None if settings.http.public_url is None else ProtectedResource(settings.http.public_url, issuers)
-    readiness = Readiness(parts.clusters, parts.audit, (book, *reconcilers, *recorders.values(), *entrance.background))
+    watchful = (book, *reconcilers, *recorders.values(), *entrance.background, *observers, *unobserved)
+    readiness = Readiness(parts.clusters, parts.audit, watchful)
     traffic = Traffic()
     measured: list[Measured] = [
         book,
@@ -258,7 +282,7 @@ def create_app(
     ]
     if limiter is not None:
         measured.append(limiter)
-    measured += [*recorders.values(), *entrance.background, parts.database, parts.audit, registrations]
+    measured += [*recorders.values(), *observers, *entrance.background, parts.database, parts.audit, registrations]
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -276,6 +300,7 @@ def create_app(
             metrics=Telemetry(measured),
             resource=resource,
             recorders=recorders,
+            fresheners={name: observation.freshener for name, observation in parts.observations.items()},
             tokens_and_grants=_tokens_and_grants(settings, access_store, control, book.refresh),
         ),
         door=entrance.door,
@@ -334,7 +359,12 @@ def _limiter(settings: LimitsSettings) -> Limiter | None:
     return Limiter(Limits(classes(settings), settings.waiting), overrides)
 
 
-def _named(settings: Settings, name: str) -> ClusterSettings:
+def named(settings: Settings, name: str) -> ClusterSettings:
+    """Return the settings of a cluster.
+
+    Raises:
+        NotFoundError: The settings have no such cluster; the text lists those they have.
+    """
     try:
         return settings.clusters[name]
     except KeyError:
@@ -368,7 +398,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
             )
             for facet in (*_client_facets(cluster), Configs(_oldest))
         },
-        layout=None if cluster.client_configs_layout is None else _TREES[cluster.client_configs_layout],
+        layout=None if cluster.layout is None else _TREES[cluster.layout],
     )
 
 
@@ -385,7 +415,7 @@ def _cluster(
             store,
             redact,
             laid_out=facet.name is FacetName.CLIENT_CONFIGS,
-            layout_chosen=cluster.client_configs_layout is not None,
+            layout_chosen=cluster.layout is not None,
         )
         for facet in facets
     }

@@ -33,12 +33,15 @@ from app.services.ports.trail import AuditLog
 from app.services.reads.describe import DescribeService
 from app.services.reads.history import HistoryService
 from app.services.recorder.record import Recorder
+from app.services.target.fresh import Freshener
 from app.services.upkeep.readiness import Readiness
 
 EMBEDDED = "embedded"
 """The name of an example that the specification shows as the only one."""
 MAX_REASON = 1024
 _REVISION_DIGITS = 19
+_STRONG = "confplane.strong"
+"""The member of a request's scope that says that the read asks for strong consistency."""
 _JUDGED_S = 0.5
 """Seconds after which the credential of a request that waits is judged again."""
 
@@ -72,6 +75,8 @@ class Services:
     """The description of this service for clients without a token; None where the settings name no public URL."""
     recorders: Mapping[str, Recorder]
     """The recorders by cluster, of the clusters whose settings turn them on."""
+    fresheners: Mapping[str, Freshener]
+    """The looks at Kafka clusters without ZooKeeper by cluster, of the clusters whose settings name brokers."""
 
 
 def services_of(request: Request) -> Services:
@@ -156,6 +161,8 @@ class Call(ServiceCall):
     view: Literal["default", "full"]
     run: Run | None = None
     """The run of a request with an Idempotency-Key."""
+    observed_at: int | None = None
+    """The time of this request's own look at an observed Kafka cluster, milliseconds since the epoch."""
 
     @property
     def caller(self) -> Caller:
@@ -176,6 +183,11 @@ class Call(ServiceCall):
         """Return the milliseconds that the caller ought to wait before the next request of a class."""
         allowance: Allowance | None = self.request.scope[INCOMING].allowance
         return 0 if allowance is None else allowance.throttle_ms(kind)
+
+    @property
+    def strong(self) -> bool:
+        """True for a read that asks for strong consistency."""
+        return _STRONG in self.request.scope
 
     def collection(self, name: FacetName) -> Collection:
         """Return a facet of the cluster, as the caller may read it."""
@@ -231,7 +243,10 @@ async def _fresh(
     request: Request,
     consistency: Annotated[
         Literal["mirror", "strong"],
-        Query(description="strong: behind every write committed before the request, for one round trip to ZooKeeper"),
+        Query(
+            description="strong: behind every write committed before the request, for one round trip to ZooKeeper."
+            " Quotas and configs of an observed Kafka cluster are looked at in the cluster first"
+        ),
     ] = "mirror",
     min_revision: Annotated[
         str | None,
@@ -252,15 +267,17 @@ async def _fresh(
     """
     if min_revision is None and consistency == "mirror":
         return
+    if consistency == "strong":
+        request.scope[_STRONG] = True
     store = _cluster_of(request, request.path_params["cluster"]).store
     incoming: Incoming = request.scope[INCOMING]
     allowance = incoming.allowance
     with nullcontext() if allowance is None else allowance.wait():
         caught_up = _caught_up(store, incoming.deadline, min_revision, strong=consistency == "strong")
-        await _while_valid(request.scope[INCOMING].access, caught_up)
+        await while_valid(request.scope[INCOMING].access, caught_up)
 
 
-async def _while_valid(access: Access, work: Coroutine[Any, Any, None]) -> None:
+async def while_valid(access: Access, work: Coroutine[Any, Any, None]) -> None:
     """Wait for work, and give it up once the caller's credential is not valid any more."""
     task = asyncio.ensure_future(work)
     try:

@@ -278,6 +278,11 @@ class ResourceStatus(AnswerModel):
     revision: Revision | None
     etag: Etag | None
     updated_at: Time | None = Field(description="RFC 3339, ZooKeeper's clock")
+    observed_at: Time | Absent = Field(
+        default=None,
+        description="Of an observed Kafka cluster: the time of the last look that covered the entity. Not of client"
+        " configs",
+    )
     warnings: list[str]
 
 

@@ -19,6 +19,7 @@ from app.cli import settings_errors
 from app.cli.access_commands import grants, tokens
 from app.cli.options import Apply, ClusterName, SettingsFile
 from app.cli.rollup_commands import rollups
+from app.cli.target_commands import target
 from app.domain.facets import Tree
 from app.settings import ClientConfigsLayout, UnusableSettingsError
 
@@ -94,12 +95,18 @@ def _root(
     epilog="Examples:\n\n"
     "    confplane dev\n\n"
     "    confplane dev --port 8081 --data-dir /tmp/second\n\n"
-    "    confplane dev --zookeeper-port 2181    (for Kafka's own tools and brokers)"
+    "    confplane dev --zookeeper-port 2181    (for Kafka's own tools and brokers)\n\n"
+    "    confplane dev --kraft localhost:9092   (a Kafka 4 cluster of your own, which is asked and never written to)"
 )
 def dev(
     data_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="The directory of all data, which the next start uses again.")
-    ] = Path(".confplane"),
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The directory of all data, which the next start uses again.",
+            show_default=".confplane; with --kraft .confplane-kraft",
+        ),
+    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the API on 127.0.0.1; 0 for a free one.")
     ] = 8080,
@@ -109,17 +116,33 @@ def dev(
             min=1, max=65_535, metavar="PORT", help="Port of ZooKeeper on 127.0.0.1.", show_default="a free one"
         ),
     ] = None,
+    kraft: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="A broker of a Kafka cluster without ZooKeeper, to see its quotas and configs here. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run the service on embedded ZooKeeper and Postgres, until Ctrl-C.
 
     Needs a Java runtime, version 17 or later, and the extra `dev-stack`. Only this machine can reach the service. When
     ready, the command prints the URL, the path of the admin token, and a curl line to paste.
+
+    With `--kraft` the command imports the quotas and configs of a Kafka cluster into the embedded servers, and follows
+    the cluster from then on. It only asks the cluster to describe itself, and writes nothing to it. The variables
+    CONFPLANE_CLUSTERS__DEFAULT__KAFKA__SASL and CONFPLANE_CLUSTERS__DEFAULT__KAFKA__TLS hold a login and TLS, as JSON
+    (docs/kafka4.md).
     """
     try:
         from app.cli import dev as command  # noqa: PLC0415 - psutil and the servers come with the extra only
     except ModuleNotFoundError as error:
         _fail(f"`confplane dev` needs {error.name}: pip install 'confplane[dev-stack]'")
-    raise typer.Exit(command.run(data_dir, port=port, zookeeper_port=zookeeper_port))
+    if data_dir is None:
+        # Of its own, because the configs of an observed cluster replace all others.
+        data_dir = Path(".confplane-kraft" if kraft else ".confplane")
+    raise typer.Exit(command.run(data_dir, port=port, zookeeper_port=zookeeper_port, kafka=kraft or ()))
 
 
 @cli.command(
@@ -444,6 +467,7 @@ def move_layout(
     raise typer.Exit(command.move(settings_errors.load(settings_file), cluster, target, apply=apply, discard=discard))
 
 
+cli.add_typer(target)
 cli.add_typer(rollups)
 cli.add_typer(tokens)
 cli.add_typer(grants)

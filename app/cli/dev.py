@@ -8,22 +8,30 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli import migrate
+from app.cli import dev_kraft, migrate
 from app.devstack.errors import DevStackError
 from app.devstack.java import find_java
 from app.devstack.postgres import OWNER, SERVICE
 from app.devstack.stack import Stack
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from types import FrameType
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run(data_dir: Path, *, port: int, zookeeper_port: int | None) -> int:
-    """Run until a signal, with exit code 0, or until a server ends; return the exit code."""
-    stack = Stack(data_dir, http_port=port, zookeeper_port=zookeeper_port)
+def run(data_dir: Path, *, port: int, zookeeper_port: int | None, kafka: Sequence[str] = ()) -> int:
+    """Run until a signal, with exit code 0, or until a server ends; return the exit code.
+
+    Args:
+        data_dir: The directory of all data.
+        port: Port of the API on 127.0.0.1; 0 for a free one.
+        zookeeper_port: Port of ZooKeeper on 127.0.0.1; None for a free one.
+        kafka: ``host:port`` of brokers of a Kafka cluster to observe; none where empty.
+    """
+    stack = Stack(data_dir, http_port=port, zookeeper_port=zookeeper_port, kafka=kafka)
 
     def cancel(_signal: int, _frame: FrameType | None) -> None:
         # Set a flag alone: an exception in the middle of starting a process could lose sight of the process.
@@ -35,14 +43,14 @@ def run(data_dir: Path, *, port: int, zookeeper_port: int | None) -> int:
     ]
     previous = {number: signal.signal(number, cancel) for number in heeded}
     try:
-        code = _run(stack)
+        code = _run(stack, kafka)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     return code
 
 
-def _run(stack: Stack) -> int:
+def _run(stack: Stack, kafka: Sequence[str]) -> int:
     try:
         find_java()
         for sentence in stack.acquire():
@@ -51,7 +59,7 @@ def _run(stack: Stack) -> int:
         typer.echo(f"Starting ZooKeeper and Postgres, data in {stack.data_dir}")
         stack.start()
         if not stack.cancelled:
-            _serve(stack)
+            _serve(stack, kafka)
         stack.wait()
     except DevStackError as error:
         if stack.cancelled:
@@ -61,29 +69,40 @@ def _run(stack: Stack) -> int:
     except OSError as error:  # the disk is full, the directory not ours
         typer.echo(f"confplane dev: {error}", err=True)
         return 1
-    except _MigrationError:
-        return 1
+    except _StepError as error:
+        return 0 if stack.cancelled else error.code
     else:
         return 0
     finally:
         stack.stop(report=lambda name: typer.echo(f"Stopping {name}"))
 
 
-class _MigrationError(Exception):
-    """A failed migration, whose reason was printed already."""
+class _StepError(Exception):
+    """A failed step before the service, whose reason was printed already."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
-def _serve(stack: Stack) -> None:
+def _serve(stack: Stack, kafka: Sequence[str]) -> None:
     typer.echo(f"ZooKeeper is at {stack.zookeeper.hosts}, Postgres at 127.0.0.1:{stack.postgres.port}")
     if migrate.upgrade_database(stack.postgres.dsn(OWNER), SERVICE) != 0:
-        raise _MigrationError
+        raise _StepError(1)
     if stack.cancelled:
         return
+    if kafka:
+        code = dev_kraft.observe(stack)
+        if code or stack.cancelled:
+            raise _StepError(code)
     typer.echo("Starting the service")
     url = stack.serve()
     typer.echo(f"\nConfplane is ready at {url} (Ctrl-C stops it)")
     typer.echo(f"The admin token is in {stack.token_file}, the log in {stack.service.log}\n")
-    typer.echo(f"Try in another shell:\n\n  {curl(stack.token_file, url)}\n")
+    if kafka:
+        typer.echo(dev_kraft.guide(stack, curl(stack.token_file, url)))
+    else:
+        typer.echo(f"Try in another shell:\n\n  {curl(stack.token_file, url)}\n")
 
 
 def curl(token_file: Path, url: str) -> str:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _OK = 200
 _OURS = "CONFPLANE_"
 _KEPT = ("CONFPLANE_LOG_LEVEL", "CONFPLANE_CLUSTERS__DEFAULT__")
-_NEVER_KEPT = "CONFPLANE_CLUSTERS__DEFAULT__ZOOKEEPER"
+_NEVER_KEPT = ("CONFPLANE_CLUSTERS__DEFAULT__ZOOKEEPER", "CONFPLANE_CLUSTERS__DEFAULT__KAFKA")
+_KEPT_WITH_KAFKA = ("CONFPLANE_CLUSTERS__DEFAULT__KAFKA__SASL", "CONFPLANE_CLUSTERS__DEFAULT__KAFKA__TLS")
 
 
 class Service(Server):
@@ -31,13 +32,15 @@ class Service(Server):
         data_dir: The working directory and the directory of the log.
         port: Port on 127.0.0.1; a free one when None.
         settings_file: A YAML file with the settings except for the port.
+        kafka: The settings name a Kafka cluster, whose login and TLS may come from the environment.
     """
 
     name = "Service"
     stop_seconds = 25.0  # the service drains requests and changes for up to 20 s
 
-    def __init__(self, data_dir: Path, *, port: int | None = None, settings_file: Path) -> None:
+    def __init__(self, data_dir: Path, *, port: int | None = None, settings_file: Path, kafka: bool = False) -> None:
         super().__init__(data_dir, port=port)
+        self._kafka = kafka
         self._settings_file = settings_file
 
     @property
@@ -68,19 +71,25 @@ class Service(Server):
     def _command(self) -> Sequence[str]:
         return [sys.executable, "-m", "app", "serve", "--settings-file", str(self._settings_file)]
 
-    def _environment(self) -> Mapping[str, str]:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.upper().startswith(_OURS)
-            or (name.upper().startswith(_KEPT) and not name.upper().startswith(_NEVER_KEPT))
-        }
+    def environment(self) -> dict[str, str]:
+        """Return the environment of commands with this service's settings: without those of any other service."""
+        kept = {name: value for name, value in os.environ.items() if self._is_kept(name.upper())}
         # Found from any working directory, also where the project is not installed but lies on a relative path.
         root = str(Path(app.__file__).parents[1])
         return {
             **kept,
             "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
             "PYTHONUNBUFFERED": "1",
+        }
+
+    def _is_kept(self, variable: str) -> bool:
+        if not variable.startswith(_OURS) or (self._kafka and variable.startswith(_KEPT_WITH_KAFKA)):
+            return True
+        return variable.startswith(_KEPT) and not variable.startswith(_NEVER_KEPT)
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            **self.environment(),
             "CONFPLANE_HTTP__HOST": "127.0.0.1",
             "CONFPLANE_HTTP__PORT": str(self.port),
             # No balancer needs a drain here, and a person waits for the stop.

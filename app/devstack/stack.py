@@ -17,7 +17,9 @@ import fcntl
 import json
 import os
 import secrets
-from typing import TYPE_CHECKING, Self
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final, Self
 
 import psutil
 import yaml
@@ -29,10 +31,13 @@ from app.devstack.service import Service
 from app.devstack.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from app.devstack.process import Server
+
+
+_COMMAND_POLL_S: Final = 0.1
 
 
 class InUseError(DevStackError):
@@ -49,10 +54,17 @@ class Stack:
         http_port: The service's port on 127.0.0.1; 0 for a free port.
         zookeeper_port: ZooKeeper's port; a free one when None.
         durable: False leaves out fsync; for tests.
+        kafka: ``host:port`` of brokers of a Kafka cluster without ZooKeeper; none where empty.
     """
 
     def __init__(
-        self, data_dir: Path, *, http_port: int = 8080, zookeeper_port: int | None = None, durable: bool = True
+        self,
+        data_dir: Path,
+        *,
+        http_port: int = 8080,
+        zookeeper_port: int | None = None,
+        durable: bool = True,
+        kafka: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.token_file = self.data_dir / "admin-token"
@@ -60,8 +72,11 @@ class Stack:
         self.endpoints_file = self.data_dir / "endpoints.json"
         self.zookeeper = ZooKeeper(self.data_dir / "zookeeper", port=zookeeper_port, durable=durable)
         self.postgres = Postgres(self.data_dir / "postgres", durable=durable)
-        self.service = Service(self.data_dir / "service", port=http_port or None, settings_file=self.settings_file)
+        self.service = Service(
+            self.data_dir / "service", port=http_port or None, settings_file=self.settings_file, kafka=bool(kafka)
+        )
         self._servers: tuple[Server, ...] = (self.zookeeper, self.postgres, self.service)
+        self._kafka = kafka
         self._lock: int | None = None
         self._cancelled = Cancellation()
         for server in self._servers:
@@ -135,6 +150,23 @@ class Stack:
         self._write_endpoints()
         return self.service.url
 
+    def command(self, *arguments: str) -> int:
+        """Run a command of Confplane with this stack's settings, on this process's terminal; return its exit code.
+
+        Cancelling ends the command; its exit code is that of the signal then.
+        """
+        process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
+            [sys.executable, "-m", "app", *arguments, "--settings-file", str(self.settings_file)],
+            env=self.service.environment(),
+        )
+        while True:
+            try:
+                return process.wait(_COMMAND_POLL_S)
+            except subprocess.TimeoutExpired:
+                if self.cancelled:
+                    process.terminate()
+                    return process.wait()
+
     def _make_token(self) -> None:
         if self.token_file.exists() and self.token_file.read_text().strip():
             self.token_file.chmod(0o600)
@@ -142,8 +174,11 @@ class Stack:
         _write_private(self.token_file, secrets.token_urlsafe(32) + "\n")
 
     def _write_settings(self) -> None:
+        cluster: dict[str, object] = {"zookeeper": self.zookeeper.hosts}
+        if self._kafka:
+            cluster["kafka"] = {"bootstrap": list(self._kafka)}
         settings = {
-            "clusters": {"default": {"zookeeper": self.zookeeper.hosts}},
+            "clusters": {"default": cluster},
             "postgres": {"dsn": self.postgres.dsn(SERVICE), "migration_dsn": self.postgres.dsn(OWNER)},
             "admin_token_file": str(self.token_file),
         }

@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from app.domain.errors import UnavailableError
+from app.domain.releases import newest
+from app.services.target.report import parse
 from app.store import znodes
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ class ObservationNode:
     def __init__(self) -> None:
         self.report: bytes | None = None
         """The latest report; None where there is none."""
+        self.release = newest()
+        """The release of the Kafka cluster by that report; the newest one before the first report."""
         self._session: Session | None = None
 
     def begin(self, session: Session) -> None:
@@ -37,3 +41,6 @@ class ObservationNode:
         # A replaced session's reply may be late. Without a node there is no watch; the next session makes the node.
         if session is self._session and error is None:
             self.report = value[0] or None
+            found = parse(self.report)
+            if found is not None and found.release:
+                self.release = found.release

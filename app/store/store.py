@@ -231,8 +231,8 @@ class ZooKeeperStore:
         return self._layout.place
 
     def kafka_release(self) -> str:
-        """Return the last release that runs on ZooKeeper; see the port."""
-        return ON_ZOOKEEPER
+        """Return the release of an observed cluster, or the last release that runs on ZooKeeper; see the port."""
+        return ON_ZOOKEEPER if self._guard.target is None else self._observation.release
 
     def topic_exists(self, name: str) -> bool | None:
         """Say whether the cluster has a topic, as followed; see the port."""

@@ -40,6 +40,10 @@ WRONG = [
         {"settings": {"clusters": {"payments": {"client_configs_layout": "both"}}}},
         "/settings/clusters/payments/client_configs_layout",
     ),
+    (
+        {"settings": {"clusters": {"payments": {"kafka": {"bootstrap": ["kafka"]}}}}},
+        "/settings/clusters/payments/kafka/bootstrap/0",
+    ),
     ({"settings": {"log_level": "trace"}}, "/settings/log_level"),
     ({"settings": {"postgres": {"pool_size": 1}}}, "/settings/postgres/pool_size"),
     ({"podSecurityContext": {"runAsUser": 0}}, "/podSecurityContext/runAsUser"),

@@ -15,11 +15,12 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from pydantic import ValidationError
 
+from app.connection_settings import ClientTlsSettings
 from app.devstack import zookeeper
 from app.devstack.java import find_java
 from app.devstack.process import free_port
 from app.devstack.zookeeper import ZooKeeper
-from app.settings import UnusableSettingsError, ZooKeeperTlsSettings
+from app.settings import UnusableSettingsError
 from app.store import ZooKeeperTls
 from tests.support import servers
 from tests.support.certificates import CN, Authority, O, name
@@ -179,7 +180,7 @@ def test_a_server_with_another_certificate_is_not_spoken_to(server: SecureZooKee
     own = {"certificate_file": certificate, "key_file": key}
 
     def connect(host: str, **more: Any) -> ssl.SSLSocket:
-        tls = ZooKeeperTls("c.zookeeper_tls", ZooKeeperTlsSettings.model_validate({**own, **more}))
+        tls = ZooKeeperTls("c.zookeeper_tls", ClientTlsSettings.model_validate({**own, **more}))
         with socket.create_connection(("127.0.0.1", server.secure_port), timeout=60) as raw:
             return tls.wrap(raw, host)
 
@@ -199,6 +200,6 @@ def test_files_that_cannot_be_used_are_named(server: SecureZooKeeper, tmp_path: 
         {"certificate_file": certificate, "key_file": server.certificate("other")[1]},
     ):
         with pytest.raises(UnusableSettingsError, match=r"^c\.zookeeper_tls: "):
-            ZooKeeperTls("c.zookeeper_tls", ZooKeeperTlsSettings.model_validate(given))
+            ZooKeeperTls("c.zookeeper_tls", ClientTlsSettings.model_validate(given))
     with pytest.raises(ValidationError, match="go together"):
-        ZooKeeperTlsSettings(certificate_file=Path(certificate))
+        ClientTlsSettings(certificate_file=Path(certificate))

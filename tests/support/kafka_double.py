@@ -197,6 +197,11 @@ class KafkaDouble:
         self._asked("barrier")
         return self.now.offset
 
+    async def unproven(self, deadline: float) -> str | None:
+        del deadline
+        self._asked("unproven")
+        return None
+
     async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
         del deadline
         self._asked("permissions")

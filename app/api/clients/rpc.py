@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.api import batches
+from app.api import batches, looks
 from app.api.rendered.entries import described
 from app.api.responses import json_bytes, number
 from app.api.routing.preconditions import entry_precondition
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:
     """Answer a describe with the entities that a filter selects."""
+    await looks.everything(call, name)
     collection = call.collection(name)
     selected = call.services.describe.select(collection, wanted)
     rendered = await call.services.entries.render(collection, selected, everything=wanted.everything)

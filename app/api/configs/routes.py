@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
 from starlette.responses import Response
 
-from app.api import batches, patterns
+from app.api import batches, looks, patterns
 from app.api.configs import models, render
 from app.api.context import Call, CallDep, Fresh
 from app.api.resources.routes import Forms, Resources
 from app.api.routing.operations import change, partly, read
 from app.api.routing.preconditions import entry_precondition
+from app.domain.access.operations import Operation
 from app.domain.config_resources import ResourceType, resource_entity, resource_type
 from app.domain.entities import Entity
 from app.domain.errors import ConfplaneError, InvalidRequestError
@@ -68,6 +70,7 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
         for index, item in enumerate(body.resources)
     ]
     call.charge(LimitClass.BULK, len(kinds))
+    await looks.effective(call, FacetName.CONFIGS, _looked_at(call, kinds, body.resources))
     results: list[orjson.Fragment] = []
     errors: list[ConfplaneError | None] = []
     size = 0
@@ -81,6 +84,17 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
         await asyncio.sleep(0)
     answer = {"throttleTimeMs": call.throttle_ms(LimitClass.BULK), "results": results}
     return batches.answered(call.request, answer, errors)
+
+
+def _looked_at(call: Call, kinds: Sequence[ResourceType], resources: Sequence[models.ConfigResource]) -> list[Entity]:
+    """Return the resources that are described, without those that their own results refuse."""
+    found: list[Entity] = []
+    for kind, item in zip(kinds, resources, strict=True):
+        with suppress(ConfplaneError):
+            entity = resource_entity(kind, item.resource_name)
+            if call.access.allows(call.cluster.name, Operation.DESCRIBE_CONFIGS, entity.id):
+                found.append(entity)
+    return found
 
 
 async def _described(

@@ -6,12 +6,13 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from app.api import batches
+from app.api import batches, looks
 from app.api.context import CallDep, Fresh
 from app.api.entity_configs import models
 from app.api.routing.operations import change, partly, read
 from app.api.routing.routes import Routes
 from app.domain.errors import ConfplaneError, OutcomeUnknownError
+from app.domain.facets import FacetName
 from app.services.kips import entity_configs
 from app.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
 from app.services.limits import LimitClass
@@ -35,6 +36,8 @@ routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
 async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConfigs) -> Response:
     """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key."""
     call.charge(LimitClass.BULK, len(body.entities))
+    for name in (FacetName.CLIENT_QUOTAS, FacetName.CONFIGS):
+        await looks.everything(call, name)
     errors: list[ConfplaneError | None] = []
     entities: list[orjson.Fragment] = []
     size, pace = 0, Pace()

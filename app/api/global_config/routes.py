@@ -2,12 +2,13 @@
 
 from starlette.responses import Response
 
-from app.api import batches, problems
+from app.api import batches, looks, problems
 from app.api.context import CallDep, Fresh
 from app.api.global_config import models
 from app.api.responses import json_response
 from app.api.routing.operations import change, read
 from app.api.routing.routes import Routes
+from app.domain.entities import Entity
 from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.ops import Op, OpType
@@ -31,6 +32,7 @@ routes = Routes("/v1/clusters/{cluster}", tag="global-config")
 )
 async def get_global_config(call: CallDep) -> Response:
     """The dynamic default of all brokers, ordered by key."""
+    await looks.declared(call, FacetName.CONFIGS, Entity.of(broker=None))
     found = global_config.read(call.cluster, call.access)
     body = {
         "configData": [{"configKey": key, "configValue": value} for key, value in found.config.items()],

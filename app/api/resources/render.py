@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.api.responses import number, timestamp
 from app.domain.entities import Entity
+from app.services.target.fresh import observed_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,9 +28,14 @@ async def full_resource(
     *,
     node: Node | None,
     warnings: Sequence[str] = (),
+    looked_at: int | None = None,
 ) -> dict[str, Any]:
-    """Return a resource in the full view: ``node`` as it is, ``stored`` as its map, real or planned."""
+    """Return a resource in the full view: ``node`` as it is, ``stored`` as its map, real or planned.
+
+    ``looked_at`` is the time of the request's own look at an observed Kafka cluster, milliseconds since the epoch.
+    """
     entity = Entity.from_id(entity_id)
+    observed = None if collection.laid_out else looked_at or observed_at(collection.store, entity)
     declared, etag = collection.tagged(entity, stored, node)
     fingerprints = await collection.fingerprints(entity, stored)
     return {
@@ -39,6 +45,7 @@ async def full_resource(
             "revision": None if node is None else str(node.mzxid),
             "etag": etag,
             "updatedAt": None if node is None else timestamp(node.mtime_ms),
+            **({} if observed is None else {"observedAt": timestamp(observed)}),
             "warnings": list(warnings),
             **({} if fingerprints is None else {"fingerprints": fingerprints}),
         },

@@ -13,7 +13,7 @@ from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from app.api import patterns
+from app.api import looks, patterns
 from app.api.context import Call, CallDep, Fresh, IfNoneMatch, PageSize
 from app.api.models import DeletedResource, ResourceBody
 from app.api.resources import past
@@ -138,10 +138,14 @@ class Resources:
         )
         if at is not None:
             return await past.listed(call, collection, query, at)
+        await looks.everything(call, self._name)
         page = await call.services.describe.page(collection, query)
         call.charge(LimitClass.BULK, len(page.items))
         if call.view == "full":
-            items = [await full_resource(collection, node.id, node.config, node=node) for node, _ in page.items]
+            items = [
+                await full_resource(collection, node.id, node.config, node=node, looked_at=call.observed_at)
+                for node, _ in page.items
+            ]
         else:
             items = [resource(collection, node.id, content) for node, content in page.items]
         return json_response(
@@ -163,14 +167,17 @@ class Resources:
         collection, describe = call.collection(self._name), call.services.describe
         if at is not None:
             return await past.single(call, collection, entity, at, if_none_match)
+        await looks.declared(call, self._name, entity)
         node = describe.node(collection, entity.id)
         if call.view == "full":
             _, etag = describe.content(collection, node)
             not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
-            return json_response(call.request, await full_resource(collection, node.id, node.config, node=node))
+            body = await full_resource(collection, node.id, node.config, node=node, looked_at=call.observed_at)
+            return json_response(call.request, body)
         return _rendered(describe, collection.whole, node).answer(call.cluster, if_none_match)
 
     async def _effective(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
+        await looks.effective(call, self._name, [entity])
         return _Rendered.of(*await self._resolve(call, entity)).answer(call.cluster, if_none_match)
 
     async def _put(self, call: CallDep, entity: Entity, conditions: ConditionsDep, body: ResourceBody) -> Response:

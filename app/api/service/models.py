@@ -51,12 +51,59 @@ class Recorded(AnswerModel):
     until: Revision = Field(description="Everything with a notification up to it is in the trail")
 
 
+class ReasonedName(AnswerModel):
+    """A name with the reason why its config is not followed."""
+
+    name: str
+    reason: str
+
+
+class ReasonedNames(AnswerModel):
+    """Names with reasons."""
+
+    count: Count
+    first: list[ReasonedName] = Field(
+        description="The first hundred, in order; empty for callers who may not describe the whole cluster"
+    )
+
+
+class ObservedArea(AnswerModel):
+    """The observation of one part of a Kafka cluster."""
+
+    permission: Literal["read-only", "none"] = Field(description="none: the cluster does not show this part")
+    reason: str | None = Field(description="The missing right, or what else is missing")
+    observed_at: Time | None = Field(description="The begin of the last look at all of this part; null: none yet")
+    entities: Count = Field(description="Entities with configs")
+    unmanaged: ReasonedNames = Field(description="Entities and keys without a place in ZooKeeper")
+    hidden: ReasonedNames = Field(description="Keys whose values are not followed: passwords, references to providers")
+    problem: str | None = Field(description="The reason why the last look did not count")
+
+
+class TargetData(AnswerModel):
+    """The Kafka cluster without ZooKeeper whose quotas and configs are followed."""
+
+    kind: Literal["zookeeper", "kraft"] = Field(
+        description="zookeeper: the brokers read ZooKeeper themselves, and all other members are null"
+    )
+    mode: Literal["observe"] | None = Field(description="observe: nothing is written to the Kafka cluster")
+    cluster_id: str | None
+    imported: bool | None = Field(description="All configs were imported")
+    paused: bool | None
+    release: str | None = Field(description="The release of the oldest broker, such as 4.4")
+    metadata_version: str | None
+    reported_at: Time | None = Field(description="The time of the leader's report, which all of this is from")
+    log_offset: str | None = Field(description="The offset up to which the metadata log was followed; null: it is not")
+    problem: str | None = Field(description="The reason why nothing is followed now")
+    areas: dict[Literal["client-quotas", "topics", "brokers", "groups", "client-metrics"], ObservedArea] | None
+
+
 class ClusterDetails(ClusterData):
-    """A cluster and its trail."""
+    """A cluster, its trail and its target."""
 
     recorded: Recorded | None = Field(
         description="null where the setting `record_external_changes` is off, or nothing was heard of it yet"
     )
+    target: TargetData
 
 
 class ClusterList(AnswerModel):

@@ -13,6 +13,7 @@ from app.api.responses import PreparedResponse, encoded, json_response, page_res
 from app.api.routing.operations import Answer, read
 from app.api.routing.routes import Routes
 from app.api.service import models
+from app.api.service.target import target_data
 from app.domain.access.operations import Operation, ResourceType
 from app.domain.errors import NotFoundError
 from app.domain.texts import rfc3339
@@ -155,11 +156,20 @@ async def list_clusters(request: Request, services: ServicesDep, _: AcceptedDep)
     checks=[Fresh],
 )
 async def get_cluster(call: CallDep) -> Response:
-    """The state of one cluster as this process sees it, and the span of its trail with writes by others."""
+    """The state of one cluster as this process sees it, the span of its trail with writes by others, and its target.
+
+    The target of a Kafka cluster without ZooKeeper says how fresh each part is, by the leader's report.
+    """
     recorder = call.services.recorders.get(call.cluster.name)
     recorded = _recorded(None if recorder is None else recorder.watermark)
-    status = _status(call.cluster.store.status(), named=_names(call.access, call.cluster.name))
-    return json_response(call.request, {"name": call.cluster.name, **status, "recorded": recorded})
+    named = _names(call.access, call.cluster.name)
+    body = {
+        "name": call.cluster.name,
+        **_status(call.cluster.store.status(), named=named),
+        "recorded": recorded,
+        "target": target_data(call.cluster.store, named=named),
+    }
+    return json_response(call.request, body)
 
 
 def _word(report: Report) -> str:

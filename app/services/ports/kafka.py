@@ -167,8 +167,13 @@ class KafkaCluster(Protocol):
         """Return a metadata offset that all of the cluster's changes acknowledged before the call are within.
 
         It returns once the broker asked next has reached that offset. Where the right to describe the quorum is
-        missing, the broker's own offset is returned after two equal answers half a second apart.
+        missing there is no proof: the broker's own offset is returned once the broker has heard of changes twice, a
+        second later at least. (The active controller moves the offset each half second, and a broker that is cut off
+        stands still; so equal offsets would show the opposite.)
         """
+
+    async def unproven(self, deadline: float) -> str | None:
+        """Return a sentence on the missing right to describe the quorum; None where :meth:`barrier` has its proof."""
 
     async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
         """Try each describe once; return the permission for each area, and a sentence on what is missing."""

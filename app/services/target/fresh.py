@@ -7,18 +7,19 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import UnavailableError
+from app.services.ports.kafka import Permission
 from app.services.target.apply import Follower
 from app.services.target.follow import Decisions
 from app.services.target.looks import Looks, area_of
 from app.services.target.report import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from app.domain.entities import Entity
     from app.domain.observed import Rules
     from app.services.changes.runner import ChangeRunner
-    from app.services.ports.kafka import KafkaCluster
+    from app.services.ports.kafka import Area, KafkaCluster
     from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
 
@@ -45,6 +46,58 @@ class Freshener:
         self._follower = Follower(runner, store, decisions)
         self._looks = Looks(cluster, store, rules, decisions)
 
+    async def look_over(self, areas: Iterable[Area], deadline: float) -> int | None:
+        """Look at all of some areas, as :meth:`look_at` does; areas that the cluster does not show are left out.
+
+        Args:
+            areas: The areas.
+            deadline: Until when.
+
+        Returns:
+            The time of the first look, milliseconds since the epoch; None where nothing is observed now.
+
+        Raises:
+            UnavailableError: As :meth:`look_at`.
+        """
+        if not self._observed:
+            return None
+        offset = await self._cluster.barrier(deadline)
+        report = parse(self._store.observation())
+        began = int(time.time() * 1000)
+        for area in areas:
+            known = None if report is None else report.areas.get(area)
+            if known is not None and known.permission is Permission.NONE:
+                continue
+            while not await self._followed(area, None if known is None else known.offset, offset, deadline):
+                await self._again(offset, deadline)
+        return began
+
+    async def _followed(self, area: Area, since: int | None, offset: int, deadline: float) -> bool:
+        """Look at all of an area and follow; return whether every look was at the offset or later."""
+        counts = True
+        async for looked in self._looks.whole(area, since, deadline):
+            followed = await self._follower.follow(looked.seen)
+            counts = counts and looked.after >= offset and not followed.stale
+        return counts
+
+    @property
+    def _observed(self) -> bool:
+        target = self._store.target()
+        return target is not None and target.imported and not target.paused
+
+    async def _again(self, offset: int, deadline: float) -> None:
+        """Wait a moment for a broker that is behind.
+
+        Raises:
+            UnavailableError: The deadline has passed.
+        """
+        if time.monotonic() >= deadline:
+            raise UnavailableError(
+                f"Cluster {self._store.name}: the Kafka brokers asked are behind the metadata offset {offset}",
+                retry_after_s=1,
+            )
+        await asyncio.sleep(_AGAIN_S)
+
     async def look_at(self, entities: Sequence[Entity], deadline: float) -> int | None:
         """Look at entities behind all changes that the cluster acknowledged before the call, and follow them.
 
@@ -59,8 +112,7 @@ class Freshener:
             UnavailableError: The cluster or a store is away, the observation was paused meanwhile, or the cluster does
                 not show the entities.
         """
-        target = self._store.target()
-        if target is None or target.paused or not target.imported:
+        if not self._observed:
             return None
         offset = await self._cluster.barrier(deadline)
         report = parse(self._store.observation())
@@ -75,10 +127,15 @@ class Freshener:
                 times.append(looked.at_ms)
             if not behind:
                 break
-            if time.monotonic() >= deadline:
-                raise UnavailableError(
-                    f"Cluster {self._store.name}: the Kafka brokers asked are behind the metadata offset {offset}",
-                    retry_after_s=1,
-                )
-            await asyncio.sleep(_AGAIN_S)
+            await self._again(offset, deadline)
         return min(times)
+
+
+def observed_at(store: ClusterStore, entity: Entity) -> int | None:
+    """Return the time of the last look that covered an entity, milliseconds since the epoch, by the leader's report.
+
+    None where the cluster has no target, or where no look has counted yet.
+    """
+    report = None if store.target() is None else parse(store.observation())
+    area = None if report is None else report.areas.get(area_of(entity))
+    return None if area is None else area.observed_at

@@ -131,6 +131,17 @@ class Looks:
             if all(each.topic_id == ids.get(each.entity.get(EntityType.TOPIC) or "") for each in looked.seen):
                 return looked
 
+    async def whole(self, area: Area, since: int | None, deadline: float) -> AsyncIterator[Looked]:
+        """Look at all of an area, topics in pieces; ``since`` as in :meth:`quotas`."""
+        if area is Area.QUOTAS:
+            yield await self.quotas(b"", since, deadline)
+        elif area is not Area.TOPICS:
+            yield await self.area(area, since, deadline)
+        else:
+            names = await self.topic_names(deadline)
+            for start in range(0, len(names), PIECE):
+                yield await self.topics(names[start : start + PIECE], since, deadline)
+
     async def of(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[Looked]:
         """Look at some entities of any areas; ``since`` as in :meth:`quotas`."""
         by_area: dict[Area, list[Entity]] = {}

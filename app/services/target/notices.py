@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from app.services.notices import Notice
 from app.services.ports.kafka import Permission
+from app.services.target.report import parse
 
 if TYPE_CHECKING:
     from app.services.ports.cluster_states import Target
+    from app.services.ports.store import ClusterStore
     from app.services.target.report import Report
 
 SILENT_S: Final = 60.0
@@ -43,3 +45,18 @@ def of(cluster: str, target: Target | None, report: Report | None) -> list[Notic
             text = f"{cluster}: the Kafka cluster does not show its {area}"
             found.append(Notice(text, f"{text}: {each.reason}"))
     return found
+
+
+class Unobserved:
+    """The notices of a cluster that this process can't observe, because its settings name no brokers of Kafka.
+
+    Args:
+        store: The cluster's store.
+    """
+
+    def __init__(self, store: ClusterStore) -> None:
+        self._store = store
+
+    def warnings(self) -> list[Notice]:
+        """Return the notices: none, unless the cluster has a target all the same."""
+        return of(self._store.name, self._store.target(), parse(self._store.observation()))

@@ -6,12 +6,13 @@ import logging
 import ssl
 from typing import TYPE_CHECKING
 
+from app.client_tls import context_of
 from app.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     import socket
 
-    from app.settings import ZooKeeperTlsSettings
+    from app.connection_settings import ClientTlsSettings
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +28,11 @@ class ZooKeeperTls:
         UnusableSettingsError: A file can't be used.
     """
 
-    def __init__(self, setting: str, settings: ZooKeeperTlsSettings) -> None:
+    def __init__(self, setting: str, settings: ClientTlsSettings) -> None:
         self._settings = settings
         self._told = ""
         try:
-            self._context = _context(settings)
+            self._context = context_of(settings)
         except (OSError, ValueError) as error:
             fault = error.strerror or error if isinstance(error, OSError) else error
             raise UnusableSettingsError(f"{setting}: {fault}; compare its files") from None
@@ -43,7 +44,7 @@ class ZooKeeperTls:
             OSError: The handshake failed.
         """
         try:
-            self._context = _context(self._settings)
+            self._context = context_of(self._settings)
         except (OSError, ValueError) as error:
             logger.warning("the files of zookeeper_tls can't be used, earlier ones are: %s", type(error).__name__)
         try:
@@ -53,16 +54,3 @@ class ZooKeeperTls:
                 logger.warning("ZooKeeper's server %s is not spoken to: %s", host, error)
                 self._told = str(error)
             raise
-
-
-def _context(settings: ZooKeeperTlsSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.ca_file)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = settings.verify_hostname
-    if settings.certificate_file is not None:
-        context.load_cert_chain(settings.certificate_file, settings.key_file, password=_no_password)
-    return context
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted; give one that is not, in a file that nobody else can read")

@@ -1,0 +1,63 @@
+"""The target of a cluster, and the observation of it, as ``GET /v1/clusters/{cluster}`` shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.api.responses import timestamp
+from app.services.ports.kafka import Area
+from app.services.target.report import parse
+
+if TYPE_CHECKING:
+    from app.services.ports.store import ClusterStore
+    from app.services.target.report import AreaReport, Names
+
+
+def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
+    """Return the target of a cluster.
+
+    Args:
+        store: The cluster's store.
+        named: The caller may see the names of entities, and the addresses and ids in the text of a problem.
+    """
+    target = store.target()
+    report = None if target is None else parse(store.observation())
+    return {
+        "kind": "zookeeper" if target is None else "kraft",
+        "mode": None if target is None else target.mode.value,
+        "clusterId": None if target is None else target.cluster_id,
+        "imported": None if target is None else target.imported,
+        "paused": None if target is None else target.paused,
+        "release": None if report is None else report.release or None,
+        "metadataVersion": None if report is None else report.metadata_version or None,
+        "reportedAt": None if report is None else timestamp(report.at),
+        "logOffset": None if report is None or report.log_offset is None else str(report.log_offset),
+        "problem": None if report is None else _problem(report.problem, named=named),
+        "areas": None
+        if report is None
+        else {area.value: _area(report.areas[area], named=named) for area in Area if area in report.areas},
+    }
+
+
+def _area(report: AreaReport, *, named: bool) -> dict[str, Any]:
+    return {
+        "permission": report.permission.value,
+        "reason": _problem(report.reason, named=named),
+        "observedAt": None if report.observed_at is None else timestamp(report.observed_at),
+        "entities": report.entities,
+        "unmanaged": _names(report.unmanaged, named=named),
+        "hidden": _names(report.hidden, named=named),
+        "problem": _problem(report.problem, named=named),
+    }
+
+
+def _names(names: Names, *, named: bool) -> dict[str, Any]:
+    first = names.first if named else ()
+    return {"count": names.count, "first": [{"name": name, "reason": reason} for name, reason in first]}
+
+
+def _problem(text: str, *, named: bool) -> str | None:
+    """Return a text that may have names in it; None where there is none."""
+    if not text:
+        return None
+    return text if named else "Only callers who may describe the whole cluster see the reason"

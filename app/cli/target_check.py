@@ -1,0 +1,50 @@
+"""``confplane target check``: what a Kafka cluster shows to this service."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from app.cli import callers
+from app.cli.target_wiring import kafka
+from app.services.ports.kafka import Permission
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+_DEADLINE_S: Final = 120.0
+
+
+def run(settings: Settings, cluster: str) -> int:
+    """Try each describe, print the results, and return the exit code."""
+    return callers.run(_check(settings, cluster), "Not checked")
+
+
+async def _check(settings: Settings, cluster: str) -> int:
+    async with kafka(settings, cluster) as found:
+        deadline = time.monotonic() + _DEADLINE_S
+        identity = await found.identity(deadline)
+        permissions = await found.permissions(deadline)
+        unproven = await found.unproven(deadline)
+    brokers = ", ".join(map(str, identity.brokers))
+    typer.echo(
+        f"Kafka cluster {identity.cluster_id}, release {identity.release} (metadata.version"
+        f" {identity.metadata_version}), brokers {brokers}"
+    )
+    for area, (permission, reason) in permissions.items():
+        typer.echo(f"  {area:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
+    if unproven is None:
+        typer.echo("  barrier         yes: a read with consistency=strong is behind every acknowledged change")
+    else:
+        typer.echo(
+            f"  barrier         no: {unproven}; needed: DESCRIBE on CLUSTER. Without it a strong read waits a second,"
+            " until the broker has heard of changes twice"
+        )
+    missing = [area for area, (permission, _) in permissions.items() if permission is Permission.NONE]
+    if not missing:
+        typer.echo("Everything can be followed. Nothing was written")
+        return callers.DONE
+    typer.echo(f"Can't be followed: {', '.join(missing)}. Everything else can. Nothing was written", err=True)
+    return callers.FAILED

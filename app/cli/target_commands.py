@@ -1,0 +1,100 @@
+"""The subcommands of ``confplane target`` and their help. Their imports are made when they run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from app.cli import settings_errors
+from app.cli.options import Apply, ClusterName, SettingsFile
+
+target = typer.Typer(
+    name="target",
+    help="Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas and configs, and each change of them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_CODES = "Exit codes: 0 done; 1 not done, or not all; 2 invalid options or settings"
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the trail.")]
+
+
+@target.command(
+    epilog="Example:\n\n    confplane target status --cluster payments\n\n"
+    "Exit codes: 0 shown; 1 ZooKeeper or Postgres did not answer; 2 invalid options or settings."
+)
+def status(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
+    """Show the target of a cluster, and how fresh the copy of each part is.
+
+    Each part has the time of its last look, and what is missing for it: a right, a broker, a sound connection. Names
+    that ZooKeeper can't hold, and keys whose values the cluster hides, are counted and listed.
+
+    The command reads what the leading process published; it asks Kafka nothing. No leader, no news: start the service.
+    """
+    from app.cli import target_status as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster))
+
+
+@target.command(
+    epilog="Example:\n\n    confplane target check --cluster payments\n\n"
+    "Exit codes: 0 everything can be followed; 1 not everything, or the cluster is away; 2 invalid options or settings."
+)
+def check(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
+    """Try each describe on the Kafka cluster, and say what can be followed.
+
+    Needs the setting `kafka` of the cluster, and no target. For client quotas, topics, brokers, groups and client
+    metrics the command prints `read only` or `none`, with the missing right in Kafka's words. `full` would be alters as
+    well, which are not tried: nothing is sent but describes. A part that is not allowed is off, and the others work.
+
+    Without the right to describe the quorum (DESCRIBE on CLUSTER) there is no barrier; describes are then repeated
+    until two are equal.
+    """
+    from app.cli import target_check as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster))
+
+
+@target.command(
+    "import",
+    epilog="Examples:\n\n"
+    "    confplane target import --cluster payments\n\n"
+    "    confplane target import --cluster payments --apply\n\n"
+    f"{_CODES}; 3 a reply was lost, run the command again.",
+)
+def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: SettingsFile = None) -> None:
+    """Import the quotas and configs of a Kafka cluster, and follow the cluster from then on.
+
+    Without `--apply` the command shows what it would do. With `--apply` it stores the cluster's id as the target, and
+    makes the copy in ZooKeeper that of the cluster: each entity in a change of its own, in the trail with the kind
+    `import`. Quotas and configs that are in the copy and not in the cluster are removed from the copy. The Kafka
+    cluster itself is asked for descriptions, and never written to.
+
+    An interrupted import leaves a part of the work done: run the command again to do the rest. From the first moment on
+    callers can't write quotas and configs of this cluster; client configs they can.
+
+    The command works on ZooKeeper, Postgres and Kafka directly, with the service's settings; the service need not run.
+    """
+    from app.cli import target_import as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, apply=apply))
+
+
+@target.command(epilog=f'Example:\n\n    confplane target pause --cluster payments --reason "a drill"\n\n{_CODES}.')
+def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+    """Stop following the Kafka cluster; the copy stays as it is.
+
+    All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`.
+    """
+    from app.cli import target_pause as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, reason, paused=True))
+
+
+@target.command(epilog=f'Example:\n\n    confplane target resume --cluster payments --reason "drill over"\n\n{_CODES}.')
+def resume(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+    """Follow the Kafka cluster again after `pause`. What changed meanwhile is recorded."""
+    from app.cli import target_pause as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, reason, paused=False))

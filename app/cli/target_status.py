@@ -1,0 +1,82 @@
+"""``confplane target status``: a cluster's target, and the freshness of the copy."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import typer
+
+from app.cli import callers
+from app.services.ports.kafka import Permission
+from app.services.target import notices
+from app.services.target.report import parse
+from app.wiring import opened
+
+if TYPE_CHECKING:
+    from app.services.ports.kafka import Area
+    from app.services.target.report import AreaReport, Names, Report
+    from app.settings import Settings
+
+
+def run(settings: Settings, cluster: str) -> int:
+    """Print the target and the leader's report, and return the exit code."""
+    return callers.run(_show(settings, cluster), "Not shown")
+
+
+async def _show(settings: Settings, cluster: str) -> int:
+    async with opened(settings, cluster) as parts:
+        store = parts.stores[cluster]
+        target = (await store.read_target(callers.caller(None).deadline)).target
+        report = parse(store.observation())
+    if target is None:
+        typer.echo(f"Cluster {cluster} has no target: its brokers read ZooKeeper")
+        return callers.DONE
+    typer.echo(f"Cluster {cluster}: {target}")
+    if report is not None:
+        _show_report(report)
+    for notice in notices.of(cluster, target, report):
+        typer.echo(str(notice), err=True)
+    return callers.DONE
+
+
+def _show_report(report: Report) -> None:
+    brokers = ", ".join(map(str, report.brokers)) or "none"
+    typer.echo(
+        f"Release {report.release or 'unknown'} (metadata.version {report.metadata_version or 'unknown'}), brokers"
+        f" {brokers}; told {_ago(report.at)}"
+    )
+    if report.log_offset is not None:
+        read = "" if report.log_at is None else f", read {_ago(report.log_at)}"
+        typer.echo(f"The metadata log is followed up to offset {report.log_offset}{read}")
+    for area, each in report.areas.items():
+        typer.echo(_line(area, each))
+    for what, lists in (
+        ("without a place in ZooKeeper", {area: each.unmanaged for area, each in report.areas.items()}),
+        ("not followed", {area: each.hidden for area, each in report.areas.items()}),
+    ):
+        for area, names in lists.items():
+            _show_names(area, what, names)
+
+
+def _line(area: Area, report: AreaReport) -> str:
+    if report.permission is Permission.NONE:
+        return f"  {area:<16}not permitted: {report.reason}"
+    if report.observed_at is None:
+        return f"  {area:<16}not looked at yet"
+    seen = f"  {area:<16}looked at {_ago(report.observed_at)}, {callers.counted(report.entities, 'entity', 'entities')}"
+    return f"{seen}; {report.problem}" if report.problem else seen
+
+
+def _show_names(area: Area, what: str, names: Names) -> None:
+    if not names.count:
+        return
+    typer.echo(f"{area}, {what}: {names.count}")
+    for name, reason in names.first:
+        typer.echo(f"  {name}: {reason}")
+    if names.count > len(names.first):
+        typer.echo(f"  and {names.count - len(names.first)} more")
+
+
+def _ago(at_ms: int) -> str:
+    return f"{max(0.0, time.time() - at_ms / 1000):.0f} s ago"

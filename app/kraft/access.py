@@ -1,0 +1,88 @@
+"""Addresses, TLS and login of a Kafka cluster, from the settings. Files are read again for each connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import app
+from app.client_tls import context_of
+from app.kraft.wire.errors import LoginError
+from app.kraft.wire.options import Options
+from app.kraft.wire.sasl import OAuthBearer, Plain, Scram
+from app.settings import UnusableSettingsError
+
+if TYPE_CHECKING:
+    import ssl
+    from pathlib import Path
+
+    from app.connection_settings import ClientTlsSettings, KafkaSaslSettings, KafkaSettings
+    from app.kraft.wire.sasl import Login
+
+
+def options_of(setting: str, settings: KafkaSettings) -> Options:
+    """Return the options of all connections to a cluster.
+
+    Args:
+        setting: The name of the settings, for messages.
+        settings: The settings.
+
+    Raises:
+        UnusableSettingsError: A file of TLS can't be used, or a file of the login can't be read.
+    """
+    tls, sasl = settings.tls, settings.sasl
+    if tls is not None:
+        try:
+            context_of(tls)
+        except (OSError, ValueError) as error:
+            fault = error.strerror or error if isinstance(error, OSError) else error
+            raise UnusableSettingsError(f"{setting}.tls: {fault}; compare its files") from None
+    if sasl is not None:
+        try:
+            _login(setting, sasl)
+        except LoginError as error:
+            raise UnusableSettingsError(str(error)) from None
+    return Options(
+        software_version=app.__version__,
+        tls=None if tls is None else _Contexts(tls),
+        login=None if sasl is None else lambda: _login(setting, sasl),
+    )
+
+
+class _Contexts:
+    """Makes the context of each connection."""
+
+    def __init__(self, settings: ClientTlsSettings) -> None:
+        self._settings = settings
+
+    def __call__(self) -> ssl.SSLContext:
+        return context_of(self._settings)
+
+
+def _login(setting: str, settings: KafkaSaslSettings) -> Login:
+    if settings.token_file is not None:
+        file = settings.token_file
+        _first_line(f"{setting}.sasl.token_file", file)
+        return OAuthBearer(lambda: _first_line(f"{setting}.sasl.token_file", file))
+    if settings.username is None or settings.password_file is None:
+        raise AssertionError("the settings refuse a login without a name and a password")
+    password = _first_line(f"{setting}.sasl.password_file", settings.password_file)
+    if settings.mechanism == "PLAIN":
+        return Plain(settings.username, password)
+    return Scram(settings.username, password, settings.mechanism)
+
+
+def _first_line(setting: str, file: Path) -> str:
+    """Return the first line of a file with a secret.
+
+    Raises:
+        LoginError: The file can't be read, or has no first line.
+    """
+    try:
+        line = file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
+    except OSError as error:
+        raise LoginError(f"{setting}: {file} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise LoginError(f"{setting}: {file} is not a text file") from None
+    if not line:
+        raise LoginError(f"{setting}: the first line of {file} is empty")
+    return line

@@ -1,0 +1,69 @@
+"""Looks between two metadata offsets of the brokers that are asked."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import UnavailableError
+from app.kraft.wire import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from collections.abc import Set as AbstractSet
+
+    from app.kraft.client import KraftClient
+    from app.kraft.wire.options import Address
+    from app.services.ports.kafka import Look
+
+_ATTEMPTS: Final = 3
+
+
+async def bracketed(
+    client: KraftClient,
+    look: Callable[[], Awaitable[tuple[Look, set[Address | None]]]],
+    brokers: AbstractSet[int],
+    by: Callable[[], float],
+) -> Look:
+    """Look between two offsets of the same brokers; a look amid a change of brokers is taken again.
+
+    Args:
+        client: The cluster.
+        look: Takes the look, and returns the addresses of the brokers that were asked.
+        brokers: Brokers that are asked for their own configs.
+        by: Returns the deadline of one request.
+
+    Raises:
+        KraftError: The broker that is asked for all else is away, or refuses the login.
+        UnavailableError: The brokers changed amid each look.
+    """
+    for _ in range(_ATTEMPTS):
+        at_ms = int(time.time() * 1000)
+        before = await _offsets(client, brokers, by)
+        found, sources = await look()
+        after = await _offsets(client, brokers, by)
+        # A broker that went or was back amid the look counts by none of its offsets.
+        known = [each for each in before.keys() & after.keys() if before[each][0] == after[each][0]]
+        if None in known and sources <= {None, *(before[each][0] for each in known)}:
+            first, last = min(before[each][1] for each in known), max(after[each][1] for each in known)
+            return replace(found, after=first, until=last, at_ms=at_ms)
+    raise UnavailableError("The connections to the brokers changed amid each look; another look follows")
+
+
+async def _offsets(
+    client: KraftClient, brokers: AbstractSet[int], by: Callable[[], float]
+) -> dict[int | None, tuple[Address, int]]:
+    """Return the metadata offset of each broker, and by None that of the broker that is asked for all else."""
+    found: dict[int | None, tuple[Address, int]] = {}
+    for broker in (None, *sorted(brokers)):
+        try:
+            features = await client.features(by(), broker)
+        except errors.UnreachableError:
+            if broker is None:
+                raise
+            continue  # it is left out of the look as well
+        if features.offset < 0:
+            raise UnavailableError(f"The broker at {features.source} names no metadata offset: it uses ZooKeeper")
+        found[broker] = features.source, features.offset
+    return found

@@ -1,0 +1,288 @@
+"""A Kafka cluster without ZooKeeper as the services know it: the port over the describes of the wire client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import UnavailableError
+from app.domain.releases import metadata_version, release_of
+from app.kraft.access import options_of
+from app.kraft.brackets import bracketed
+from app.kraft.client import KraftClient
+from app.kraft.faults import translated
+from app.kraft.log import MetadataLog
+from app.kraft.log_pages import LogPages, kafka_id
+from app.kraft.permissions import Permissions
+from app.kraft.sights import Sights, resource_of
+from app.kraft.views import Resource, ResourceType, Unchanged
+from app.kraft.wire import errors
+from app.kraft.wire.options import Address
+from app.services.pace import in_slices
+from app.services.ports.kafka import (
+    Area,
+    ClusterIdentity,
+    LogPage,
+    Look,
+    NotPermittedError,
+    Observed,
+    Unmanaged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from app.connection_settings import KafkaSettings
+    from app.domain.observed import Rules
+    from app.kraft.views import Described, Features, QuotaEntry
+    from app.services.ports.kafka import Permission
+
+_FEATURE: Final = "metadata.version"
+_ATTEMPTS: Final = 3
+_LISTED: Final = {Area.GROUPS: ResourceType.GROUP, Area.CLIENT_METRICS: ResourceType.CLIENT_METRICS}
+_UNPROVEN_S: Final = 1.0
+_UNPROVEN_PAUSE_S: Final = 0.1
+_UNPROVEN_STEPS: Final = 2
+"""Steps of a broker's offset that stand in for a barrier. An idle cluster makes one each half second (KIP-835)."""
+
+
+class KraftCluster:
+    """One cluster, by its brokers.
+
+    Args:
+        setting: The name of the settings, for messages.
+        settings: Addresses, TLS and login.
+        rules: The rules of the cluster's configs.
+        expected: Returns the id that each broker must name; None while there is no target.
+
+    Raises:
+        UnusableSettingsError: A file of the settings can't be used.
+    """
+
+    def __init__(self, setting: str, settings: KafkaSettings, rules: Rules, expected: Callable[[], str | None]) -> None:
+        self._bootstrap = [Address.parse(text) for text in settings.bootstrap]
+        self._controllers = [Address.parse(text) for text in settings.controllers]
+        self._options = options_of(setting, settings)
+        self._timeout_s = settings.request_timeout_ms / 1000
+        self._expected = expected
+        self._sights = Sights(rules)
+        self._made: tuple[str | None, KraftClient] | None = None
+        self.release = ""
+        """The release that :meth:`identity` returned last; empty before."""
+
+    # -- the cluster
+
+    async def identity(self, deadline: float) -> ClusterIdentity:
+        """Return the cluster's id, release and brokers; see the port."""
+        with translated():
+            client = await self._client()
+            cluster_id = await client.cluster_id(self._by(deadline))
+            brokers = tuple(sorted(each.node_id for each in await client.brokers(self._by(deadline))))
+            features: list[Features] = [await client.features(self._by(deadline))]
+            for broker in brokers:
+                try:
+                    features.append(await client.features(self._by(deadline), broker))
+                except errors.UnreachableError:
+                    continue  # its release counts again once it is back
+            level = features[0].finalized.get(_FEATURE, 0)
+            oldest = min(each.supported.get(_FEATURE, (0, 0))[1] for each in features)
+            if level < 1 or oldest < 1:
+                raise UnavailableError(
+                    f"The brokers at {features[0].source} have no metadata.version: they are no cluster without"
+                    " ZooKeeper, or older than Kafka 3.3"
+                )
+        self.release = release_of(oldest)
+        return ClusterIdentity(cluster_id, self.release, metadata_version(level) or f"level {level}", brokers)
+
+    async def barrier(self, deadline: float) -> int:
+        """Return a metadata offset behind all acknowledged changes; see the port."""
+        with translated():
+            client = await self._client()
+            try:
+                return await client.barrier(self._by(deadline))
+            except errors.RightsError:
+                return await self._unproven(client, deadline)
+
+    async def _unproven(self, client: KraftClient, deadline: float) -> int:
+        """Wait until the broker has heard of changes twice, a second at least; a broker that is cut off stands still.
+
+        Two equal offsets would prove the opposite: the active controller moves the offset all the time.
+        """
+        first = await client.features(self._by(deadline))
+        until, seen = time.monotonic() + _UNPROVEN_S, {first.offset}
+        while len(seen) <= _UNPROVEN_STEPS or time.monotonic() < until:
+            if time.monotonic() + _UNPROVEN_PAUSE_S >= deadline:
+                raise errors.UnreachableError(
+                    f"{first.source} stays at the metadata offset {first.offset}: the broker does not hear of changes."
+                )
+            await asyncio.sleep(_UNPROVEN_PAUSE_S)
+            now = await client.features(self._by(deadline))
+            if now.source != first.source:
+                first, seen = now, set()
+            seen.add(now.offset)
+        return max(seen)
+
+    async def permissions(self, deadline: float) -> Mapping[Area, tuple[Permission, str]]:
+        """Try each describe once; see the port."""
+        with translated():
+            return await Permissions(await self._client(), self._timeout_s).areas(deadline)
+
+    async def unproven(self, deadline: float) -> str | None:
+        """Return the reason why there is no barrier; None where there is one. See the port."""
+        with translated():
+            try:
+                await (await self._client()).quorum(self._by(deadline))
+            except errors.RightsError as error:
+                return str(error)
+        return None
+
+    # -- quotas
+
+    async def quotas(self, digest: bytes, deadline: float) -> Look:
+        """Look at all client quotas; see the port."""
+        with translated():
+            client = await self._client()
+
+        async def look() -> tuple[Look, set[Address | None]]:
+            found = await client.describe_quotas(digest or None, self._by(deadline))
+            if isinstance(found, Unchanged):
+                return Look((), (), 0, 0, 0, digest, unchanged=True), {found.source}
+            return _look(await in_slices(self._quotas_of, found.entries), found.digest), {found.source}
+
+        with translated():
+            return await bracketed(client, look, frozenset(), lambda: self._by(deadline))
+
+    def _quotas_of(self, entry: QuotaEntry) -> Observed | Unmanaged:
+        return self._sights.quotas(entry.entity, entry.values.items())
+
+    async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Look:
+        """Look at the quotas of some entities; see the port."""
+        with translated():
+            client = await self._client()
+
+        async def look() -> tuple[Look, set[Address | None]]:
+            seen: list[Observed | Unmanaged] = []
+            sources: set[Address | None] = set()
+            for entity in entities:
+                components = [(kind.value, name) for kind, name in entity.components]
+                values = await client.describe_quotas_of(components, self._by(deadline))
+                sources.add(client.source)
+                seen.append(self._sights.quotas(components, (values or {}).items()))
+            return _look(seen), sources
+
+        with translated():
+            return await bracketed(client, look, frozenset(), lambda: self._by(deadline))
+
+    # -- configs
+
+    async def topics(self, deadline: float) -> Mapping[str, str]:
+        """Return the ids of all topics by name; see the port."""
+        with translated():
+            found = await (await self._client()).topics(self._by(deadline))
+        return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
+
+    async def names(self, area: Area, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
+        """Return the entities of an area that may have declared configs; see the port."""
+        with translated():
+            client = await self._client()
+            if area is Area.BROKERS:
+                alive = sorted(each.node_id for each in await client.brokers(self._by(deadline)))
+                resources = [Resource(ResourceType.BROKER, name) for name in ("", *map(str, alive))]
+            else:
+                try:
+                    resources = await client.list_config_resources({_LISTED[area]}, self._by(deadline))
+                except errors.UnsupportedError as error:
+                    raise NotPermittedError(str(error)) from None
+        found = await in_slices(self._sights.entity, resources)
+        return [each for each in found if isinstance(each, Entity)], [
+            each for each in found if isinstance(each, Unmanaged)
+        ]
+
+    async def configs(self, entities: Sequence[Entity], deadline: float) -> Look:
+        """Look at the declared configs of some entities; see the port."""
+        ids = await self.topics(deadline) if any(each.types[0] is EntityType.TOPIC for each in entities) else {}
+        resources = [resource_of(each) for each in entities]
+        own = {int(each.name) for each in resources if each.type is ResourceType.BROKER and each.name}
+        with translated():
+            client = await self._client()
+
+        async def look() -> tuple[Look, set[Address | None]]:
+            described = await client.describe_configs(resources, self._by(deadline), synonyms=bool(own))
+            pairs = [each for each in zip(entities, described, strict=True) if _is_there(each[1])]
+
+            def convert(each: tuple[Entity, Described]) -> Observed:
+                entity, found = each
+                return self._sights.configs(entity, found.entries, ids.get(found.resource.name))
+
+            return _look(await in_slices(convert, pairs)), {each.source for _, each in pairs}
+
+        with translated():
+            return await bracketed(client, look, own, lambda: self._by(deadline))
+
+    # -- the metadata log
+
+    async def follow(self, after: int | None) -> AsyncIterator[LogPage]:
+        """Follow the metadata log; see the port."""
+        with translated():
+            if after is None:
+                now = await (await self._client()).features(time.monotonic() + self._timeout_s)
+                after = now.offset
+                yield LogPage(after, anew=True)
+            log = MetadataLog(self._controllers, self._options, cluster_id=self._expected())
+            try:
+                pages = LogPages(self._sights, await self.topics(time.monotonic() + self._timeout_s))
+                async for part in log.follow(after, snapshots=False):
+                    yield await pages.page(part)
+            finally:
+                await log.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        made, self._made = self._made, None
+        if made is not None:
+            await made[1].close()
+
+    # -- helpers
+
+    def _by(self, deadline: float) -> float:
+        """Return the deadline of one request."""
+        return min(deadline, time.monotonic() + self._timeout_s)
+
+    async def _client(self) -> KraftClient:
+        """Return the client of the target; a target that was set since is another client's."""
+        expected = self._expected()
+        if self._made is not None and expected not in {None, self._made[0]}:
+            await self.close()
+        if self._made is None:
+            self._made = expected, KraftClient(self._bootstrap, self._options, cluster_id=expected)
+        return self._made[1]
+
+
+def _look(seen: Sequence[Observed | Unmanaged], digest: bytes = b"") -> Look:
+    return Look(
+        tuple(each for each in seen if isinstance(each, Observed)),
+        tuple(each for each in seen if isinstance(each, Unmanaged)),
+        0, 0, 0, digest,
+    )  # fmt: skip
+
+
+def _is_there(described: Described) -> bool:
+    """Say whether a resource was described.
+
+    Raises:
+        KraftError: The right is missing, or the answer is an error that leaves the existence open.
+    """
+    error = described.error
+    if error is None:
+        return True
+    if _of_a_broker(described.resource) and isinstance(error, errors.UnreachableError):
+        return False
+    if isinstance(error, errors.AnswerError) and error.code == errors.UNKNOWN_TOPIC_OR_PARTITION:
+        return False
+    raise error
+
+
+def _of_a_broker(resource: Resource) -> bool:
+    return resource.type is ResourceType.BROKER and bool(resource.name)

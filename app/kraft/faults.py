@@ -1,0 +1,26 @@
+"""Errors of the wire as the services know them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from app.domain.errors import UnavailableError
+from app.kraft.wire import errors
+from app.services.ports.kafka import NotPermittedError, OtherClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the errors of the wire as those of the port."""
+    try:
+        yield
+    except errors.OtherClusterError as error:
+        raise OtherClusterError(str(error)) from None
+    except (errors.LoginError, errors.RightsError) as error:
+        raise NotPermittedError(str(error)) from None
+    except errors.KraftError as error:
+        raise UnavailableError(str(error)) from None

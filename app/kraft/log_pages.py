@@ -1,0 +1,92 @@
+"""The metadata log as the services know it: pages of changes, out of the records that the controllers wrote.
+
+A record of a topic's removal has the topic's id alone. Names are known from the records of topics, and from a list of
+all topics at the begin; where a name is not known, the page asks for a new look at everything.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from app.domain.entities import Entity
+from app.kraft.log import SnapshotPart
+from app.kraft.sights import spelled
+from app.kraft.views import Resource, ResourceType
+from app.kraft.wire.messages import ClientQuotaRecord, ConfigRecord, RemoveTopicRecord, TopicRecord
+from app.services.pace import Pace
+from app.services.ports.kafka import LogChange, LogPage, Unmanaged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from app.kraft.log import LogPart
+    from app.kraft.metadata_records import LogRecord
+    from app.kraft.sights import Sights
+
+_RESOURCE_TYPES = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP})
+
+
+def kafka_id(given: UUID) -> str:
+    """Return an id as Kafka spells it (``Uuid.toString``)."""
+    return base64.urlsafe_b64encode(given.bytes).decode().rstrip("=")
+
+
+class LogPages:
+    """Makes the pages of one iteration over the log.
+
+    Args:
+        sights: The conversion of names and values.
+        topics: The ids of the cluster's topics by name, as of an offset at the begin of the log or later.
+    """
+
+    def __init__(self, sights: Sights, topics: Mapping[str, str]) -> None:
+        self._sights = sights
+        self._names = {topic_id: name for name, topic_id in topics.items()}
+
+    async def page(self, part: LogPart | SnapshotPart) -> LogPage:
+        """Return the page of a part of the log; a snapshot is a page without changes."""
+        if isinstance(part, SnapshotPart):
+            return LogPage(part.end_offset - 1, anew=True)
+        changes: list[LogChange] = []
+        pace = Pace()
+        for record in part.records:
+            if isinstance(record.message, RemoveTopicRecord) and kafka_id(record.message.topic_id) not in self._names:
+                return LogPage(part.after, anew=True)
+            change = self._change(record)
+            if change is not None:
+                changes.append(change)
+            if pace.due:
+                await pace.rest()
+        return LogPage(part.after, tuple(changes))
+
+    def _change(self, record: LogRecord) -> LogChange | None:
+        match record.message:
+            case TopicRecord() as topic:
+                topic_id = kafka_id(topic.topic_id)
+                self._names[topic_id] = topic.name
+                found = self._sights.entity(Resource(ResourceType.TOPIC, topic.name))
+                return _made(record, found, None, "", topic_id)
+            case RemoveTopicRecord() as removed:
+                topic_id = kafka_id(removed.topic_id)
+                found = self._sights.entity(Resource(ResourceType.TOPIC, self._names.pop(topic_id)))
+                return _made(record, found, None, None, topic_id)
+            case ConfigRecord() as config if config.resource_type in _RESOURCE_TYPES:
+                found = self._sights.entity(Resource(ResourceType(config.resource_type), config.resource_name))
+                return _made(record, found, config.name, config.value)
+            case ClientQuotaRecord() as quota:
+                found = self._sights.quota_entity([(each.entity_type, each.entity_name) for each in quota.entity])
+                value = None
+                if isinstance(found, Entity) and not quota.remove:
+                    value = spelled(found, quota.key, quota.value)
+                return _made(record, found, quota.key, value)
+        return None
+
+
+def _made(
+    record: LogRecord, found: Entity | Unmanaged, key: str | None, value: str | None, topic_id: str | None = None
+) -> LogChange:
+    if isinstance(found, Unmanaged):
+        return LogChange(record.offset, record.timestamp, None, key, unmanaged=found)
+    return LogChange(record.offset, record.timestamp, found, key, value, topic_id)

@@ -1,0 +1,109 @@
+"""The parts of a cluster that a login may describe, by trying."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.kraft.views import Resource, ResourceType
+from app.kraft.wire.errors import AnswerError, RightsError, UnreachableError, UnsupportedError
+from app.services.ports.kafka import Area, Permission
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from app.kraft.client import KraftClient
+
+_NOBODY: Final = "confplane-check"
+"""A name whose describe is allowed or not, whether anything has that name or not."""
+_KEY: Final = "cleanup.policy"
+_RIGHTS: Final = {
+    Area.QUOTAS: "DESCRIBE_CONFIGS on CLUSTER",
+    Area.TOPICS: "DESCRIBE and DESCRIBE_CONFIGS on TOPIC",
+    Area.BROKERS: "DESCRIBE_CONFIGS on CLUSTER",
+    Area.GROUPS: "DESCRIBE_CONFIGS on CLUSTER and on GROUP",
+    Area.CLIENT_METRICS: "DESCRIBE_CONFIGS on CLUSTER",
+}
+"""The rights of each area in Kafka's words (``KafkaApis.scala``, ``ConfigHelper.scala``)."""
+
+
+class Permissions:
+    """Tries the describes of each area.
+
+    Args:
+        client: The cluster.
+        timeout_s: Seconds for one request.
+    """
+
+    def __init__(self, client: KraftClient, timeout_s: float) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+
+    async def areas(self, deadline: float) -> dict[Area, tuple[Permission, str]]:
+        """Return the permission for each area, and a sentence on what is missing.
+
+        Raises:
+            UnreachableError: No broker answers.
+            LoginError: The login is refused.
+            OtherClusterError: A broker belongs to another cluster.
+        """
+        await self._client.brokers(self._by(deadline))
+        tries: dict[Area, Callable[[float], Awaitable[str]]] = {
+            Area.QUOTAS: self._quotas,
+            Area.TOPICS: self._topics,
+            Area.BROKERS: self._brokers,
+            Area.GROUPS: self._groups,
+            Area.CLIENT_METRICS: self._client_metrics,
+        }
+        found: dict[Area, tuple[Permission, str]] = {}
+        for area, attempt in tries.items():
+            try:
+                found[area] = Permission.READ_ONLY, await attempt(deadline)
+            except RightsError as error:
+                found[area] = Permission.NONE, f"{error}; needed: {_RIGHTS[area]}"
+            except (AnswerError, UnsupportedError) as error:
+                found[area] = Permission.NONE, str(error)
+        return found
+
+    def _by(self, deadline: float) -> float:
+        return min(deadline, time.monotonic() + self._timeout_s)
+
+    async def _quotas(self, deadline: float) -> str:
+        await self._client.describe_quotas_of([("user", _NOBODY)], self._by(deadline))
+        return ""
+
+    async def _topics(self, deadline: float) -> str:
+        names = list(await self._client.topics(self._by(deadline)))
+        await self._describe([Resource(ResourceType.TOPIC, name) for name in names], deadline)
+        return "" if names else "no topic is shown: there is none, or DESCRIBE on TOPIC is missing"
+
+    async def _brokers(self, deadline: float) -> str:
+        brokers = [str(each.node_id) for each in await self._client.brokers(self._by(deadline))]
+        away = await self._describe([Resource(ResourceType.BROKER, name) for name in ("", *brokers)], deadline)
+        return f"not reached for their own configs: {', '.join(f'broker {name}' for name in away)}" if away else ""
+
+    async def _groups(self, deadline: float) -> str:
+        listed = await self._client.list_config_resources({ResourceType.GROUP}, self._by(deadline))
+        await self._describe([*listed, Resource(ResourceType.GROUP, _NOBODY)], deadline)
+        return ""
+
+    async def _client_metrics(self, deadline: float) -> str:
+        listed = await self._client.list_config_resources({ResourceType.CLIENT_METRICS}, self._by(deadline))
+        await self._describe([*listed, Resource(ResourceType.CLIENT_METRICS, _NOBODY)], deadline)
+        return ""
+
+    async def _describe(self, resources: Sequence[Resource], deadline: float) -> list[str]:
+        """Describe one key of each resource; return the brokers that were not reached.
+
+        Raises:
+            KraftError: A resource can't be described for another reason than that it is gone.
+        """
+        away: list[str] = []
+        for each in await self._client.describe_configs(resources, deadline, keys=(_KEY,)):
+            if each.error is None:
+                continue
+            if each.resource.type is ResourceType.BROKER and isinstance(each.error, UnreachableError):
+                away.append(each.resource.name)
+            elif not isinstance(each.error, AnswerError):
+                raise each.error
+        return away

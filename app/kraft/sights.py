@@ -1,0 +1,126 @@
+"""Conversion of a cluster's answers and records into the entities and the declared configs of this service.
+
+The declared configs among those that a describe answers have one source for each type of resource
+(``ConfigSource`` in clients/src/main/java/org/apache/kafka/common/requests/DescribeConfigsResponse.java).
+A broker's own configs stand among the synonyms, behind the value that counts for the broker.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import InvalidRequestError
+from app.domain.numbers import java_double
+from app.domain.quotas import ClientQuotas
+from app.kraft.views import Resource, ResourceType, Source
+from app.services.ports.kafka import Area, Observed, Unmanaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from app.domain.observed import Rules
+    from app.kraft.views import ConfigEntry
+
+
+_AREAS: Final = {
+    ResourceType.TOPIC: Area.TOPICS,
+    ResourceType.BROKER: Area.BROKERS,
+    ResourceType.CLIENT_METRICS: Area.CLIENT_METRICS,
+    ResourceType.GROUP: Area.GROUPS,
+}
+_SOURCES: Final = {
+    "topic": Source.TOPIC,
+    "client-metrics": Source.CLIENT_METRICS,
+    "group": Source.GROUP,
+}
+"""The source of declared configs by entity type; those of brokers depend on the name."""
+_ENTITY_TYPES: Final = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.BROKER: "broker",
+    ResourceType.CLIENT_METRICS: "client-metrics",
+    ResourceType.GROUP: "group",
+}
+_RESOURCE_TYPES: Final = {name: kind for kind, name in _ENTITY_TYPES.items()}
+_QUOTAS: Final = ClientQuotas()
+
+
+class Sights:
+    """The conversion for one cluster. Stateless.
+
+    Args:
+        rules: The rules of the cluster's configs.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def quota_entity(self, components: Sequence[tuple[str, str | None]]) -> Entity | Unmanaged:
+        """Return an entity of client quotas by its types and names; None names the default entity."""
+        found = self._rules.entity_of(components)
+        if isinstance(found, Entity):
+            return found
+        name = ",".join(kind if value is None else f"{kind}={value}" for kind, value in components)
+        return Unmanaged(Area.QUOTAS, name, found)
+
+    def quotas(
+        self, components: Sequence[tuple[str, str | None]], values: Iterable[tuple[str, float]]
+    ) -> Observed | Unmanaged:
+        """Return the quotas of an entity."""
+        entity = self.quota_entity(components)
+        if isinstance(entity, Unmanaged):
+            return entity
+        return Observed(entity, {key: spelled(entity, key, value) for key, value in values})
+
+    def entity(self, resource: Resource) -> Entity | Unmanaged:
+        """Return the entity of a config resource; a broker without a name is the default of all brokers."""
+        kind, name = resource.type, resource.name
+        default = kind is ResourceType.BROKER and not name
+        found = self._rules.entity_of([(_ENTITY_TYPES[kind], None if default else name)])
+        return found if isinstance(found, Entity) else Unmanaged(_AREAS[kind], name, found)
+
+    def configs(self, entity: Entity, described: Iterable[ConfigEntry], topic_id: str | None = None) -> Observed:
+        """Return the declared configs among those of a describe."""
+        config: dict[str, str] = {}
+        hidden: set[str] = set()
+        for key, value in _declared(entity, described):
+            if value is None:
+                hidden.add(key)
+            else:
+                config[key] = value
+        return Observed(entity, config, frozenset(hidden), topic_id)
+
+
+def resource_of(entity: Entity) -> Resource:
+    """Return the config resource of an entity."""
+    kind, name = entity.components[0]
+    return Resource(_RESOURCE_TYPES[kind.value], name or "")
+
+
+def spelled(entity: Entity, key: str, value: float) -> str:
+    """Return a quota as this service stores it. The wire has doubles, for LONGs too.
+
+    A value that this service would refuse (NaN in Kafka 4.0, a key of a later release) has Java's spelling of a double.
+    """
+    try:
+        return _QUOTAS.encode(entity, key, value, exact=False)
+    except InvalidRequestError:
+        if math.isnan(value):
+            return "NaN"
+        return java_double(value) if math.isfinite(value) else f"{'-' if value < 0 else ''}Infinity"
+
+
+def _declared(entity: Entity, described: Iterable[ConfigEntry]) -> Iterable[tuple[str, str | None]]:
+    kind, name = entity.components[0]
+    if kind is not EntityType.BROKER:
+        return [(each.name, each.value) for each in described if each.source == _SOURCES[kind.value]]
+    if name is None:
+        return [(each.name, each.value) for each in described if each.source == Source.DEFAULT_BROKER]
+    # The names are compared, because the config of a listener has the broker's general one among its synonyms.
+    return [
+        (each.name, level.value)
+        for each in described
+        for level in each.synonyms
+        if level.source == Source.BROKER and level.name == each.name
+    ]

@@ -1,0 +1,80 @@
+"""The composition of everything that observes one Kafka cluster without ZooKeeper. Part of the wiring."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from app.domain.configs import Configs
+from app.domain.definitions import catalog_of
+from app.domain.observed import Rules
+from app.domain.quotas import ClientQuotas
+from app.kraft.cluster import KraftCluster
+from app.services.target.fresh import Freshener
+from app.services.target.importer import Importer
+from app.services.target.observer import Observer
+from app.services.target.state import TargetService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.connection_settings import KafkaSettings
+    from app.domain.definitions import Catalog
+    from app.services.changes.runner import ChangeRunner
+    from app.services.redaction import Redact
+    from app.store import ZooKeeperStore
+
+
+def rules_of(release: Callable[[], str]) -> Rules:
+    """Return the rules of a cluster of a release."""
+
+    def catalog() -> Catalog:
+        return catalog_of(release())
+
+    return Rules(ClientQuotas(), Configs(catalog), catalog)
+
+
+class Observation:
+    """The parts of one cluster, made when they are needed.
+
+    Args:
+        store: The cluster's store.
+        settings: Its brokers.
+        runner: Runs the changes.
+        redact: The redaction of znodes for the trail.
+
+    Raises:
+        UnusableSettingsError: A file of the settings can't be used.
+    """
+
+    def __init__(self, store: ZooKeeperStore, settings: KafkaSettings, runner: ChangeRunner, redact: Redact) -> None:
+        # The cluster's own word counts before the leader's report has it.
+        rules = rules_of(lambda: self.kafka.release or store.kafka_release())
+
+        def expected() -> str | None:
+            target = store.target()
+            return None if target is None else target.cluster_id
+
+        self.kafka: KraftCluster = KraftCluster(f"clusters.{store.name}.kafka", settings, rules, expected)
+        self.target = TargetService(runner, store)
+        self._store = store
+        self._runner = runner
+        self._rules = rules
+        self._redact = redact
+        self._follows_log = bool(settings.controllers)
+
+    @cached_property
+    def observer(self) -> Observer:
+        """The observer, not started."""
+        parts = self.kafka, self._store, self._runner, self._rules, self._redact
+        return Observer(*parts, log=self._follows_log)
+
+    @cached_property
+    def freshener(self) -> Freshener:
+        """The looks of reads with ``consistency=strong``."""
+        return Freshener(self.kafka, self._store, self._runner, self._rules, self._redact)
+
+    @cached_property
+    def importer(self) -> Importer:
+        """The import."""
+        return Importer(self.kafka, self._store, self._runner, self._rules, self._redact)

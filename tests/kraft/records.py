@@ -1,0 +1,31 @@
+"""The metadata log of a test's cluster, as the judge of what was written."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from app.connection_settings import KafkaSettings
+from app.domain.releases import newest
+from app.kraft.cluster import KraftCluster as Cluster
+from app.observation import rules_of
+
+if TYPE_CHECKING:
+    from tests.support.kraft import KraftCluster
+
+
+async def offsets(kraft: KraftCluster) -> list[int]:
+    """Return the offsets of all records that set or remove a quota or a config, or make or remove a topic."""
+    (node,) = kraft.nodes
+    settings = KafkaSettings(bootstrap=tuple(kraft.bootstrap), controllers=(node.controller,))
+    cluster = Cluster("test", settings, rules_of(newest), lambda: None)
+    try:
+        end = await cluster.barrier(time.monotonic() + 30)
+        found: list[int] = []
+        async for page in cluster.follow(-1):
+            found += [each.offset for each in page.changes]
+            if page.until >= end:
+                return found
+    finally:
+        await cluster.close()
+    raise AssertionError("the log has no end")

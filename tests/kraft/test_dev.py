@@ -1,0 +1,74 @@
+"""``confplane dev --kraft`` end to end, as README has it: the first look at a cluster, which leaves no trace there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kraft.records import offsets
+from tests.support.kraft_writer import KraftWriter
+from tests.support.processes import program
+from tests.support.waiting import until_thread
+
+if TYPE_CHECKING:
+    from tests.support.kraft import KraftCluster
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_line(line: str) -> Any:
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True, cwd="/", timeout=60)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the lines that are printed are for curl")
+async def test_a_first_look_leaves_no_trace_in_the_cluster(kraft: KraftCluster, tmp_path: Path) -> None:
+    async with KraftWriter(kraft.bootstrap[0]) as writer:
+        await writer.quotas(({"user": "dev-alice"}, {"producer_byte_rate": 1000.0}))
+        before = await offsets(kraft)
+        # The login of another cluster, as somebody may have exported it, stays outside.
+        variables = {**os.environ, "CONFPLANE_CLUSTERS__DEFAULT__KAFKA__BOOTSTRAP": '["127.0.0.1:1"]'}
+        arguments = ["dev", "--kraft", *kraft.bootstrap, "--data-dir", str(tmp_path / "data"), "--port", "0"]
+        with program(["-m", "app", *arguments], environment=variables) as running:
+            running.read_until("Client configs (KIP-649) can be written here")
+            output = running.output
+            assert "Everything can be followed. Nothing was written" in output
+            assert f"follows the Kafka cluster {kraft.cluster_id} from now on" in output
+            lines = [line.strip() for line in output.splitlines() if line.strip().startswith("curl ")]
+            quotas, user, topic, _brokers, trail, freshness = lines
+            assert "user=dev-alice" in {each["id"] for each in run_line(quotas)["items"]}
+            (effective,) = run_line(user.replace("NAME", "dev-alice"))["quotas"]
+            assert (effective["value"], effective["source"]) == (1000, "user=dev-alice")
+            assert "topic=NAME/effective" in topic
+            assert run_line(freshness)["target"]["clusterId"] == kraft.cluster_id
+            assert await offsets(kraft) == before
+
+            await writer.quotas(({"user": "dev-alice"}, {"producer_byte_rate": 2000.0}))
+
+            def recorded() -> bool:
+                newest = run_line(trail)["items"][0]
+                return bool(newest["kind"] == "observed" and newest["entities"][0]["id"] == "user=dev-alice")
+
+            await until_thread(recorded)
+            os.killpg(running.process.pid, signal.SIGINT)
+            assert running.wait() == 0
+
+
+def test_the_readme_has_this_command() -> None:
+    section = (ROOT / "README.md").read_text().split("## See your Kafka 4 cluster\n", 1)[1].split("\n## ", 1)[0]
+    (command,) = re.findall(r"```sh\n(.*?)\n```", section, re.DOTALL)
+    assert command == "make run KRAFT=localhost:9092"
+    made = subprocess.run(["make", "-n", *command.split()[1:]], cwd=ROOT, capture_output=True, text=True, check=True)
+    words = made.stdout.replace("\\\n", " ").split()
+    assert words[words.index("dev") :] == [
+        "dev", "--port", "'8080'", "--data-dir", "'.confplane-kraft'", "--kraft", "'localhost:9092'",
+    ]  # fmt: skip
+    assert "`confplane dev --kraft localhost:9092`" in section

@@ -1,0 +1,93 @@
+"""Conversion of a cluster's answers: the declared values among all, spellings of quotas, names without a place."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from app.domain.entities import Entity
+from app.domain.releases import newest
+from app.kraft.sights import Sights, resource_of, spelled
+from app.kraft.views import ConfigEntry, Resource, ResourceType, Source, Synonym
+from app.observation import rules_of
+from app.services.ports.kafka import Area, Unmanaged
+
+SIGHTS = Sights(rules_of(newest))
+
+
+def entry(name: str, value: str | None, source: int, *synonyms: Synonym) -> ConfigEntry:
+    return ConfigEntry(name, value, source, read_only=False, sensitive=value is None, synonyms=synonyms)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("producer_byte_rate", 1048576.0, "1048576"),
+        ("producer_byte_rate", 1e18, "1000000000000000000"),
+        ("producer_byte_rate", float(2**63), "9223372036854775807"),
+        ("request_percentage", 12.5, "12.5"),
+        ("request_percentage", 1e7, "1.0E7"),
+        ("producer_byte_rate", 0.5, "0.5"),
+        ("producer_byte_rate", math.nan, "NaN"),
+        ("producer_byte_rate", math.inf, "Infinity"),
+        ("producer_byte_rate", -math.inf, "-Infinity"),
+        ("of_a_later_release", 3.0, "3.0"),
+    ],
+)
+def test_quotas_are_spelled_as_they_are_stored_here(key: str, value: float, expected: str) -> None:
+    assert spelled(Entity.of(user="a"), key, value) == expected
+
+
+def test_declared_configs_of_a_topic_are_its_own() -> None:
+    described = [
+        entry("retention.ms", "1", Source.TOPIC),
+        entry("cleanup.policy", "delete", Source.DEFAULT),
+        entry("segment.bytes", "2", Source.DEFAULT_BROKER),
+        entry("flush.ms", "3", Source.STATIC_BROKER),
+    ]
+    found = SIGHTS.configs(Entity.of(topic="t"), described, "an id")
+    assert (found.config, found.hidden, found.topic_id) == ({"retention.ms": "1"}, frozenset(), "an id")
+
+
+def test_a_broker_s_own_value_stands_behind_another_and_a_listener_s_is_not_the_general_one() -> None:
+    described = [
+        entry("background.threads", "12", Source.BROKER, Synonym("background.threads", "12", Source.BROKER)),
+        entry("log.retention.ms", "5", Source.DEFAULT_BROKER, Synonym("log.retention.ms", "5", Source.DEFAULT_BROKER)),
+        entry(
+            "listener.name.x.ssl.keystore.type",
+            "PEM",
+            Source.BROKER,
+            Synonym("listener.name.x.ssl.keystore.type", "JKS", Source.STATIC_BROKER),
+            Synonym("ssl.keystore.type", "PEM", Source.BROKER),
+        ),
+        entry("ssl.key.password", None, Source.BROKER, Synonym("ssl.key.password", None, Source.BROKER)),
+    ]
+    found = SIGHTS.configs(Entity.of(broker="1"), described)
+    assert (found.config, found.hidden) == ({"background.threads": "12"}, frozenset({"ssl.key.password"}))
+
+
+def test_the_default_of_all_brokers_has_what_is_declared_for_all() -> None:
+    described = [entry("log.retention.ms", "5", Source.DEFAULT_BROKER), entry("num.io.threads", "8", Source.DEFAULT)]
+    assert SIGHTS.configs(Entity.of(broker=None), described).config == {"log.retention.ms": "5"}
+
+
+def test_resources_and_entities_name_each_other() -> None:
+    for resource in (
+        Resource(ResourceType.TOPIC, "orders"),
+        Resource(ResourceType.BROKER, ""),
+        Resource(ResourceType.BROKER, "7"),
+    ):
+        entity = SIGHTS.entity(resource)
+        assert isinstance(entity, Entity)
+        assert resource_of(entity) == resource
+
+
+def test_names_without_a_place_are_named_with_the_reason() -> None:
+    found = SIGHTS.quotas([("user", ".."), ("client-id", None)], [("producer_byte_rate", 1.0)])
+    assert isinstance(found, Unmanaged)
+    assert (found.area, found.name) == (Area.QUOTAS, "user=..,client-id")
+    assert "can't be stored in ZooKeeper" in found.reason
+    address = SIGHTS.quotas([("ip", "::1")], [("connection_creation_rate", 1.0)])
+    assert isinstance(address, Unmanaged)
+    assert "is not an IPv4 address" in address.reason

@@ -91,9 +91,7 @@ class Looks:
         look = await self._cluster.quotas(digest, deadline)
         looked = Looked(look.after, look.until, look.at_ms, digest=look.digest, unchanged=look.unchanged)
         if not look.unchanged:
-            await self._compare(looked, look, since)
-            seen = {each.entity.id for each in look.entities}
-            await self._add_gone(looked, seen, since)
+            await self._add_gone(looked, await self._compare(looked, look, since), since)
         return looked
 
     async def area(self, area: Area, since: int | None, deadline: float) -> Looked:
@@ -121,8 +119,7 @@ class Looks:
         while True:
             look = await self._cluster.configs(entities, deadline)
             looked = Looked(look.after, look.until, look.at_ms)
-            await self._compare(looked, look, since)
-            found = {each.entity.id for each in look.entities}
+            found = await self._compare(looked, look, since)
             gone = [entity for entity in entities if entity.id not in found]
             looked.seen += self._differing(Seen(each, _sighting(look, since), look.after) for each in gone)
             if not looked.seen:
@@ -168,10 +165,13 @@ class Looks:
             names.add(Entity.from_id(node.id).get(EntityType.TOPIC) or "")
         return sorted(names)
 
-    async def _compare(self, looked: Looked, look: Look, since: int | None) -> None:
+    async def _compare(self, looked: Looked, look: Look, since: int | None) -> set[str]:
+        """Add what differs to the result of a look; return the ids of the entities seen."""
         sighting, pace = _sighting(look, since), Pace()
+        ids: set[str] = set()
         _note(looked, look.unmanaged)
         for each in look.entities:
+            ids.add(each.entity.id)
             sight = Sight(each.config, each.hidden)
             looked.entities += bool(each.config or each.hidden)
             uncompared = self._rules.uncompared(each.entity, sight)
@@ -182,6 +182,7 @@ class Looks:
                 looked.seen.append(seen)
             if pace.due:
                 await pace.rest()
+        return ids
 
     def _differing(self, seen: Iterable[Seen]) -> list[Seen]:
         return [each for each in seen if self._decisions.differs(each)]

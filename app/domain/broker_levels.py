@@ -29,6 +29,9 @@ PROVIDERS: Final = "config.providers"
 """The config that names plug-ins, which resolve references in the values beside it."""
 
 
+_LAST_BEFORE_LOGGERS: Final = 5
+
+
 class ConfigSource(StrEnum):
     """The source of a value, under Kafka's names; :attr:`number` is that of the RPC."""
 
@@ -37,11 +40,14 @@ class ConfigSource(StrEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
     STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"
     DEFAULT_CONFIG = "DEFAULT_CONFIG"
+    DYNAMIC_CLIENT_METRICS_CONFIG = "DYNAMIC_CLIENT_METRICS_CONFIG"
+    DYNAMIC_GROUP_CONFIG = "DYNAMIC_GROUP_CONFIG"
 
     @property
     def number(self) -> int:
-        """Kafka's number."""
-        return list(ConfigSource).index(self) + 1
+        """Kafka's number; 6 is that of loggers, which are not served here."""
+        place = list(ConfigSource).index(self) + 1
+        return place if place <= _LAST_BEFORE_LOGGERS else place + 1
 
 
 class Level(StrEnum):

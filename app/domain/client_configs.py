@@ -88,7 +88,7 @@ class ClientConfigs:
         if entity.types in _KINDS:
             return
         for kind in entity.types:
-            if kind in {EntityType.TOPIC, EntityType.BROKER}:
+            if kind not in {*self.entity_types, EntityType.IP}:
                 raise InvalidRequestError(f"Unhandled client config entity type: {kind}", pointer=pointer)
         if EntityType.USER not in entity.types:
             raise InvalidRequestError(

@@ -1,4 +1,4 @@
-"""Config resources: the names of entities in the RPCs about topics and brokers.
+"""Config resources: the names of entities in the RPCs about configs.
 
 Source: clients/src/main/java/org/apache/kafka/common/config/ConfigResource.java.
 """
@@ -20,9 +20,15 @@ class ResourceType(IntEnum):
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
+    GROUP = 32
 
 
-_ENTITY_TYPES: Final = {ResourceType.TOPIC: EntityType.TOPIC, ResourceType.BROKER: EntityType.BROKER}
+_ENTITY_TYPES: Final = {
+    ResourceType.TOPIC: EntityType.TOPIC,
+    ResourceType.BROKER: EntityType.BROKER,
+    ResourceType.CLIENT_METRICS: EntityType.CLIENT_METRICS,
+    ResourceType.GROUP: EntityType.GROUP,
+}
 
 
 def resource_type(given: int | str, *, pointer: str | None = None) -> ResourceType:
@@ -52,7 +58,8 @@ def resource_entity(kind: ResourceType, name: str, *, pointer: str | None = None
         InvalidRequestError: The configs of this type of resource are not kept here.
     """
     if kind not in _ENTITY_TYPES:
+        served = ", ".join(known.name for known in _ENTITY_TYPES)
         raise InvalidRequestError(
-            f"{kind.name} resources are not kept in ZooKeeper; TOPIC and BROKER are served here", pointer=pointer
+            f"{kind.name} resources are not kept in ZooKeeper; {served} are served here", pointer=pointer
         )
     return Entity(((_ENTITY_TYPES[kind], name or None),))

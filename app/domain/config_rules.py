@@ -89,7 +89,7 @@ class NonEmpty:
 
 @dataclass(frozen=True, slots=True)
 class DistinctElements:
-    """A list without an empty element and without the same element twice (KIP-1161); ``values`` are all it may hold."""
+    """A list without an empty element; ``values`` are all that it may hold. Repetitions do not count (KIP-1161)."""
 
     values: tuple[str, ...] = ()
     """The elements that are allowed; none at all means any."""
@@ -107,7 +107,7 @@ class DistinctElements:
             return "must not have an empty element"
         if self.values and not all(element in self.values for element in elements):
             return f"must be a list of {', '.join(self.values)}"
-        return None if len(set(elements)) == len(elements) else "must not have an element twice"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
-"""The facet ``configs``: topics, brokers, and the default of all brokers.
+"""The facet ``configs``: topics, brokers and the default of all brokers, groups, and subscriptions to client metrics.
 
-The rules of topics (:mod:`app.domain.topics`) and brokers (:mod:`app.domain.brokers`), which check several levels at
-once, decide the values. This module decides the keys of the facet, and which of their values may be shown.
+The rules of topics (:mod:`app.domain.topics`), brokers (:mod:`app.domain.brokers`), groups (:mod:`app.domain.groups`)
+and subscriptions (:mod:`app.domain.client_metrics`) decide the values. This module decides the keys of the facet, and
+which of their values may be shown.
 """
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from app.domain.broker_keys import is_sensitive
-from app.domain.definitions import ConfigType
+from app.domain.definitions import ConfigType, Kind
 from app.domain.entities import EntityType
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName, Rank
@@ -17,13 +19,26 @@ from app.domain.texts import shown
 from app.domain.topics import check_topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from app.domain.definitions import Catalog
     from app.domain.entities import Entity
 
 _MAX_BROKER_ID: Final = 2**31 - 1
-_KINDS: Final = frozenset({(EntityType.TOPIC,), (EntityType.BROKER,)})
+_NO_DEFAULT: Final = {
+    EntityType.GROUP: "Default group resources are not allowed.",
+    EntityType.CLIENT_METRICS: "Subscription name can't be empty",
+}
+"""Kafka's words for the types without a default entity."""
+KINDS: Final[Mapping[tuple[EntityType, ...], Kind]] = MappingProxyType(
+    {
+        (EntityType.TOPIC,): Kind.TOPIC,
+        (EntityType.BROKER,): Kind.BROKER,
+        (EntityType.GROUP,): Kind.GROUP,
+        (EntityType.CLIENT_METRICS,): Kind.CLIENT_METRICS,
+    }
+)
+"""The definitions of an entity's configs, by the entity's types."""
 
 
 class Configs:
@@ -35,22 +50,22 @@ class Configs:
 
     name = FacetName.CONFIGS
     member = "configs"
-    entity_types = frozenset({EntityType.TOPIC, EntityType.BROKER})
+    entity_types = frozenset(kind for types in KINDS for kind in types)
     has_secrets = True
 
     def __init__(self, catalog: Callable[[], Catalog]) -> None:
         self._catalog = catalog
 
     def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
-        """Refuse all entities except a named topic, a broker by its id, and the default broker.
+        """Refuse all entities except the default broker, and a topic, broker, group or subscription by its name.
 
         Raises:
-            InvalidRequestError: Another type, the default topic, or a broker id that is no number.
+            InvalidRequestError: Another type, a default that is not the brokers', or a broker id that is no number.
             InvalidTopicError: A name that no topic can have.
         """
-        if entity.types not in _KINDS:
+        if entity.types not in KINDS:
             raise InvalidRequestError(
-                f"Topics and brokers have configs here, not {' and '.join(entity.types)}; "
+                f"Topics, brokers, groups and client-metrics have configs here, not {' and '.join(entity.types)}; "
                 "see client-configs and client-quotas",
                 pointer=pointer,
             )
@@ -59,21 +74,27 @@ class Configs:
             if name is None:
                 raise InvalidRequestError("Default topic resources are not allowed.", pointer=pointer)
             check_topic_name(name, pointer=pointer)
-        elif name is not None:
-            check_broker_id(name, pointer=pointer)
+        elif kind is EntityType.BROKER:
+            if name is not None:
+                check_broker_id(name, pointer=pointer)
+        elif name is None:
+            raise InvalidRequestError(_NO_DEFAULT[kind], pointer=pointer)
 
-    def rank(self, entity: Entity) -> Rank:
+    def rank(self, entity: Entity) -> Rank | None:
         """Return the rank: topics, the brokers, and the default of all brokers are levels of one scope.
 
         A topic is checked against the brokers' values, a broker against the default, the default against each broker.
+        A group is checked against values that brokers have from their files alone, and a subscription by itself.
         """
         [(kind, name)] = entity.components
+        if kind in _NO_DEFAULT:
+            return None
         return Rank("", f"default {kind}" if name is None else kind)
 
     def owns(self, entity: Entity, key: str) -> bool:
-        """Return True: a node of a topic or broker has only keys of this facet."""
+        """Return True: such a node has only keys of this facet."""
         del key
-        return entity.types in _KINDS
+        return entity.types in KINDS
 
     def is_secret(self, entity: Entity, key: str) -> bool:
         """Say whether a value is never shown: a password, or a value of unknown type, as in Kafka's describe.
@@ -82,7 +103,7 @@ class Configs:
         """
         if entity.types == (EntityType.BROKER,):
             return is_sensitive(self._catalog(), key)
-        definition = self._catalog().topic.get(key)
+        definition = self._catalog().of(KINDS[entity.types]).get(key)
         return definition is None or definition.type is ConfigType.PASSWORD
 
     def decode(self, entity: Entity, key: str, stored: str) -> str | None:
@@ -93,6 +114,22 @@ class Configs:
         """Return no remarks."""
         del entity
         return []
+
+
+def check_release(catalog: Catalog, entity: Entity, *, pointer: str | None = None) -> None:
+    """Refuse an entity that the cluster's release can't have, as a broker in ZooKeeper mode does.
+
+    Source: core/src/main/scala/kafka/server/metadata/ZkConfigRepository.scala (3.9).
+
+    Raises:
+        InvalidRequestError: A group or a subscription in a cluster of Kafka 3.9.
+    """
+    if not catalog.of(KINDS[entity.types]):
+        raise InvalidRequestError(
+            f"Config type {entity.types[0].plural} is only supported on KRaft clusters, from Kafka 4.0 on; this cluster"
+            f" has Kafka {catalog.release}",
+            pointer=pointer,
+        )
 
 
 def check_broker_id(name: str, *, pointer: str | None = None) -> int:

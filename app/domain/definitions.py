@@ -324,6 +324,8 @@ def parse(definition: ConfigDef, value: str) -> ConfigValue:
     if definition.dynamic_only and trimmed != value:
         raise ConfigValueError(f"{definition.name} must have no blanks around it: brokers would not start with them")
     rule = definition.valid
+    if isinstance(rule, DistinctElements) and isinstance(parsed, list):
+        parsed = list(dict.fromkeys(parsed))
     fault = None if rule is None else rule.fault(trimmed if isinstance(rule, ThrottledReplicas) else parsed)
     if fault is not None:
         raise ConfigValueError(f"{definition.name} {fault}")

@@ -6,9 +6,9 @@ One entity has three spellings, each unique:
 * the **path** below ``/config`` in ZooKeeper and in notifications: ``users/alice/clients/billing``;
 * the **components** of the RPCs: ``[("user", "alice"), ("client-id", "billing")]`` (``None`` is the default entity).
 
-Names of users, client-ids and ips are percent-encoded in paths as Kafka's ``Sanitizer`` does. In ids the same bytes are
-escaped with ``~`` in place of ``%``, so that an id survives raw substitution into a URL. The real name ``<default>`` is
-``%3Cdefault%3E`` in a path and can't be mistaken for the default entity.
+Names are percent-encoded in paths as Kafka's ``Sanitizer`` does, except those of topics and brokers. In ids the same
+bytes are escaped with ``~`` in place of ``%``, so that an id survives raw substitution into a URL. The real name
+``<default>`` is ``%3Cdefault%3E`` in a path and can't be mistaken for the default entity.
 
 Source: clients/src/main/java/org/apache/kafka/common/utils/Sanitizer.java, KIP-546.
 """
@@ -40,6 +40,9 @@ class EntityType(StrEnum):
     IP = "ip"
     TOPIC = "topic"
     BROKER = "broker"
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
+    """A subscription to the metrics of clients (KIP-714)."""
 
     @property
     def plural(self) -> str:
@@ -53,6 +56,8 @@ _PLURALS: Final = {
     EntityType.IP: "ips",
     EntityType.TOPIC: "topics",
     EntityType.BROKER: "brokers",
+    EntityType.GROUP: "groups",
+    EntityType.CLIENT_METRICS: "client-metrics",
 }
 _TYPE_NAMES: Final = frozenset(kind.value for kind in EntityType)
 _BY_PLURAL: Final = {plural: kind for kind, plural in _PLURALS.items()}

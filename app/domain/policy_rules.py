@@ -38,7 +38,7 @@ FACET_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "client-quotas": frozenset({"user", "client-id", "user,client-id", "ip"}),
         "client-configs": frozenset({"user", "user,client-id"}),
-        "configs": frozenset({"topic", "broker"}),
+        "configs": frozenset({"topic", "broker", "group", "client-metrics"}),
     }
 )
 """The kinds of entity of each facet."""

@@ -98,8 +98,8 @@ _Texts = Annotated[list[_Text], Field(min_length=1), BeforeValidator(_listed)]
 _Number = Annotated[int | float, PlainValidator(_number)]
 _Allowed = Annotated[OneOf | Regex, PlainValidator(_allowed)]
 _Facet = Literal["client-quotas", "client-configs", "configs"]
-_Kind = Literal["user", "client-id", "user,client-id", "ip", "topic", "broker"]
-_Component = Literal["user", "client-id", "ip", "topic", "broker"]
+_Kind = Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"]
+_Component = Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"]
 
 
 class _Part(BaseModel):
@@ -118,8 +118,8 @@ class _Match(_Part):
         if not self._kinds():
             raise ValueError("matches no entity: the facets, types and names do not go together")
         for kind, texts in (self.names or {}).items():
-            if kind == "topic" and DEFAULT_NODE in texts:
-                raise ValueError(f"there is no default topic, so {DEFAULT_NODE} matches none")
+            if kind in {"topic", "group", "client-metrics"} and DEFAULT_NODE in texts:
+                raise ValueError(f"there is no default {kind}, so {DEFAULT_NODE} matches none")
         return self
 
     def _kinds(self) -> frozenset[str]:

@@ -34,6 +34,8 @@ CHANGE_PREFIX: Final = "/config/changes/config_change_"
 TOPIC_CONFIGS: Final = "/config/topics"
 CHANGE_NAME: Final = re.compile(r"config_change_(\d{10})\Z", re.ASCII)
 CONFIG_TYPES: Final = tuple(kind.plural for kind in EntityType)
+KRAFT_TYPES: Final = frozenset({EntityType.GROUP, EntityType.CLIENT_METRICS})
+"""Types of clusters on KRaft; their nodes' parents are made with the first of them."""
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 BROKER_IDS: Final = "/brokers/ids"
@@ -48,7 +50,7 @@ TARGET: Final = "/confplane/target"
 OBSERVATION: Final = "/confplane/observation"
 PERSISTENT_ROOTS: Final = (
     "/config",
-    *(f"/config/{plural}" for plural in CONFIG_TYPES),
+    *(f"/config/{kind.plural}" for kind in EntityType if kind not in KRAFT_TYPES),
     CHANGES,
     CONFPLANE,
     COMMITS,
@@ -271,7 +273,9 @@ def entity_id(path: str) -> str | None:
     return entity.id if known else None
 
 
-_PLAIN_KINDS: Final = {kind.plural: kind.value for kind in (EntityType.USER, EntityType.CLIENT_ID, EntityType.IP)}
+_PLAIN_KINDS: Final = {
+    kind.plural: kind.value for kind in (EntityType.USER, EntityType.CLIENT_ID, EntityType.IP, *KRAFT_TYPES)
+}
 
 
 @lru_cache(4096)

@@ -159,11 +159,11 @@ VALUE = f"{ONE}/configs/0/value"
 @pytest.mark.parametrize(
     ("given", "status", "code", "pointer", "words"),
     [
-        (resource("GROUP", "g"), 400, 42, f"{ONE}/resourceType", "Unknown resource type GROUP"),
+        (resource("LOGGER", "g"), 400, 42, f"{ONE}/resourceType", "Unknown resource type LOGGER"),
         (resource(0, "g"), 400, 42, f"{ONE}/resourceType", "Unknown resource type 0"),
         (resource("topic", "t"), 400, 42, f"{ONE}/resourceType", "TOPIC (2)"),
         (resource("BROKER_LOGGER", "0"), 400, 42, f"{ONE}/resourceType", "BROKER_LOGGER"),
-        (resource(16, "m"), 400, 42, f"{ONE}/resourceType", "CLIENT_METRICS"),
+        (resource(16, "m"), 400, 42, f"{ONE}/resourceType", "only supported on KRaft clusters"),
         (resource("TOPIC", ""), 400, 42, f"{ONE}/resourceName", "Default topic resources are not allowed."),
         (resource("TOPIC", ".."), 404, 3, f"{ONE}/resourceName", "no such topic"),
         (resource("TOPIC", "a/b"), 404, 3, f"{ONE}/resourceName", "no such topic"),

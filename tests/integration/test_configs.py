@@ -91,7 +91,7 @@ async def test_describe_of_some_keys(client: ConfplaneClient) -> None:
     ("kind", "name", "status", "code", "member", "words"),
     [
         (8, "0", 400, 42, "resourceType", "BROKER_LOGGER resources are not kept"),
-        ("CLIENT_METRICS", "m", 400, 42, "resourceType", "CLIENT_METRICS resources are not kept"),
+        ("CLIENT_METRICS", "m", 400, 42, "resourceType", "only supported on KRaft clusters"),
         ("TOPIC", "", 400, 17, "resourceName", "not empty"),
         ("TOPIC", "a b", 400, 17, "resourceName", "a-z A-Z 0-9"),
         ("TOPIC", ".", 400, 17, "resourceName", "can't be named"),

@@ -1,4 +1,4 @@
-"""The forms of topic and broker configs: describe and incrementalAlter (KIP-226, KIP-339), and the resources."""
+"""The forms of configs: describe and incrementalAlter (KIP-226, KIP-339), and the resources."""
 
 from typing import Annotated, Any
 
@@ -27,17 +27,20 @@ _TypeName = Annotated[str, base.one_of("UNKNOWN", *(kind.value for kind in Confi
 _ResourceType = Annotated[
     StrictInt | StrictStr,
     WithJsonSchema({"enum": [kind for known in ResourceType for kind in (known.value, known.name)]}),
-    Field(description="Kafka's number or name. TOPIC and BROKER are served", examples=["TOPIC"]),
+    Field(description="Kafka's number or name. TOPIC, BROKER, GROUP and CLIENT_METRICS are served", examples=["TOPIC"]),
 ]
 _ResourceName = Annotated[
     StrictStr,
     WithJsonSchema({"type": "string", "pattern": patterns.RESOURCE_NAME}),
-    Field(description="A topic's name, a broker's id; empty for the default of all brokers", examples=["orders"]),
+    Field(
+        description="A topic's name, a broker's or group's id; empty for the default of all brokers",
+        examples=["orders"],
+    ),
 ]
 
 
 class ConfigResource(RequestModel):
-    """A topic or a broker to be described."""
+    """A resource to be described."""
 
     resource_type: _ResourceType
     resource_name: _ResourceName
@@ -72,7 +75,7 @@ class IncrementalConfigOp(RequestModel):
 
 
 class AlteredConfigResource(base.AlterEntry):
-    """The ops on one topic or broker."""
+    """The ops on one resource."""
 
     resource_type: _ResourceType
     resource_name: _ResourceName
@@ -86,12 +89,14 @@ class IncrementalAlterConfigs(base.AlterModel):
 
 
 class ConfigsBody(base.ResourceBody):
-    """All configs of one topic or broker."""
+    """All configs of one entity."""
 
     id: Annotated[StrictStr | None, base.text_like(patterns.RESOURCE_ID)] = Field(
         default=None, description="The entity id", examples=["topic=orders"]
     )
-    entity: Annotated[dict[str, StrictStr | None] | None, base.entity_names("topic", "broker")] = Field(
+    entity: Annotated[
+        dict[str, StrictStr | None] | None, base.entity_names("topic", "broker", "group", "client-metrics")
+    ] = Field(
         default=None, description="Type to name; null is the default of all brokers", examples=[{"topic": "orders"}]
     )
     configs: Annotated[
@@ -112,7 +117,7 @@ class ConfigsBody(base.ResourceBody):
 
 
 class NewConfigs(ConfigsBody):
-    """All configs of one topic or broker, which ``id`` or ``entity`` names."""
+    """All configs of one entity, which ``id`` or ``entity`` names."""
 
     model_config = ConfigDict(json_schema_extra=base.NAMED)
 
@@ -203,7 +208,7 @@ class ConfigsStatus(base.ResourceStatus):
 
 
 class ConfigsResource(base.ResourceModel):
-    """The configs that a topic or broker declares."""
+    """The configs that an entity declares."""
 
     status: ConfigsStatus | Absent = Field(default=None, description="Full view")
     configs: dict[str, str | None] = Field(description="null: a secret")
@@ -226,7 +231,7 @@ class ConfigInForce(AnswerModel):
 
 
 class EffectiveConfigs(AnswerModel):
-    """The effective configs of a topic or broker, by name."""
+    """The effective configs of an entity, by name."""
 
     id: base.EntityId
     entity: base.EntityNames

@@ -1,21 +1,22 @@
-"""Effective configs of topics and brokers as JSON."""
+"""Effective configs as JSON."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from app.domain.broker_keys import definition_of
+from app.domain.configs import KINDS
 from app.domain.definitions import Kind, description
-from app.domain.entities import Entity, EntityType
 
 if TYPE_CHECKING:
     from app.domain.broker_levels import EffectiveConfig
     from app.domain.definitions import Catalog
+    from app.domain.entities import Entity
     from app.services.reads.config_describe import DescribedConfigs
 
 
 def effective_configs(found: DescribedConfigs) -> dict[str, Any]:
-    """Return the effective configs of a topic or broker."""
+    """Return the effective configs of an entity."""
     return {
         "id": found.entity.id,
         "entity": found.entity.as_dict(),
@@ -61,7 +62,8 @@ def _synonyms(item: EffectiveConfig) -> list[dict[str, Any]]:
 
 
 def _documentation(catalog: Catalog, entity: Entity, name: str) -> str | None:
-    if entity.types == (EntityType.TOPIC,):
-        return description(Kind.TOPIC, name)
+    kind = KINDS[entity.types]
+    if kind is not Kind.BROKER:
+        return description(kind, name)
     definition = definition_of(catalog, name)
-    return None if definition is None else description(Kind.BROKER, definition.name)
+    return None if definition is None else description(kind, definition.name)

@@ -1,8 +1,9 @@
-"""The RPC-style methods of topic and broker configs (KIP-226, KIP-339), and the answers about effective configs."""
+"""The RPC-style methods of configs (KIP-226, KIP-339), and the answers about effective configs."""
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -16,6 +17,8 @@ from app.api.routing.operations import change, partly, read
 from app.api.routing.preconditions import entry_precondition
 from app.domain.access.operations import Operation
 from app.domain.config_resources import ResourceType, resource_entity, resource_type
+from app.domain.configs import check_release
+from app.domain.definitions import Catalog
 from app.domain.entities import Entity
 from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
@@ -54,7 +57,7 @@ routes = Resources(FacetName.CONFIGS, _effective).routes(
 @routes.post(
     ":describe",
     read(
-        "Describe the effective configs of topics and brokers (KIP-226)",
+        "Describe the effective configs of topics, brokers, groups and client metrics (KIP-226)",
         partly(models.DescribedResources, "Some resources can't be described"),
         limit=LimitClass.BULK,
         tagged=False,
@@ -64,7 +67,7 @@ routes = Resources(FacetName.CONFIGS, _effective).routes(
     checks=[Fresh],
 )
 async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Response:
-    """One result per resource, in order, over all levels: topic, broker, default of all brokers, file, Kafka's."""
+    """One result per resource, in order, over all levels: its own, broker, default of all brokers, file, Kafka's."""
     kinds = [
         resource_type(item.resource_type, pointer=f"/resources/{index}/resourceType")
         for index, item in enumerate(body.resources)
@@ -103,6 +106,7 @@ async def _described(
     named = {"resourceType": kind.name, "resourceName": item.resource_name}
     try:
         entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
+        check_release(_catalog(call), entity, pointer=f"{pointer}/resourceType")
         if kind is ResourceType.TOPIC:
             # To a describe the empty name is not a name; to an alter it is a default topic.
             check_topic_name(item.resource_name, pointer=f"{pointer}/resourceName")
@@ -116,7 +120,7 @@ async def _described(
             "warnings": [],
             "errors": batches.error_parts(error),
         }, error
-    catalog = call.cluster.collections[FacetName.CONFIGS].catalog
+    catalog = _catalog(call)
     configs = [
         render.described_config(
             catalog, entity, config, synonyms=body.include_synonyms, documentation=body.include_documentation
@@ -129,7 +133,7 @@ async def _described(
 @routes.post(
     ":incrementalAlter",
     change(
-        "Set, delete, append to and subtract from configs of topics and brokers (KIP-339)",
+        "Set, delete, append to and subtract from configs of topics, brokers, groups and client metrics (KIP-339)",
         partly(models.AlteredResources, "Some resources failed"),
         limit=LimitClass.WRITE,
         tagged=False,
@@ -142,16 +146,23 @@ async def incremental_alter_configs(call: CallDep, body: models.IncrementalAlter
 
     Topics and brokers are levels of the same configs: each is checked against the result of the resources before it.
     """
-    return await batches.alter(call, FacetName.CONFIGS, body, body.resources, _edit, _echo, member="responses")
+    return await batches.alter(
+        call, FacetName.CONFIGS, body, body.resources, partial(_edit, _catalog(call)), _echo, member="responses"
+    )
 
 
-def _edit(index: int, item: models.AlteredConfigResource) -> Edit | EditResult:
+def _catalog(call: Call) -> Catalog:
+    return call.cluster.collections[FacetName.CONFIGS].catalog
+
+
+def _edit(catalog: Catalog, index: int, item: models.AlteredConfigResource) -> Edit | EditResult:
     pointer = f"/resources/{index}"
     entity = _NOBODY
     ops: tuple[Op, ...] = ()
     try:
         kind = resource_type(item.resource_type, pointer=f"{pointer}/resourceType")
         entity = resource_entity(kind, item.resource_name, pointer=f"{pointer}/resourceType")
+        check_release(catalog, entity, pointer=f"{pointer}/resourceType")
         ops = _ops(item.configs, f"{pointer}/configs")
         precondition = entry_precondition(item.etag, pointer=f"{pointer}/etag")
     except InvalidRequestError as error:

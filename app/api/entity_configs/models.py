@@ -24,7 +24,15 @@ from app.api.models import (
 
 _EntityType = Annotated[
     StrictStr,
-    one_of(*(f"{kind}{end}" for kind in ("topic", "broker", "user", "client-id", "client", "ip") for end in ("", "s"))),
+    one_of(
+        *(
+            f"{kind}{end}"
+            for kind in ("topic", "broker", "user", "client-id", "client", "ip", "group")
+            for end in ("", "s")
+        ),
+        "client-metric",
+        "client-metrics",
+    ),
     Field(description="Singular or plural", examples=["topics"]),
 ]
 _Key = Annotated[StrictStr, Field(max_length=MAX_KEY, examples=["retention.ms"])]

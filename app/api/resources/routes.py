@@ -115,9 +115,13 @@ class Resources:
         ip: Annotated[str | None, Query(description="IP address; empty is the default ip")] = None,
         topic: Annotated[str | None, Query(description="Topic name")] = None,
         broker: Annotated[str | None, Query(description="Broker id; empty is the default of all brokers")] = None,
+        group: Annotated[str | None, Query(description="Group id")] = None,
+        client_metrics: Annotated[
+            str | None, Query(alias="client-metrics", description="Name of a subscription to the metrics of clients")
+        ] = None,
         key: Annotated[str | None, Query(description="Only entities that set this key")] = None,
         kind: Annotated[
-            Literal["user", "client-id", "user,client-id", "ip", "topic", "broker"] | None,
+            Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
             Query(description="Only entities of exactly these types"),
         ] = None,
         page_size: PageSize = 100,
@@ -127,7 +131,15 @@ class Resources:
         at: past.At = None,
     ) -> Response:
         collection = call.collection(self._name)
-        wanted = {"user": user, "client-id": client_id, "ip": ip, "topic": topic, "broker": broker}
+        wanted = {
+            "user": user,
+            "client-id": client_id,
+            "ip": ip,
+            "topic": topic,
+            "broker": broker,
+            "group": group,
+            "client-metrics": client_metrics,
+        }
         query = ListQuery(
             id=entity_id,
             names={kind_: value or None for kind_, value in wanted.items() if value is not None},

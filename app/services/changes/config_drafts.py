@@ -1,4 +1,4 @@
-"""Drafts of topic and broker configs: ops are applied, the whole result is checked, passwords are encoded."""
+"""Drafts of the facet ``configs``: ops are applied, the whole result is checked, passwords are encoded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from app.domain import brokers, topics
 from app.domain.broker_keys import is_password
 from app.domain.broker_levels import Level, Levels
 from app.domain.changes import stored
+from app.domain.client_metrics import check_client_metrics
+from app.domain.configs import KINDS, check_release
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     EncoderSecretMissingError,
@@ -18,6 +20,7 @@ from app.domain.errors import (
     UndecodablePasswordError,
     UnknownTopicError,
 )
+from app.domain.groups import check_group
 from app.domain.incremental import apply_incremental, check_list_ops, check_ops
 from app.domain.ops import Op, OpType
 from app.domain.texts import clipped
@@ -74,6 +77,7 @@ class ConfigDrafter:
             check_list_ops(ops, collection.catalog.topic)
             # An alter reports an invalid name as a topic that does not exist.
             raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
+        check_release(collection.catalog, edit.entity, pointer=edit.pointer)
         check_list_ops(ops, _definitions(collection, edit.entity))
         return ConfigOps(tuple(ops), kept)
 
@@ -102,31 +106,51 @@ class ConfigDrafter:
             # In a replacement a missing key is a fault of the map itself, so the pointer names the map.
             lacking = f"/{collection.facet.member}" if named else None
             ops += [Op(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
-        is_topic = entity.types == (EntityType.TOPIC,)
+        [(kind, _)] = entity.components
         after = apply_incremental(before, ops, _definitions(collection, entity))
         pointers = {op.key: op.pointer for op in ops if op.pointer is not None}
-        passwords = [] if is_topic else [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
+        passwords = [op.key for op in ops if op.type is OpType.SET and is_password(op.key)]
+        if kind is not EntityType.BROKER:
+            passwords = []  # no other entity has any
         if (
             edit.mode is Mode.CREATE
             and before
             and any(before.get(key) != after.get(key) for key in before.keys() | after.keys() if key not in passwords)
         ):
             raise already_exists(collection, entity)
-        if is_topic:
-            levels = self._levels.of_any(planned)
-            warnings = topics.check_topic(after, stored=before, levels=levels, pointers=pointers)
-        else:
-            warnings = await self._check_broker(entity, before, after, pointers, planned)
-            if passwords:
-                broker_id = int(entity.get(EntityType.BROKER) or 0)  # the default broker has no passwords
-                try:
-                    after |= await asyncio.to_thread(self._sealed, broker_id, passwords, before, after)
-                except EncoderSecretMissingError as error:
-                    error.pointer = pointers.get(passwords[0])
-                    raise
+        warnings = await self._check(entity, before, after, pointers, planned)
+        if passwords:
+            broker_id = int(entity.get(EntityType.BROKER) or 0)  # the default broker has no passwords
+            try:
+                after |= await asyncio.to_thread(self._sealed, broker_id, passwords, before, after)
+            except EncoderSecretMissingError as error:
+                error.pointer = pointers.get(passwords[0])
+                raise
         if edit.mode is Mode.CREATE and before and after != before:
             raise already_exists(collection, entity)
         return EntityDraft.of(collection, edit, node, after, warnings)
+
+    async def _check(
+        self,
+        entity: Entity,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+        pointers: Mapping[str, str],
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> list[str]:
+        """Check the whole map that a change would leave, by the rules of the entity's type; return warnings."""
+        match entity.types[0]:
+            case EntityType.TOPIC:
+                levels = self._levels.of_any(planned)
+                return topics.check_topic(after, stored=before, levels=levels, pointers=pointers)
+            case EntityType.GROUP:
+                levels = self._levels.of_any(planned)
+                return check_group(after, stored=before, levels=levels, pointers=pointers)
+            case EntityType.CLIENT_METRICS:
+                catalog = self._levels.of_unknown(planned).catalog
+                return check_client_metrics(catalog, after, stored=before, pointers=pointers)
+            case _:
+                return await self._check_broker(entity, before, after, pointers, planned)
 
     async def _check_broker(
         self,
@@ -174,4 +198,4 @@ class ConfigDrafter:
 
 
 def _definitions(collection: Collection, entity: Entity) -> Mapping[str, ConfigDef]:
-    return collection.catalog.topic if entity.types == (EntityType.TOPIC,) else collection.catalog.broker
+    return collection.catalog.of(KINDS[entity.types])

@@ -17,6 +17,7 @@ from app.domain.access.operations import Operation
 from app.domain.broker_keys import definition_of
 from app.domain.changes import stored
 from app.domain.client_configs import SUPPORTED_CONFIGS
+from app.domain.configs import KINDS, check_release
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     ConfplaneError,
@@ -251,8 +252,14 @@ def _edit(cluster: Cluster, entity: Entity, change: EntityChange) -> tuple[Facet
 
 def _checked(cluster: Cluster, entity_type: str, entity_name: str | None, pointer: str) -> Entity:
     entity = entity_of(entity_type, entity_name, pointer=pointer)
+    collection = _collections(cluster, entity)[0]
+    if entity.types in KINDS:
+        try:
+            check_release(collection.catalog, entity)
+        except InvalidRequestError as error:
+            raise InvalidEntityError(error.detail, pointer=f"{pointer}/entityType") from None
     try:
-        _collections(cluster, entity)[0].facet.check_entity(entity)
+        collection.facet.check_entity(entity)
     except (InvalidRequestError, InvalidTopicError) as error:
         raise InvalidEntityError(error.detail, pointer=f"{pointer}/entityName") from None
     return entity
@@ -260,7 +267,7 @@ def _checked(cluster: Cluster, entity_type: str, entity_name: str | None, pointe
 
 def _collections(cluster: Cluster, entity: Entity) -> list[Collection]:
     """Return the collections with keys for entities of this type."""
-    if entity.types[0] in {EntityType.TOPIC, EntityType.BROKER}:
+    if entity.types in KINDS:
         names = [FacetName.CONFIGS]
     elif entity.types[0] is EntityType.USER:
         names = [FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS]
@@ -314,10 +321,10 @@ def _check_known(collection: Collection, entity: Entity, key: str, pointer: str)
     """Refuse the deletion of a key that is neither known nor stored."""
     if collection.name is not FacetName.CONFIGS:
         known = collection.facet.owns(entity, key) or key in SCRAM_KEYS or key == SUPPORTED_CONFIGS
-    elif entity.types == (EntityType.TOPIC,):
-        known = key in collection.catalog.topic
-    else:
+    elif entity.types == (EntityType.BROKER,):
         known = definition_of(collection.catalog, key) is not None
+    else:
+        known = key in collection.catalog.of(KINDS[entity.types])
     if not known and key not in stored(collection.get(entity.id)):
         raise InvalidConfigError(
             f"Unknown config name: {clipped(key)} is no config of a {entity.types[0]}, and nothing is stored under it",

@@ -1,4 +1,4 @@
-"""Effective configs of topics and brokers, over all levels, with the source of each value (KIP-226)."""
+"""Effective configs over all levels, with the source of each value (KIP-226)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from app.domain.broker_levels import (
     read_level,
 )
 from app.domain.changes import stored
+from app.domain.client_metrics import describe_client_metrics, effective_client_metrics
+from app.domain.configs import check_release
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import (
     CorruptZnodeError,
@@ -26,6 +28,7 @@ from app.domain.errors import (
     UnknownTopicError,
 )
 from app.domain.facets import full_path
+from app.domain.groups import describe_group, effective_group
 from app.domain.texts import clipped
 from app.domain.topics import describe_topic, effective_topic
 from app.services.etags import digest
@@ -53,7 +56,7 @@ class DescribedConfigs:
 
 
 class ConfigReader:
-    """Describes the topics and brokers of one cluster.
+    """Describes the entities with configs of one cluster.
 
     Args:
         collection: The cluster's collection ``configs``.
@@ -73,12 +76,13 @@ class ConfigReader:
 
         Args:
             access: The access of the caller.
-            entity: A topic, a broker, or the default broker, which has only the values set as default.
+            entity: A topic, a broker, a group, a subscription, or the default broker, which has only the values set as
+                default.
             keys: Only these; None or no keys at all means every config. Unknown keys are left out.
             pointer: JSON pointer for errors.
 
         Raises:
-            InvalidRequestError: Another entity.
+            InvalidRequestError: Another entity, or one that the cluster's release can't have.
             InvalidTopicError: A name that no topic can have.
             ForbiddenError: The caller may not describe the entity.
             UnknownTopicError: The cluster's metadata have no such topic.
@@ -87,12 +91,13 @@ class ConfigReader:
         self._collection.facet.check_entity(entity, pointer=pointer)
         cluster = self._collection.store.name
         access.require(cluster, Operation.DESCRIBE_CONFIGS, entity.id, pointer=pointer)
-        if entity.types == (EntityType.TOPIC,):
-            found, levels, warnings = self._topic(entity, pointer)
-            own = stored(self._collection.get(entity.id))
-        else:
+        check_release(self._collection.catalog, entity, pointer=pointer)
+        if entity.types == (EntityType.BROKER,):
             own = {}
             found, levels, warnings = await self._broker(entity, pointer)
+        else:
+            found, levels, warnings = self._named(entity, pointer)
+            own = stored(self._collection.get(entity.id))
         if keys:
             found = [item for item in found if item.name in keys]
         # The parts of the answer, besides Kafka's own definitions. A secret contributes only that it is set.
@@ -102,8 +107,14 @@ class ConfigReader:
             for level, values in levels.by_source().items()
             for key, value in sorted(values.items())
         }
-        state |= {f"topic {key}": None if is_secret(entity, key) else value for key, value in sorted(own.items())}
-        state |= {"static": levels.static is not None, "warnings": "\n".join(warnings)}
+        state |= {
+            f"{entity.types[0]} {key}": None if is_secret(entity, key) else value for key, value in sorted(own.items())
+        }
+        state |= {
+            "release": levels.catalog.release,
+            "static": levels.static is not None,
+            "warnings": "\n".join(warnings),
+        }
         return DescribedConfigs(entity, found, warnings, digest(state))
 
     def effective_of(
@@ -114,17 +125,22 @@ class ConfigReader:
         The default broker has the values of a broker without configs of its own.
 
         Args:
-            entity: A topic, a broker, or the default broker; not checked.
+            entity: An entity of the collection; not checked.
             keys: The names of the configs.
             planned: Maps that are about to replace stored maps, by entity id.
         """
-        if entity.types == (EntityType.TOPIC,):
+        [(kind, name)] = entity.components
+        if kind is not EntityType.BROKER:
             levels, _ = self._counting(self._levels.of_any(planned))
             own = planned.get(entity.id)
             if own is None:
                 own = stored(self._collection.get(entity.id))
-            return [effective_topic(key, own, levels) for key in keys]
-        name = entity.get(EntityType.BROKER)
+            match kind:
+                case EntityType.TOPIC:
+                    return [effective_topic(key, own, levels) for key in keys]
+                case EntityType.GROUP:
+                    return [effective_group(key, own, levels) for key in keys]
+            return [effective_client_metrics(levels.catalog, key, own) for key in keys]
         levels, _ = self._counting(
             self._levels.of_unknown(planned) if name is None else self._levels.of(int(name), planned)
         )
@@ -144,17 +160,21 @@ class ConfigReader:
         levels = self._levels.of(broker_id)
         return levels, await self._undecodable(broker_id, levels.broker)
 
-    def _topic(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
-        name = entity.get(EntityType.TOPIC) or ""
-        if self._collection.store.topic_exists(name) is False:
+    def _named(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
+        """Describe a topic, a group or a subscription."""
+        [(kind, name)] = entity.components
+        if kind is EntityType.TOPIC and self._collection.store.topic_exists(name or "") is False:
             raise UnknownTopicError(f"The topic {name} does not exist in the cluster's metadata", pointer=pointer)
         self._check_readable(entity, pointer)
         levels, warnings = self._counting(self._levels.of_any())
-        return (
-            describe_topic(stored(self._collection.get(entity.id)), levels),
-            levels,
-            warnings,
-        )
+        own = stored(self._collection.get(entity.id))
+        match kind:
+            case EntityType.TOPIC:
+                return describe_topic(own, levels), levels, warnings
+            case EntityType.GROUP:
+                return describe_group(own, levels), levels, warnings
+        alone = Levels(levels.catalog)  # no broker's value counts
+        return describe_client_metrics(levels.catalog, own), alone, []
 
     async def _broker(self, entity: Entity, pointer: str | None) -> tuple[list[EffectiveConfig], Levels, list[str]]:
         name = entity.get(EntityType.BROKER)

@@ -399,8 +399,7 @@ def _first(query: ListQuery) -> Entity | None:
     """Return the first entity of a list, and its only one unless it is a user with pairs; None: any may be first."""
     if query.id is not None:
         return Entity.from_id(query.id, pointer="id")
-    kinds = (EntityType.USER, EntityType.IP, EntityType.TOPIC, EntityType.BROKER)
-    kind = next((kind for kind in kinds if kind in query.names), None)
+    kind = next((kind for kind in EntityType if kind is not EntityType.CLIENT_ID and kind in query.names), None)
     return None if kind is None else Entity(((kind, query.names[kind]),))
 
 

@@ -44,7 +44,8 @@ def short(name: str, levels: Levels) -> tuple[str | None, int, list[tuple[str, i
 def test_source_numbers() -> None:
     assert [(source.name, source.number) for source in ConfigSource] == [
         ("DYNAMIC_TOPIC_CONFIG", 1), ("DYNAMIC_BROKER_CONFIG", 2), ("DYNAMIC_DEFAULT_BROKER_CONFIG", 3),
-        ("STATIC_BROKER_CONFIG", 4), ("DEFAULT_CONFIG", 5),
+        ("STATIC_BROKER_CONFIG", 4), ("DEFAULT_CONFIG", 5), ("DYNAMIC_CLIENT_METRICS_CONFIG", 7),
+        ("DYNAMIC_GROUP_CONFIG", 8),
     ]  # fmt: skip
 
 

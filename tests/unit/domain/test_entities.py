@@ -105,12 +105,12 @@ def test_names_that_no_topic_or_broker_has(kind: str, name: str) -> None:
         ([("", "a")], "Unhandled client quota entity type: "),
         ([("users", "a")], "Unhandled client quota entity type: users"),
         ([("USER", "a")], "Unhandled client quota entity type: USER"),
-        ([("user", "a"), ("group", "b")], "Unhandled client quota entity type: group"),
+        ([("user", "a"), ("logger", "b")], "Unhandled client quota entity type: logger"),
         ([("client-id", "")], "Empty client-id not supported"),
         ([("ip", "")], "Empty ip not supported"),
         # In the order of the components.
-        ([("user", ""), ("group", "b")], "Empty user not supported"),
-        ([("group", "b"), ("user", "")], "Unhandled client quota entity type: group"),
+        ([("user", ""), ("logger", "b")], "Empty user not supported"),
+        ([("logger", "b"), ("user", "")], "Unhandled client quota entity type: logger"),
     ],
 )
 def test_components_refused(components: list[tuple[str, str | None]], detail: str) -> None:
@@ -187,7 +187,8 @@ def test_path_round_trip(entity: Entity) -> None:
         "users/a/clients/c/d",
         "users/a/ips/c",
         "clients/a/users/b",
-        "groups/a",
+        "group/a",
+        "loggers/a",
         "users/%zz",
         "users/%FF",
         "users/a/clients/%",
@@ -330,3 +331,17 @@ def test_plain_names_in_urls_are_refused_with_the_right_id_or_are_ids(name: str)
     except InvalidEntityIdError as error:
         escaped = re.search(r"~[0-9A-Fa-f]{2}", name)  # such a name reads as an escaped one, or leaves a doubt
         assert escaped or error.canonical_id == expected
+
+
+@pytest.mark.parametrize(
+    ("entity", "entity_id", "path"),
+    [
+        (Entity.of(group="billing"), "group=billing", "groups/billing"),
+        (Entity.of(group="a/b c"), "group=a~2Fb~20c", "groups/a%2Fb%20c"),
+        (Entity.of(group="\x01\N{SNOWMAN}"), "group=~01~E2~98~83", "groups/%01%E2%98%83"),
+        (Entity.of(client_metrics="a,b"), "client-metrics=a~2Cb", "client-metrics/a%2Cb"),
+    ],
+)
+def test_groups_and_subscriptions(entity: Entity, entity_id: str, path: str) -> None:
+    assert (entity.id, entity.path) == (entity_id, path)
+    assert Entity.from_id(entity_id) == Entity.from_path(path) == entity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.domain.config_rules import DistinctElements, OffsetReset
-from app.domain.definitions import ConfigDef, ConfigValueError, Kind, Scope, catalog_of, parse, releases_with
+from app.domain.definitions import ConfigDef, ConfigValueError, Kind, Scope, canonical, catalog_of, parse, releases_with
 from app.domain.releases import metadata_version, nearest, newest, release_of, releases
 from tests.support.catalogs import NEWEST, ZOOKEEPER
 
@@ -145,8 +145,9 @@ def test_lists_without_repetition() -> None:
     assert str(policy.valid) == "[compact, delete]"
     assert parse(policy, " compact , delete ") == ["compact", "delete"]
     assert parse(policy, "") == []
+    assert parse(policy, "delete,delete") == ["delete"]
+    assert canonical(policy, "delete,compact,delete") == "delete,compact"
     for text, rule in [
-        ("delete,delete", "must not have an element twice"),
         ("delete,", "must not have an empty element"),
         ("keep", "must be a list of compact, delete"),
     ]:

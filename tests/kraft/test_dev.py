@@ -44,7 +44,8 @@ async def test_a_first_look_leaves_no_trace_in_the_cluster(kraft: KraftCluster, 
             assert f"follows the Kafka cluster {kraft.cluster_id} from now on" in output
             lines = [line.strip() for line in output.splitlines() if line.strip().startswith("curl ")]
             quotas, user, topic, _brokers, trail, freshness = lines
-            assert "user=dev-alice" in {each["id"] for each in run_line(quotas)["items"]}
+            assert run_line(quotas)["items"]
+            assert [each["id"] for each in run_line(f"{quotas}'?user=dev-alice'")["items"]] == ["user=dev-alice"]
             (effective,) = run_line(user.replace("NAME", "dev-alice"))["quotas"]
             assert (effective["value"], effective["source"]) == (1000, "user=dev-alice")
             assert "topic=NAME/effective" in topic

@@ -381,7 +381,7 @@ def test_the_past(recorder: Recorder, noun: str, facet: str, content: dict[str, 
     assert [item["revision"] for item in older.json()["items"]][:1] == [put]
     assert "hidden" not in older.text
     recorder.send(f"history{noun}", 400, f"{one}/history", params={"pageToken": "x"})
-    recorder.send(f"history{noun}", 400, f"{collection}/group=x/history")
+    recorder.send(f"history{noun}", 400, f"{collection}/planet=x/history")
     differs = recorder.send(f"diff{noun}", 200, f"{one}/diff", params={"from": absent, "to": put}).json()
     assert [change["key"] for change in differs["changes"]] == sorted(next(iter(content.values())))
     recorder.send(f"diff{noun}", 200, f"{one}/diff", params={"from": put})

@@ -11,9 +11,9 @@ import pytest
 from app.domain.entities import Entity
 from app.domain.errors import BodyTooLargeError
 from app.domain.facets import Tree
-from app.services.ports.transactions import ChangeWrites, Committed, Conflict, SessionEnded, Transaction
+from app.services.ports.transactions import ChangeWrites, Committed, Conflict, Removal, SessionEnded, Transaction
 from app.store.write import transactions
-from tests.support.stores import ALICE, BILLING, committed, soon, until, write
+from tests.support.stores import ALICE, BILLING, committed, held_back, soon, until, write
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -70,6 +70,24 @@ async def test_each_has_its_own_notification_marker_and_part(store: ZooKeeperSto
         [write_of] = change.writes
         assert (marker.committed, marker.revision, marker.request_id) == (True, whole.revision, f"r-{write_of.path}")
         assert marker.versions == {write_of.path: parts[made.index(change)].versions[write_of.path]}
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+async def test_a_removal_beside_writes_is_in_the_mirror_by_their_revision(
+    store: ZooKeeperStore, raw_zk: KazooClient, at: int
+) -> None:
+    del raw_zk
+    bob = await committed(store, write(BOB, {"acks": "1"}))
+    await committed(store, write(ALICE, {"acks": "1"}))
+    gone = Removal(f"/config/{BOB.path}", BOB, 0, bob.revision)
+    writes: list[Write] = [write(ALICE, {"acks": "0"}, 0), write(CAROL, {"acks": "1"})]
+    async with held_back(store):
+        done = await commit(store, changes(*writes[:at], gone, *writes[at:]))
+        assert isinstance(done, Committed)
+        assert store.get(Tree.CONFIG, BOB.id) is not None, "the notification was read: the test shows nothing"
+        assert store.status().revision < done.revision
+    await store.wait_for(done.revision, soon())
+    assert store.get(Tree.CONFIG, BOB.id) is None
 
 
 async def test_a_znode_made_again_is_told_to_its_own_change(store: ZooKeeperStore, raw_zk: KazooClient) -> None:

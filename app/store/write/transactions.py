@@ -98,7 +98,8 @@ class Applied:
     entities: tuple[tuple[Tree, Node], ...]
     """The nodes of the entity writes, in order, and then those of entities that were created only as parents."""
     sequences: tuple[int, ...]
-    """Numbers of the notifications whose nodes are all in ``entities``."""
+    """Numbers of the notifications whose nodes are all in ``entities``. There are none beside a removal: the mirror has
+    the transaction's revision only once the removal's notification was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,9 +364,8 @@ def judge(made: Operations, results: Sequence[Any]) -> Verdict:
             remade[write.path] = was_set.czxid
         if isinstance(write, EntityWrite):
             entities.append((write.tree, _node(write, was_set, stat)))
-    sequences = tuple(
-        int(result[-10:]) for role, result in zip(made.roles, results, strict=True) if role == _NOTIFICATION
-    )
+    given = () if _NOTICE in made.roles else zip(made.roles, results, strict=True)
+    sequences = tuple(int(result[-10:]) for role, result in given if role == _NOTIFICATION)
     nodes = tuple(node for _, node in entities)
     entities += _parent_nodes(made, stat)
     return Applied(Committed(stat.mzxid, stat.mtime, nodes, versions, remade), tuple(entities), sequences)

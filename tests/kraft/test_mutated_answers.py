@@ -1,0 +1,203 @@
+"""Answers of a real broker that are changed on their way: errors in plain words, in time, and a client that recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import time
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from app.kraft.client import KraftClient
+from app.kraft.views import Resource, ResourceType
+from app.kraft.wire.errors import KraftError
+from app.kraft.wire.options import Address, Options
+from tests.support.kraft_writer import KraftWriter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from tests.support.kraft import KraftCluster
+
+MUTATIONS = 2000
+CALLERS = 16
+CALL_S = 0.25
+"""The deadline of a call; an answer that never comes whole costs as much."""
+SHARE = 0.3
+"""The share of answers that are changed."""
+GRACE_S = 10.0
+"""Seconds behind a deadline that a busy machine may take."""
+
+
+class Line:
+    """A line to a broker that changes some of the answers.
+
+    Attributes:
+        port: Of the clients.
+        share: The share of answers that are changed.
+        changed: Answers that were changed so far.
+    """
+
+    def __init__(self, target: str, seed: int) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
+        self._random = random.Random(seed)  # noqa: S311 - seeded
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+        self.share = 0.0
+        self.changed = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection."""
+        above, below = await asyncio.open_connection(*self._target)
+        self._writers |= {writer, below}
+        pumps = asyncio.create_task(self._requests(reader, below)), asyncio.create_task(self._answers(above, writer))
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        for each in (writer, below):
+            each.transport.abort()
+            self._writers.discard(each)
+
+    async def _requests(self, reader: asyncio.StreamReader, below: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            below.write(data)
+            await below.drain()
+
+    async def _answers(self, above: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            (size,) = struct.unpack(">i", await above.readexactly(4))
+            answer = await above.readexactly(size)
+            frame = struct.pack(">i", size) + answer
+            if self._random.random() < self.share:
+                self.changed += 1
+                frame = self._mutated(frame)
+                if frame is None:
+                    return
+            writer.write(frame)
+            await writer.drain()
+
+    def _mutated(self, frame: bytes) -> bytes | None:
+        """Return other bytes than the broker's; None cuts the connection."""
+        chooser, changed = self._random, bytearray(frame)
+        match chooser.randrange(16):
+            case 0:
+                return None
+            case 1:  # the length says another number
+                changed[:4] = struct.pack(">i", chooser.choice((-1, 0, 3, len(frame) + 9, 2**31 - 1)))
+            case 2:  # the frame ends early, and says so
+                left = frame[4 : 4 + chooser.randrange(len(frame) - 3)]
+                return struct.pack(">i", len(left)) + left
+            case 3:  # the answer of another request
+                changed[4:8] = struct.pack(">i", chooser.randrange(-5, 500))
+            case 4 | 5:  # a count or a length within that is too large
+                at = chooser.randrange(8, len(frame) + 1)
+                more = chooser.choice((b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80" * 12))
+                changed[at : at + len(more)] = more
+                changed[:4] = struct.pack(">i", len(changed) - 4)
+            case _:
+                for _ in range(chooser.randint(1, 6)):
+                    changed[chooser.randrange(8, len(changed))] = chooser.randrange(256)
+        return bytes(changed)
+
+
+@asynccontextmanager
+async def line_to(target: str, seed: int) -> AsyncIterator[Line]:
+    """Run a line to a broker."""
+    line = Line(target, seed)
+    server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
+    line.port = server.sockets[0].getsockname()[1]
+    try:
+        yield line
+    finally:
+        server.close()
+        for writer in list(line._writers):
+            writer.transport.abort()
+        await server.wait_closed()
+
+
+def calls_of(client: KraftClient) -> list[Callable[[float], Awaitable[Any]]]:
+    """Return every describe of a client, with a deadline as its argument."""
+    resources = [
+        Resource(ResourceType.TOPIC, "mutated"), Resource(ResourceType.BROKER, ""),
+        Resource(ResourceType.GROUP, "mutated"), Resource(ResourceType.CLIENT_METRICS, "mutated"),
+    ]  # fmt: skip
+
+    async def configs(deadline: float) -> Any:
+        return [each.error for each in await client.describe_configs(resources, deadline, keys=["retention.ms"])]
+
+    return [
+        client.cluster_id,
+        client.features,
+        client.quorum,
+        client.topics,
+        configs,
+        lambda deadline: client.describe_quotas(None, deadline),
+        lambda deadline: client.describe_quotas_of([("user", "mutated")], deadline),
+        lambda deadline: client.list_config_resources([ResourceType.GROUP, ResourceType.CLIENT_METRICS], deadline),
+    ]
+
+
+def client_of(line: Line, kraft: KraftCluster) -> KraftClient:
+    """Return a client whose only broker is behind the line."""
+    return KraftClient([Address("127.0.0.1", line.port)], Options(), cluster_id=kraft.cluster_id)
+
+
+async def test_mutated_answers_end_in_errors_and_the_client_recovers(kraft: KraftCluster) -> None:
+    loop, unheard = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: unheard.append(context))
+    async with KraftWriter(kraft.bootstrap[0]) as writer, line_to(kraft.bootstrap[0], 11) as line:
+        await writer.create_topics("mutated", configs={"retention.ms": "1"})
+        await writer.quotas(({"user": "mutated"}, {"producer_byte_rate": 1.0}))
+        ends: Counter[str] = Counter()
+
+        async def call(number: int) -> None:
+            """Call until the client fails, and go on with a new client, which does not wait before it connects."""
+            chooser = random.Random(number)  # noqa: S311 - seeded
+            while line.changed < MUTATIONS:
+                client = client_of(line, kraft)
+                failed = False
+                while not failed and line.changed < MUTATIONS:
+                    begun = time.monotonic()
+                    try:
+                        await chooser.choice(calls_of(client))(begun + CALL_S)
+                        ends["value"] += 1
+                    except KraftError as error:
+                        failed = True
+                        ends[type(error).__name__] += 1
+                        assert str(error)[0].isupper() or str(error)[0].isdigit(), str(error)
+                    assert time.monotonic() < begun + CALL_S + GRACE_S
+                await client.close()
+
+        line.share = SHARE
+        await asyncio.gather(*(call(number) for number in range(CALLERS)))
+        assert min(ends["value"], ends.total() - ends["value"]) > MUTATIONS / 20, ends
+
+        # One client through all of it: bad answers again, and then good ones.
+        client = client_of(line, kraft)
+        for each in 20 * calls_of(client):
+            with suppress(KraftError):
+                await each(time.monotonic() + CALL_S)
+            await asyncio.sleep(0)
+        line.share = 0.0
+        answers = [await _until_answered(each) for each in calls_of(client)]
+        assert (answers[0], answers[-2]) == (kraft.cluster_id, {"producer_byte_rate": 1.0})
+        await client.close()
+        await writer.quotas(({"user": "mutated"}, {"producer_byte_rate": None}))
+        await writer.delete_topics("mutated")
+    assert unheard == []
+
+
+async def _until_answered(call: Callable[[float], Awaitable[Any]]) -> Any:
+    """Call until the pause after failures is over."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return await call(time.monotonic() + 10)
+        except KraftError:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.1)

@@ -376,3 +376,37 @@ async def test_an_import_is_refused_where_the_ensemble_is_not_free(
     assert "belongs to brokers" in brokers
     assert "confplane layout move --cluster default --to separate --apply" in layout
     assert "DESCRIBE_CONFIGS" in rights
+
+
+@pytest.mark.parametrize("kind", ["topic", "group"])
+async def test_a_first_config_behind_the_names_of_a_look_is_in_the_next_row(
+    opened: Opener, kafka: KafkaDouble, kind: str
+) -> None:
+    one = await opened()
+    entity = Entity.of(**{kind: "late"})
+    key = "retention.ms" if kind == "topic" else "consumer.session.timeout.ms"
+    double: Any = kafka
+    asked = double.topics if kind == "topic" else double.names
+    offsets: list[int] = []
+
+    async def named(*given: Any) -> Any:
+        found = await asked(*given)
+        if not offsets and (kind == "topic" or given[0] is Area.GROUPS):
+            if kind == "topic":
+                kafka.create_topic("late")
+            offsets.append(kafka.alter(entity, {key: "45000"}))
+            kafka.create_topic("other")
+        return found
+
+    if kind == "topic":
+        kafka.create_topic("first")
+        double.topics = named
+    else:
+        double.names = named
+    await one.look()
+    await one.look()
+    [row] = await one.followed()
+    assert row.intent.entities[0].entity_id == entity.id
+    assert row.intent.observed is not None
+    assert row.intent.observed.after is not None
+    assert row.intent.observed.after < offsets[0] <= row.intent.observed.until

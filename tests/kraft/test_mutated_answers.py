@@ -72,12 +72,12 @@ class Line:
         while True:
             (size,) = struct.unpack(">i", await above.readexactly(4))
             answer = await above.readexactly(size)
-            frame = struct.pack(">i", size) + answer
+            frame: bytes | None = struct.pack(">i", size) + answer
             if self._random.random() < self.share:
                 self.changed += 1
-                frame = self._mutated(frame)
-                if frame is None:
-                    return
+                frame = self._mutated(struct.pack(">i", size) + answer)
+            if frame is None:
+                return
             writer.write(frame)
             await writer.drain()
 

@@ -29,6 +29,8 @@ class Topics:
     """A round over all topics, piece by piece."""
 
     names: list[str] = field(default_factory=list)
+    named_at: int = -1
+    """A metadata offset that the names are not behind."""
     at: int = 0
     began: float = 0.0
     first: Looked | None = None
@@ -50,7 +52,7 @@ class Topics:
     def take(self, looked: Looked) -> None:
         """Take a look at the piece, and go to the next."""
         self.at += PIECE
-        self.first = self.first or looked
+        self.first = self.first or replace(looked, after=min(self.named_at, looked.after))
         self.entities += looked.entities
         self.unmanaged |= looked.unmanaged
         self.hidden |= looked.hidden

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from app.domain.facets import Tree
@@ -200,11 +200,11 @@ class Importer:
         elif area is not Area.TOPICS:
             yield await self._looks.area(area, None, deadline), (1, 1)
         else:
-            names = await self._looks.topic_names(deadline)
+            names, named_at = await self._looks.topic_names(deadline)
             for start in range(0, len(names), PIECE):
                 piece = names[start : start + PIECE]
                 looked = await self._looks.topics(piece, None, time.monotonic() + _LOOK_S)
-                yield looked, (start + len(piece), len(names))
+                yield replace(looked, after=min(named_at, looked.after)), (start + len(piece), len(names))
 
     async def _blockers(self, areas: Mapping[Area, AreaSurvey], deadline: float) -> tuple[str, ...]:
         name, found = self._store.name, []

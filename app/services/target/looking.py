@@ -15,7 +15,7 @@ from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
 from app.services.ports.journal import TooOld
 from app.services.ports.kafka import Area, NotPermittedError, Permission
-from app.services.target.areas import AGAIN_S, AreaState
+from app.services.target.areas import AGAIN_S, AreaState, Topics
 from app.services.target.log import LogFollower
 from app.services.target.looks import area_of
 from app.services.target.report import AreaReport
@@ -109,7 +109,7 @@ class Looking:
                 looked = await self._looks.area(state.area, state.since, deadline)
             else:
                 if state.topics.ended:
-                    state.topics.names, state.topics.at = await self._looks.topic_names(deadline), 0
+                    state.topics = Topics(*await self._looks.topic_names(deadline))
                 if not state.topics.names:
                     state.nothing_there()
                     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity, EntityType
@@ -99,13 +99,15 @@ class Looks:
 
         The last configs of a broker that is away stay.
         """
+        named_at = await self._offset(deadline)
         named, unmanaged = await self._cluster.names(area, deadline)
         entities = {entity.id: entity for entity in named}
         if area is not Area.BROKERS and area in KINDS:
             async for node in self._nodes(KINDS[area]):
                 entities.setdefault(node.id, Entity.from_id(node.id))
         look = await self._cluster.configs(list(entities.values()), deadline)
-        looked = Looked(look.after, look.until, look.at_ms)
+        # An entity that got its first config behind the names is not among those looked at.
+        looked = Looked(min(named_at, look.after), look.until, look.at_ms)
         _note(looked, unmanaged)
         await self._compare(looked, look, since)
         return looked
@@ -135,9 +137,10 @@ class Looks:
         elif area is not Area.TOPICS:
             yield await self.area(area, since, deadline)
         else:
-            names = await self.topic_names(deadline)
+            names, named_at = await self.topic_names(deadline)
             for start in range(0, len(names), PIECE):
-                yield await self.topics(names[start : start + PIECE], since, deadline)
+                looked = await self.topics(names[start : start + PIECE], since, deadline)
+                yield replace(looked, after=min(named_at, looked.after))
 
     async def of(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[Looked]:
         """Look at some entities of any areas; ``since`` as in :meth:`quotas`."""
@@ -158,12 +161,21 @@ class Looks:
             found.append(looked)
         return found
 
-    async def topic_names(self, deadline: float) -> list[str]:
-        """Return the names of all topics that the cluster has, or that the mirror has configs of, in order."""
+    async def topic_names(self, deadline: float) -> tuple[list[str], int]:
+        """Return the names of all topics that the cluster has, or that the mirror has configs of, in order.
+
+        With them comes a metadata offset that the names are not behind. A round over the names knows nothing of topics
+        that were made behind that offset.
+        """
+        named_at = await self._offset(deadline)
         names = set(await self._cluster.topics(deadline))
         async for node in self._nodes(EntityType.TOPIC):
             names.add(Entity.from_id(node.id).get(EntityType.TOPIC) or "")
-        return sorted(names)
+        return sorted(names), named_at
+
+    async def _offset(self, deadline: float) -> int:
+        """Return a metadata offset that a broker has reached, by a look at nothing."""
+        return (await self._cluster.configs([], deadline)).after
 
     async def _compare(self, looked: Looked, look: Look, since: int | None) -> set[str]:
         """Add what differs to the result of a look; return the ids of the entities seen."""

@@ -24,6 +24,7 @@ from app.api.routing.paths import entity_in_path
 from app.api.routing.preconditions import Conditions, ConditionsDep, not_modified
 from app.api.routing.routes import Routes, declared
 from app.domain.changes import Node
+from app.domain.definitions import Catalog
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
@@ -179,14 +180,17 @@ class Resources:
         collection, describe = call.collection(self._name), call.services.describe
         if at is not None:
             return await past.single(call, collection, entity, at, if_none_match)
-        await looks.declared(call, self._name, entity)
+        if call.strong:
+            await looks.declared(call, self._name, entity)
         node = describe.node(collection, entity.id)
         if call.view == "full":
             _, etag = describe.content(collection, node)
             not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
             body = await full_resource(collection, node.id, node.config, node=node, looked_at=call.observed_at)
             return json_response(call.request, body)
-        return _rendered(describe, collection.whole, node).answer(call.cluster, if_none_match)
+        # Only these configs are read by the definitions of the cluster's release, which may change.
+        catalog = collection.catalog if self._name is FacetName.CONFIGS else None
+        return _rendered(describe, collection.whole, node, catalog).answer(call.cluster, if_none_match)
 
     async def _effective(self, call: CallDep, entity: Entity, if_none_match: IfNoneMatch = None) -> Response:
         await looks.effective(call, self._name, [entity])
@@ -229,8 +233,9 @@ class _Rendered(NamedTuple):
 
 
 @lru_cache(maxsize=16_384)
-def _rendered(describe: DescribeService, collection: Collection, node: Node) -> _Rendered:
-    """Return the default view of a node. Nodes never change, so a polled node is rendered once."""
+def _rendered(describe: DescribeService, collection: Collection, node: Node, catalog: Catalog | None) -> _Rendered:
+    """Return the default view of a node. Nodes never change, so a polled node is rendered once for each catalog."""
+    del catalog  # the key alone: the collection reads by the catalog of this moment
     declared, etag = describe.content(collection, node)
     return _Rendered.of(resource(collection, node.id, declared), etag)
 

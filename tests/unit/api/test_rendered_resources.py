@@ -1,0 +1,40 @@
+"""Resources of a polled read: rendered once for each node, and anew for another release of the cluster."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from app.api.resources.routes import _rendered
+from app.domain.changes import Node
+from app.domain.configs import Configs
+from app.domain.definitions import catalog_of
+from app.domain.facets import Tree
+from app.services.collections import Collection
+from app.services.reads.describe import DescribeService
+
+if TYPE_CHECKING:
+    from app.services.ports.registrations import RegistrationLog
+
+NODE = Node("broker=1", ("log.remote.copy.lag.ms", "5"), 0, 1, 1, 0)
+"""A config of Kafka 4.4; unknown to 3.9, so its value may be a secret there."""
+
+
+def test_another_release_reads_the_same_node_anew() -> None:
+    release = "3.9"
+    store: Any = SimpleNamespace(name="c", kafka_release=lambda: release)
+    collection = Collection(Configs(lambda: catalog_of(release)), Tree.CONFIG, store, cast("Any", None))
+    describe = DescribeService(cast("RegistrationLog", None))
+
+    def shown() -> Any:
+        return json.loads(_rendered(describe, collection, NODE, collection.catalog).body)["configs"]
+
+    assert shown() == {"log.remote.copy.lag.ms": None}
+    release = "4.4"
+    assert shown() == {"log.remote.copy.lag.ms": "5"}
+    assert _rendered(describe, collection, NODE, collection.catalog) is _rendered(
+        describe, collection, NODE, collection.catalog
+    )
+    release = "3.9"
+    assert shown() == {"log.remote.copy.lag.ms": None}

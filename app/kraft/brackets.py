@@ -1,7 +1,13 @@
-"""Looks between two metadata offsets of the brokers that are asked."""
+"""Looks between two metadata offsets of the brokers that are asked.
+
+A broker names a metadata offset before it has brought the records up to there into the configs of brokers, groups and
+client metrics that it describes; with its next offset it has (BrokerMetadataPublisher). A look at these is **settled**:
+it begins once the broker has passed the offset that bounds it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -18,6 +24,10 @@ if TYPE_CHECKING:
     from app.services.ports.kafka import Look
 
 _ATTEMPTS: Final = 3
+_SETTLED_S: Final = 1.5
+"""Seconds after which an offset is settled without a next one. Controllers write a record every half second, unless
+``metadata.max.idle.interval.ms`` says otherwise."""
+_PAUSE_S: Final = 0.05
 
 
 async def bracketed(
@@ -25,6 +35,8 @@ async def bracketed(
     look: Callable[[], Awaitable[tuple[Look, set[Address | None]]]],
     brokers: AbstractSet[int],
     by: Callable[[], float],
+    *,
+    settled: bool = False,
 ) -> Look:
     """Look between two offsets of the same brokers; a look amid a change of brokers is taken again.
 
@@ -33,6 +45,7 @@ async def bracketed(
         look: Takes the look, and returns the addresses of the brokers that were asked.
         brokers: Brokers that are asked for their own configs.
         by: Returns the deadline of one request.
+        settled: Begin behind the next offset, half a second later at most.
 
     Raises:
         KraftError: The broker that is asked for all else is away, or refuses the login.
@@ -41,6 +54,8 @@ async def bracketed(
     for _ in range(_ATTEMPTS):
         at_ms = int(time.time() * 1000)
         before = await _offsets(client, brokers, by)
+        if settled:
+            await _settle(client, before, by)
         found, sources = await look()
         after = await _offsets(client, brokers, by)
         # A broker that went or was back amid the look counts by none of its offsets.
@@ -67,3 +82,17 @@ async def _offsets(
             raise UnavailableError(f"The broker at {features.source} names no metadata offset: it uses ZooKeeper")
         found[broker] = features.source, features.offset
     return found
+
+
+async def _settle(client: KraftClient, offsets: dict[int | None, tuple[Address, int]], by: Callable[[], float]) -> None:
+    """Wait until each broker has passed its offset, or is another one."""
+    end, waiting = time.monotonic() + _SETTLED_S, dict(offsets)
+    while waiting and time.monotonic() < end:
+        now = await _offsets(client, {broker for broker in waiting if broker is not None}, by)
+        waiting = {
+            broker: offset
+            for broker, offset in waiting.items()
+            if broker in now and now[broker][0] == offset[0] and now[broker][1] <= offset[1]
+        }
+        if waiting:
+            await asyncio.sleep(_PAUSE_S)

@@ -218,8 +218,10 @@ class KraftCluster:
 
             return _look(await in_slices(convert, pairs)), {each.source for _, each in pairs}
 
+        # An offset alone bounds a list of names, which brokers make of what they have settled.
+        settled = not entities or any(each.types[0] is not EntityType.TOPIC for each in entities)
         with translated():
-            return await bracketed(client, look, own, lambda: self._by(deadline))
+            return await bracketed(client, look, own, lambda: self._by(deadline), settled=settled)
 
     # -- the metadata log
 

@@ -44,6 +44,8 @@ class LogPages:
     def __init__(self, sights: Sights, topics: Mapping[str, str]) -> None:
         self._sights = sights
         self._names = {topic_id: name for name, topic_id in topics.items()}
+        # Only of topics that this iteration saw made: an id of the list may be that of a later topic of the name.
+        self._ids: dict[str, str] = {}
 
     async def page(self, part: LogPart | SnapshotPart) -> LogPage:
         """Return the page of a part of the log; a snapshot is a page without changes."""
@@ -65,16 +67,21 @@ class LogPages:
         match record.message:
             case TopicRecord() as topic:
                 topic_id = kafka_id(topic.topic_id)
-                self._names[topic_id] = topic.name
+                self._names[topic_id], self._ids[topic.name] = topic.name, topic_id
                 found = self._sights.entity(Resource(ResourceType.TOPIC, topic.name))
                 return _made(record, found, None, "", topic_id)
             case RemoveTopicRecord() as removed:
                 topic_id = kafka_id(removed.topic_id)
-                found = self._sights.entity(Resource(ResourceType.TOPIC, self._names.pop(topic_id)))
+                name = self._names.pop(topic_id)
+                if self._ids.get(name) == topic_id:
+                    del self._ids[name]
+                found = self._sights.entity(Resource(ResourceType.TOPIC, name))
                 return _made(record, found, None, None, topic_id)
             case ConfigRecord() as config if config.resource_type in _RESOURCE_TYPES:
                 found = self._sights.entity(Resource(ResourceType(config.resource_type), config.resource_name))
-                return _made(record, found, config.name, config.value)
+                of_topic = config.resource_type == ResourceType.TOPIC
+                known = self._ids.get(config.resource_name) if of_topic else None
+                return _made(record, found, config.name, config.value, known)
             case ClientQuotaRecord() as quota:
                 found = self._sights.quota_entity([(each.entity_type, each.entity_name) for each in quota.entity])
                 value = None

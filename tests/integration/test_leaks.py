@@ -92,9 +92,9 @@ DESCRIBES: Final[dict[str, list[Any]]] = {
 
 def read(ask: Asker) -> None:
     """Everything that can be asked for."""
-    changes = [
-        item["changeId"] for item in ask("trail", "GET", f"{BASE}/audit", params={"pageSize": "1000"}).json()["items"]
-    ]
+    trail = ask("trail", "GET", f"{BASE}/audit", params={"pageSize": "1000"}).json()["items"]
+    changes = [item["changeId"] for item in trail]
+    revision = next(item["revision"] for item in trail if item["revision"] is not None)
     for path, methods in ask.spec["paths"].items():
         if "get" not in methods:
             continue
@@ -108,6 +108,10 @@ def read(ask: Asker) -> None:
                 ask("read, full", "GET", target, params={"view": "full"})
             if "consistency" in known:
                 ask("read, strong", "GET", target, params={"consistency": "strong"})
+            if "at" in known:
+                ask("read, past", "GET", target, params={"at": revision})
+            if "from" in known:
+                ask("read, past", "GET", target, params={"from": revision})
     ask("read as a page", "GET", f"{BASE}/config-definitions", headers={"Accept": "text/html"})
     for path, bodies in DESCRIBES.items():
         for body in bodies:
@@ -146,6 +150,8 @@ COMMANDS: Final = [
     ["rollups", "report", "--output", "/dev/stdout"],
     ["grants", "show", "--principal", "User:app"],
 ]
+TARGET_COMMANDS: Final = [["target", name] for name in ("status", "check", "import", "pause", "resume")]
+"""Commands on a cluster whose settings name brokers, and the password of a login; nobody answers at the address."""
 ABSENT: Final = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
 ACCESS_COMMANDS: Final = [
     ["tokens", "create", "--principal", "User:cli"],
@@ -197,6 +203,21 @@ def rotated(directory: Path, cluster: dict[str, Any]) -> dict[str, Any]:
     return {**cluster, "password_encoder": {"brokers": {str(number): files for number in (0, 1, 4, 20)}}}
 
 
+def observing(password_file: Path) -> dict[str, Any]:
+    """Return settings of a Kafka cluster that nobody answers for."""
+    login = {"mechanism": "SCRAM-SHA-512", "username": "confplane", "password_file": str(password_file)}
+    return {"kafka": {"bootstrap": ["127.0.0.1:9"], "sasl": login}}
+
+
+def said_by(commands: Commands, all_arguments: list[list[str]]) -> dict[str, str]:
+    """Run commands one after another, and return what each says."""
+    found = {}
+    for arguments in all_arguments:
+        said = commands.run(*arguments)
+        found[f"confplane {' '.join(arguments)}"] = f"{said.code}\n{said.out}\n{said.err}"
+    return found
+
+
 def dumped(dsn: str) -> Iterator[tuple[str, str]]:
     """Return every table with all its rows."""
     with psycopg.connect(dsn) as connection:
@@ -240,9 +261,11 @@ def evidence(
         # Under a new secret, while the service goes on with the old one, as an operator may get it wrong.
         commands = Commands(directory, **where, cluster=rotated(directory, cluster))
         commands.environment.update(debug)
-        for arguments in COMMANDS:
-            said = commands.run(*arguments)
-            evidence.said[f"confplane {' '.join(arguments)}"] = f"{said.code}\n{said.out}\n{said.err}"
+        evidence.said |= said_by(commands, COMMANDS)
+        (directory / "login").write_text(planted("login"))
+        observed = Commands(directory, **where, cluster=observing(directory / "login"))
+        observed.environment.update(debug)
+        evidence.said |= said_by(observed, TARGET_COMMANDS)
         for arguments in ACCESS_COMMANDS:
             said = run(arguments, commands.environment)
             if "create" in arguments and "tokens" in arguments:
@@ -353,6 +376,6 @@ def test_every_operation_and_every_command_was_tried(evidence: Evidence) -> None
         if "operationId" in found
     }
     assert operations - evidence.operations == set()
-    tried = {" ".join(arguments).partition(" --")[0] for arguments in COMMANDS}
+    tried = {" ".join(arguments).partition(" --")[0] for arguments in [*COMMANDS, *TARGET_COMMANDS]}
     tried |= {" ".join(arguments[:2]) for arguments in ACCESS_COMMANDS}
     assert set(names_of(cli)) - WITHOUT_CLUSTER == tried

@@ -107,15 +107,19 @@ class Decisions:
             return Unchanged(verdict)
         if node is not None and node.defect is not None:
             raise CorruptZnodeError(full_path(Tree.CONFIG, entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
-        target = self._store.target()
         return Draft(
             verdict,
             writes=(_write(seen, node, after),),
             entities=(self._row(seen, node, after or {}),),
             guarded=Guarded.OBSERVED,
-            kind=OBSERVED if target is not None and target.imported else IMPORT,
+            kind=OBSERVED if self._imported else IMPORT,
             observed=seen.sighting,
         )
+
+    @property
+    def _imported(self) -> bool:
+        target = self._store.target()
+        return target is not None and target.imported
 
     def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str] | None]:
         """Return the verdict, and the map to be stored; None where the znode is to go."""
@@ -135,8 +139,12 @@ class Decisions:
             verdict = Verdict.SAME if remade else Verdict.REMOVED
         elif remade:
             verdict, after = Verdict.REMADE, None
+        elif after == before and (seen.topic_id == known.topic_id or self._imported):
+            # Without an id in the znode there is nothing but the id to write, and nobody changed anything. It is
+            # written with the next change.
+            verdict = Verdict.SAME
         else:
-            verdict = Verdict.SAME if after == before and seen.topic_id == known.topic_id else Verdict.WRITTEN
+            verdict = Verdict.WRITTEN
         if verdict is not Verdict.SAME and seen.after < known.until:
             return Verdict.STALE, None
         return verdict, after

@@ -1,0 +1,71 @@
+"""Looks between two metadata offsets: settled ones, brokers that change, brokers that stand still."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from app.domain.errors import UnavailableError
+from app.kraft import brackets
+from app.kraft.brackets import bracketed
+from app.kraft.views import Features
+from app.kraft.wire.options import Address
+from app.services.ports.kafka import Look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.kraft.client import KraftClient
+
+HERE, THERE = Address("here", 1), Address("there", 1)
+
+
+class Broker:
+    """Brokers whose offsets and addresses follow a script: one entry for each question, the last one for ever."""
+
+    def __init__(self, *script: tuple[Address, int]) -> None:
+        self.script = list(script)
+        self.asked = 0
+
+    async def features(self, _deadline: float, _broker: int | None = None) -> Features:
+        source, offset = self.script[min(self.asked, len(self.script) - 1)]
+        self.asked += 1
+        return Features(source, offset, {}, {})
+
+    async def look(self, *, settled: bool, told: Callable[[], None] = lambda: None) -> Look:
+        async def look() -> tuple[Look, set[Address | None]]:
+            told()
+            return Look((), (), 0, 0, 0), {HERE}
+
+        client = cast("KraftClient", self)
+        return await bracketed(client, look, frozenset(), lambda: time.monotonic() + 60, settled=settled)
+
+
+async def test_a_look_has_the_offsets_around_it() -> None:
+    found = await Broker((HERE, 5), (HERE, 7)).look(settled=False)
+    assert (found.after, found.until) == (5, 7)
+
+
+async def test_a_settled_look_begins_behind_the_next_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brackets, "_PAUSE_S", 0)
+    broker = Broker((HERE, 5), (HERE, 5), (HERE, 5), (HERE, 6), (HERE, 8))
+    at: list[int] = []
+    found = await broker.look(settled=True, told=lambda: at.append(broker.asked))
+    assert (found.after, found.until) == (5, 8)
+    assert at == [4], "the look begins once the broker has passed the offset 5"
+
+
+async def test_offsets_that_stand_still_count_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brackets, "_SETTLED_S", 0.05)
+    monkeypatch.setattr(brackets, "_PAUSE_S", 0.01)
+    found = await Broker((HERE, 5)).look(settled=True)
+    assert (found.after, found.until) == (5, 5)
+
+
+async def test_a_look_amid_a_change_of_brokers_is_taken_again() -> None:
+    found = await Broker((THERE, 9), (HERE, 5), (HERE, 5), (HERE, 6)).look(settled=False)
+    assert (found.after, found.until) == (5, 6)
+    with pytest.raises(UnavailableError, match="changed amid each look"):
+        await Broker((HERE, 5), (THERE, 9), (HERE, 5), (THERE, 9), (HERE, 5), (THERE, 9)).look(settled=False)

@@ -1,0 +1,54 @@
+"""Pages of the metadata log: the ids of topics beside the records of their configs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from app.domain.entities import Entity
+from app.domain.releases import newest
+from app.kraft.log import LogPart
+from app.kraft.log_pages import LogPages, kafka_id
+from app.kraft.metadata_records import LogRecord
+from app.kraft.sights import Sights
+from app.kraft.wire.messages import ConfigRecord, RemoveTopicRecord, TopicRecord
+from app.observation import rules_of
+
+if TYPE_CHECKING:
+    from app.kraft.wire.message import Message
+
+SIGHTS = Sights(rules_of(newest))
+EARLIER, LATER = UUID(int=1), UUID(int=2)
+TOPIC, GROUP = 2, 32
+"""Types of resources."""
+
+
+def part(*messages: Message) -> LogPart:
+    records = tuple(LogRecord(offset, 1_000 + offset, each) for offset, each in enumerate(messages))
+    return LogPart(records, len(records) - 1, len(records))
+
+
+def config(value: str | None = "1", kind: int = TOPIC) -> ConfigRecord:
+    return ConfigRecord(kind, "t", "retention.ms", value)
+
+
+async def test_configs_of_a_topic_have_the_id_of_the_topic_that_was_made() -> None:
+    pages = LogPages(SIGHTS, {})
+    page = await pages.page(part(TopicRecord("t", EARLIER), config(), config("2", kind=GROUP)))
+    made, own, group = page.changes
+    assert (made.key, made.topic_id) == (None, kafka_id(EARLIER))
+    assert (own.entity, own.key, own.topic_id) == (Entity.of(topic="t"), "retention.ms", kafka_id(EARLIER))
+    assert (group.entity, group.topic_id) == (Entity.of(group="t"), None)
+    page = await pages.page(part(RemoveTopicRecord(EARLIER), TopicRecord("t", LATER), config()))
+    assert [each.topic_id for each in page.changes] == [kafka_id(EARLIER), kafka_id(LATER), kafka_id(LATER)]
+
+
+async def test_an_id_of_the_list_of_topics_may_be_that_of_a_later_topic() -> None:
+    pages = LogPages(SIGHTS, {"t": kafka_id(LATER)})
+    page = await pages.page(part(config(), TopicRecord("t", LATER), config()))
+    assert [each.topic_id for each in page.changes] == [None, kafka_id(LATER), kafka_id(LATER)]
+
+
+async def test_a_topic_of_an_unknown_name_asks_for_a_look_at_everything() -> None:
+    page = await LogPages(SIGHTS, {}).page(part(RemoveTopicRecord(EARLIER)))
+    assert (page.changes, page.anew) == ((), True)

@@ -6,6 +6,7 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,12 @@ import pytest
 
 from app.domain.entities import Entity
 from app.services.ports.trail import Sighting
+from app.services.target.follow import Seen
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing
 from tests.support.replicas import assert_chains
 from tests.support.stage import Stage
-from tests.support.stores import until
+from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -187,3 +189,33 @@ async def test_where_the_log_begins_later_everything_is_looked_at_anew(stage: St
     assert len(rows) == 2
     assert not exact(rows)
     await two.observer.stop()
+
+
+async def test_records_that_a_look_may_have_seen_bring_no_older_value_back(
+    stage: Stage, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    kafka.alter(ALICE, {RATE: "9"})
+    one = Observing(await stage.replica(client_configs_layout="separate"), kafka)
+    await one.import_all()
+    # A look that began at the offset 10 and ended at 20.
+    znode = {"version": 1, "config": {RATE: "9"}, "followed": [10, 20]}
+    raw_zk.set("/config/users/alice", json.dumps(znode).encode())
+    raw_zk.create("/config/changes/config_change_", b'{"version":2,"entity_path":"users/alice"}', sequence=True)
+    await one.store.catch_up(soon())
+    follower = one.observer.looking._follower
+
+    def records(after: int, until_: int, *values: str) -> Seen:
+        sighting = Sighting(after, until_, 0, exact=True, writes=len(values))
+        return Seen(ALICE, sighting, until_, records=tuple((RATE, value) for value in values))
+
+    before = len(await one.followed())
+    followed = await follower.follow([records(14, 15, "7")], in_order=True)
+    assert ([each.entity for each in followed.stale], followed.written) == ([ALICE], 0), "another look is needed"
+    followed = await follower.follow([records(14, 15, "9"), records(9, 10, "7")], in_order=True)
+    assert (followed.stale, followed.written) == ([], 0), "the look has these"
+    assert one.config(ALICE) == {RATE: "9"}
+    followed = await follower.follow([records(8, 21, "7", "9", "11")], in_order=True)
+    assert (followed.stale, followed.written, one.config(ALICE)) == ([], 1, {RATE: "11"})
+    [*_, row] = await one.followed()
+    assert len(await one.followed()) == before + 1
+    assert row.intent.observed == Sighting(10, 21, 0), "some of the three are in the look's row"

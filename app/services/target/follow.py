@@ -6,7 +6,7 @@ config as it is stored. Foreign keys stay. A decision reads the mirror first, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,7 @@ class Decisions:
             entities=(self._row(seen, node, after or {}),),
             guarded=Guarded.OBSERVED,
             kind=OBSERVED if self._imported else IMPORT,
-            observed=seen.sighting,
+            observed=_sighting(seen, node),
         )
 
     @property
@@ -165,9 +165,11 @@ class Decisions:
                 after.pop(key, None)
             else:
                 after[key] = value
-        # A look may have seen them already: it was behind the offset that its broker had at its end.
-        covered = seen.sighting.until <= known.until
-        return (Verdict.SAME if covered and after == before else Verdict.WRITTEN), after
+        if seen.sighting.until > known.until:
+            return Verdict.WRITTEN, after
+        # A look may have seen them already, and later ones too: it was somewhere in front of its last offset. Written
+        # over such a look, a record could bring an older value back.
+        return (Verdict.SAME if after == before else Verdict.STALE), after
 
     def _row(self, seen: Seen, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
         entity, before = seen.entity, stored(node)
@@ -204,6 +206,15 @@ def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: b
         return Op(key, OpType.SET, facet.decode(entity, key, shown)).as_json()
     except ValueError:
         return Op(key, OpType.SET, shown).as_json()
+
+
+def _sighting(seen: Seen, node: Node | None) -> Sighting:
+    """Return the sighting for the trail: a run of records that a look has seen in part is exact no more."""
+    known = members.NONE if node is None else members.read(node.extra)
+    sighting = seen.sighting
+    if not seen.records or sighting.after is None or known.until <= sighting.after:
+        return sighting
+    return replace(sighting, after=max(sighting.after, known.after), exact=False, writes=1)
 
 
 def _remade(seen: Seen, known: Members) -> bool:

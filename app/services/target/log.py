@@ -109,7 +109,10 @@ class LogFollower:
             self._read_at = float("-inf")
             await self._look(page.until)
         else:
-            await self._follower.follow(sights_of(page.changes), in_order=True)
+            followed = await self._follower.follow(sights_of(page.changes), in_order=True)
+            if followed.stale:
+                # Looks were there first, and it is not known how many of the records they saw.
+                await self._look(page.until)
         async with self._moved:
             self.offset, self.at_ms, self._read_at = page.until, int(time.time() * 1000), time.monotonic()
             self._moved.notify_all()

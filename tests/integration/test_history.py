@@ -48,7 +48,7 @@ def collection_of(one: Replica, facet: FacetName = QUOTAS) -> Collection:
 
 
 class Replay:
-    """What ZooKeeper had at each revision, by its transaction log."""
+    """The content that ZooKeeper had at each revision, by its transaction log."""
 
     def __init__(self, events: list[NodeEvent]) -> None:
         self.events = events

@@ -29,9 +29,9 @@ class Past:
     exact: bool = True
     """False within a run of writes by others, of which the content is that before the run."""
     low: int | None = None
-    """Where the state is not exact: the last revision at which the content is known to have stood."""
+    """The last revision at which the content is known to have stood, of a state that is not exact."""
     high: int | None = None
-    """Where the state is not exact: the revision at which the run was over; None: not recorded yet."""
+    """The revision at which the run was over, of a state that is not exact; None: not recorded yet."""
     defect: str | None = None
     """The reason why the content could not be read then."""
 

@@ -24,6 +24,8 @@ from app.services.changes.edits import Edit, Mode
 from app.services.ports.trail import Intent, IntentEntity, Outcome
 from tests.audit.rows import fetch
 from tests.contract.api import FILE
+from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import Observing
 from tests.support.replicas import Backup, Replica
 from tests.support.stage import Stage
 from tests.support.stores import ALICE, BILLING, kafka_writes, soon
@@ -50,6 +52,17 @@ class Rows:
     def __init__(self, replica: Replica, zk: KazooClient) -> None:
         self.replica = replica
         self.zk = zk
+
+    async def follows(self) -> None:
+        """An import of a Kafka cluster, and a change that it shows later; then the brokers read ZooKeeper again."""
+        followed, kafka = Entity.of(user="followed"), KafkaDouble()
+        kafka.alter(followed, {"producer_byte_rate": "1"})
+        one = Observing(self.replica, kafka)
+        await one.import_all()
+        kafka.alter(followed, {"producer_byte_rate": "2"})
+        await one.look()
+        self.zk.set("/confplane/target", b"")
+        await one.aware()
 
     async def alters(self) -> None:
         """Changes by the API: each facet, each op, values of each kind, secrets."""
@@ -165,6 +178,7 @@ async def test_every_kind_of_row_is_as_published(
         replica = await stage.replica(**cluster)
         rows = Rows(replica, raw_zk)
         await replica.record()
+        await rows.follows()
         await rows.alters()
         await rows.ends()
         await rows.commands()

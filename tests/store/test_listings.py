@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LIMIT = 100_000
 ONE = b'{"version":1,"config":{"producer_byte_rate":"1"}}'
-KINDS = ("users", "clients", "ips", "topics", "brokers")
+KINDS = ("users", "clients", "ips", "topics", "brokers", "groups", "client-metrics")
 
 
 def judged(paths: set[str]) -> dict[str, int]:

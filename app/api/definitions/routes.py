@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import orjson
 from fastapi import Query
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, StringConstraints
 from starlette.responses import Response
 
 from app.api.context import CallDep
@@ -61,10 +61,10 @@ async def list_config_definitions(
         bool | None, _EMPTY_IS_NONE, Query(description="May it be changed while the cluster runs")
     ] = None,
     release: Annotated[
-        str | None,
+        # The constraint is the string's own: it can't be applied to an empty value.
+        Annotated[str, StringConstraints(pattern=models.RELEASE_PATTERN)] | None,
         _EMPTY_IS_NONE,
         Query(
-            pattern=models.RELEASE_PATTERN,
             description="A release of Kafka; by default the cluster's own, or the nearest one with definitions",
             examples=["4.4"],
         ),

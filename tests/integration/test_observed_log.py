@@ -16,7 +16,7 @@ from app.domain.entities import Entity
 from app.services.ports.trail import Sighting
 from app.services.target.follow import Seen
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import Observing
+from tests.support.observing import Observing, members
 from tests.support.replicas import assert_chains
 from tests.support.stage import Stage
 from tests.support.stores import soon, until
@@ -219,3 +219,24 @@ async def test_records_that_a_look_may_have_seen_bring_no_older_value_back(
     [*_, row] = await one.followed()
     assert len(await one.followed()) == before + 1
     assert row.intent.observed == Sighting(10, 21, 0), "some of the three are in the look's row"
+
+
+async def test_the_end_of_an_earlier_topic_is_none_of_the_records_of_the_present_one(
+    stage: Stage, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    kafka.create_topic("t")
+    kafka.alter(TOPIC, {"retention.ms": "5"})
+    one = Observing(await stage.replica(client_configs_layout="separate"), kafka)
+    await one.import_all()
+    followed = members(raw_zk.get("/config/topics/t")[0])["followed"]
+    seen = Seen(
+        TOPIC,
+        Sighting(1006, 1008, 0, exact=True, writes=2),
+        1008,
+        records=(("retention.ms", "6"), ("flush.ms", "7")),
+        topic_id="of the present one",
+    )
+    await one.observer.looking._follower.follow([seen], in_order=True)
+    assert one.config(TOPIC) == {"retention.ms": "6", "flush.ms": "7"}
+    rows = [row.intent.observed for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
+    assert rows == [Sighting(followed[0], 1008, 0), Sighting(1006, 1008, 0, exact=True, writes=2)]

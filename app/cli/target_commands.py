@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-from app.cli import settings_errors
-from app.cli.options import Apply, ClusterName, SettingsFile
+from app.cli.options import Apply, ClusterName, SettingsFile, load_settings
 
+commands = typer.Typer(add_completion=False)
 target = typer.Typer(
     name="target",
     help="Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas and configs, and each change of them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+commands.add_typer(target)
 
 _CODES = "Exit codes: 0 done; 1 not done, or not all; 2 invalid options or settings"
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the trail.")]
@@ -34,7 +35,7 @@ def status(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
     """
     from app.cli import target_status as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster))
 
 
 @target.command(
@@ -53,7 +54,7 @@ def check(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
     """
     from app.cli import target_check as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster))
 
 
 @target.command(
@@ -78,7 +79,7 @@ def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: Settin
     """
     from app.cli import target_import as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, apply=apply))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, apply=apply))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target pause --cluster payments --reason "a drill"\n\n{_CODES}.')
@@ -89,7 +90,7 @@ def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     """
     from app.cli import target_pause as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, reason, paused=True))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, paused=True))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target resume --cluster payments --reason "drill over"\n\n{_CODES}.')
@@ -97,4 +98,4 @@ def resume(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = N
     """Follow the Kafka cluster again after `pause`. What changed meanwhile is recorded."""
     from app.cli import target_pause as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(settings_errors.load(settings_file), cluster, reason, paused=False))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, paused=False))

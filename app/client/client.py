@@ -10,19 +10,24 @@ Example::
 
 from __future__ import annotations
 
+import asyncio
+import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
 
-from app.client.errors import ConnectionFailedError, ProblemError
+from app.client.errors import ClientError, ConnectionFailedError, ProblemError
 from app.domain.entities import Entity
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
 
 _MEMBERS = {"client-quotas": "quotas", "client-configs": "configs", "configs": "configs"}
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +50,18 @@ class Answer:
 class ConfplaneClient:
     """Speaks to one service about one cluster. Not bound to a thread; bound to an event loop once used.
 
-    The client never repeats a request. The caller may repeat a write with an ``idempotency_key``, a new one for each
-    write (``str(uuid.uuid4())``), whenever its end is not known: the write is done once, and its first answer is given
-    again.
+    With ``tries`` above 1 the client repeats reads, and writes that have an ``idempotency_key``, after a failure that
+    may pass: no answer, or an answer that is retriable. It pauses as ``Retry-After`` says, 10 s at most, and otherwise
+    for growing times with a random part. A write without a key is sent once. A key is new for each write
+    (``str(uuid.uuid4())``): the write is done once, and its first answer is given again.
 
     Args:
         url: Base URL, without ``/v1``.
-        token: Bearer token.
+        token: Bearer token; None to send none.
         cluster: Name of the cluster.
         timeout_s: Seconds for each request.
+        tries: How often a request may be sent.
+        verify: The TLS context; True for the authorities of the system.
         transport: Another httpx transport, e.g. ``httpx.ASGITransport`` in tests.
     """
 
@@ -61,16 +69,21 @@ class ConfplaneClient:
         self,
         url: str,
         *,
-        token: str,
+        token: str | None,
         cluster: str = "default",
         timeout_s: float = 30.0,
+        tries: int = 1,
+        verify: ssl.SSLContext | bool = True,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        self.cluster = cluster
         self._base = f"/v1/clusters/{cluster}"
+        self._tries = tries
         self._http = httpx.AsyncClient(
             base_url=url,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
             timeout=timeout_s,
+            verify=verify,
             transport=transport,
             trust_env=False,
             limits=httpx.Limits(max_connections=1024, max_keepalive_connections=1024),
@@ -96,18 +109,44 @@ class ConfplaneClient:
         json: Any = None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        read: bool = False,
     ) -> Answer:
-        """Send one request, its path relative to the cluster, or absolute with a leading slash.
+        """Send one request.
+
+        Args:
+            method: The HTTP method.
+            path: The path below the cluster, a method of the cluster such as ``:freeze``, or an absolute path.
+            json: The body.
+            params: The query.
+            headers: Further headers.
+            read: A POST that changes nothing, which may be repeated.
 
         Raises:
             ProblemError: The service answered with an error.
             ConnectionFailedError: No answer came.
         """
-        url = path if path.startswith("/") else f"{self._base}/{path}"
+        url = path if path.startswith(("/", ":")) else f"/{path}"
+        url = url if path.startswith("/") else f"{self._base}{url}"
+        repeatable = read or method == "GET" or "Idempotency-Key" in (headers or {})
+        for left in reversed(range(self._tries if repeatable else 1)):
+            try:
+                return await self._sent(method, url, json=json, params=params, headers=headers)
+            except ClientError as error:
+                if not left or not error.retriable:
+                    raise
+                await asyncio.sleep(_pause_s(self._tries - left, error.retry_after_s))
+        raise AssertionError("tries is below 1")
+
+    async def _sent(
+        self, method: str, url: str, *, json: Any, params: Mapping[str, str] | None, headers: Mapping[str, str] | None
+    ) -> Answer:
         try:
             response = await self._http.request(method, url, json=json, params=params, headers=headers)
         except httpx.TransportError as error:
-            raise ConnectionFailedError(f"{method} {url}: {type(error).__name__}: {error}") from error
+            unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+            raise ConnectionFailedError(
+                f"{method} {url}: {type(error).__name__}: {error}", may_be_applied=method != "GET" and not unsent
+            ) from error
         if response.is_error:
             raise _problem(response)
         return Answer(
@@ -204,7 +243,9 @@ class ConfplaneClient:
     ) -> Answer:
         """Describe by a filter; ``members`` are further members of the body, e.g. ``resolveEntity=True``."""
         body = {"components": list(components), "strict": strict, **members}
-        return await self.request("POST", f"{facet}:describe", json=body, headers=_headers(min_revision=min_revision))
+        return await self.request(
+            "POST", f"{facet}:describe", json=body, headers=_headers(min_revision=min_revision), read=True
+        )
 
     async def alter(
         self,
@@ -234,6 +275,13 @@ class ConfplaneClient:
         params = None if reason is None else {"reason": reason}
         headers = _headers(idempotency_key=idempotency_key)
         return await self.request("POST", f"{facet}:alter", json=body, params=params, headers=headers)
+
+
+def _pause_s(tried: int, retry_after_s: float | None) -> float:
+    """Return the seconds before the next try; the random part keeps clients apart that failed together."""
+    if retry_after_s is not None:
+        return min(retry_after_s, _LONGEST_PAUSE_S) * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
+    return min(_FIRST_PAUSE_S * (1 << tried), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311 - as above
 
 
 def _problem(response: httpx.Response) -> ProblemError:

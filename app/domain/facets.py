@@ -45,6 +45,15 @@ class Tree(StrEnum):
         return Tree.CLIENT_CONFIGS if self is Tree.CONFIG else Tree.CONFIG
 
 
+class ClientConfigsLayout(StrEnum):
+    """The tree that stores client configs (docs/kafka-compatibility.md)."""
+
+    SHARED = "shared"
+    """In the quota nodes below /config/users, as KIP-649 has it."""
+    SEPARATE = "separate"
+    """In the same tree below /confplane/client-configs, so that Kafka's own tools can still alter those entities."""
+
+
 def full_path(tree: Tree, entity: Entity) -> str:
     """Return the znode's path below the chroot."""
     return f"{tree.value}/{entity.path}"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from app.settings import ClientConfigsLayout, HttpSettings, Settings
+from app.domain.facets import ClientConfigsLayout
+from app.settings import HttpSettings, Settings
 from tests.deploy import chart
 
 if TYPE_CHECKING:

@@ -147,3 +147,61 @@ def test_what_the_package_exports() -> None:
     assert raised <= set(package.__all__)
     for name in package.__all__:
         assert inspect.getdoc(getattr(package, name))
+
+
+class _Flaky:
+    """A service that fails some times before it answers."""
+
+    def __init__(self, *failures: httpx.Response | Exception) -> None:
+        self.failures = list(failures)
+        self.keys: list[str | None] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.keys.append(request.headers.get("Idempotency-Key"))
+        if not self.failures:
+            return httpx.Response(200, json={"ok": True})
+        failure = self.failures.pop(0)
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
+
+
+def _patient(answer: Callable[[httpx.Request], httpx.Response]) -> ConfplaneClient:
+    return ConfplaneClient("http://confplane.test", token=None, tries=3, transport=httpx.MockTransport(answer))
+
+
+def _away() -> httpx.Response:
+    return httpx.Response(503, json=PROBLEM | {"retriable": True}, headers={"Retry-After": "0"})
+
+
+async def test_reads_and_writes_with_a_key_are_repeated() -> None:
+    reads, writes, described = (_Flaky(_away(), httpx.ReadError("cut")) for _ in range(3))
+    async with _patient(reads) as client:
+        assert (await client.get("client-quotas", "user=alice")).body == {"ok": True}
+    async with _patient(writes) as client:
+        await client.put("client-quotas", "user=alice", {}, idempotency_key="one")
+    async with _patient(described) as client:
+        await client.describe("client-quotas")
+    assert [len(each.keys) for each in (reads, writes, described)] == [3, 3, 3]
+    assert writes.keys == ["one", "one", "one"]
+
+
+async def test_a_write_without_a_key_is_sent_once() -> None:
+    service = _Flaky(_away())
+    async with _patient(service) as client:
+        with pytest.raises(ProblemError):
+            await client.put("client-quotas", "user=alice", {})
+    assert len(service.keys) == 1
+
+
+async def test_the_last_failure_is_raised_and_a_final_one_at_once() -> None:
+    service = _Flaky(*(httpx.ReadError("cut") for _ in range(3)))
+    async with _patient(service) as client:
+        with pytest.raises(ConnectionFailedError) as raised:
+            await client.put("client-quotas", "user=alice", {}, idempotency_key="one")
+    assert raised.value.may_be_applied
+    refused = _Flaky(httpx.Response(412, json=PROBLEM))
+    async with _patient(refused) as client:
+        with pytest.raises(ProblemError):
+            await client.get("client-quotas", "user=alice")
+    assert (len(service.keys), len(refused.keys)) == (3, 1)

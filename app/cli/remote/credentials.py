@@ -1,0 +1,66 @@
+"""Credentials of requests: tokens from a profile's file or command, and the files of TLS."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+from app.cli.remote.profiles import ProfileError
+
+if TYPE_CHECKING:
+    from app.cli.remote.profiles import Profile
+
+_COMMAND_S: Final = 60
+
+
+def token_of(profile: Profile) -> str | None:
+    """Return the token of a profile, read now; None where the profile has no token.
+
+    Raises:
+        ProfileError: The file or the command gave no token. The text has no part of their output.
+    """
+    if profile.token_file is not None:
+        try:
+            token = profile.token_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ProfileError(f"The token file {profile.token_file} can't be read: {reason}") from None
+        source = f"The token file {profile.token_file}"
+    elif profile.token_command is not None:
+        token, source = _printed(profile.token_command), f"The token command {profile.token_command[0]}"
+    else:
+        return None
+    if not token or not token.isascii() or any(each.isspace() for each in token):
+        raise ProfileError(f"{source} gave no token: a token is one word of ASCII characters")
+    return token
+
+
+def _printed(command: tuple[str, ...]) -> str:
+    try:
+        # The error output stays the user's: a program may ask for a password there.
+        ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=_COMMAND_S, check=False)  # noqa: S603 - the user's own program
+    except subprocess.TimeoutExpired:
+        raise ProfileError(f"The token command {command[0]} did not end within {_COMMAND_S} seconds") from None
+    except OSError as error:
+        raise ProfileError(f"The token command {command[0]} can't be run: {error.strerror}") from None
+    if ended.returncode:
+        raise ProfileError(f"The token command {command[0]} failed with exit code {ended.returncode}")
+    return ended.stdout.decode("utf-8", "replace").strip()
+
+
+def tls_of(profile: Profile) -> ssl.SSLContext | bool:
+    """Return the TLS context of a profile; True for the defaults.
+
+    Raises:
+        ProfileError: A file can't be used.
+    """
+    if profile.ca_file is None and profile.certificate_file is None:
+        return True
+    try:
+        context = ssl.create_default_context(cafile=profile.ca_file)
+        if profile.certificate_file is not None:
+            context.load_cert_chain(profile.certificate_file, profile.key_file)
+    except OSError as error:  # SSLError is one
+        raise ProfileError(f"A file of TLS can't be used: {error.strerror or error}") from None
+    return context

@@ -1,0 +1,52 @@
+"""Entities in arguments: an entity id as in URLs, or plain names: ``user=alice``, ``user=CN=a b,client-id=x``."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import InvalidEntityIdError, InvalidRequestError
+from app.domain.facets import FacetName
+
+_NEXT_TYPE: Final = re.compile(rf",(?=(?:{'|'.join(EntityType)})(?:=|,|$))")
+"""A comma between two components; any other comma belongs to a name, as in the user ``CN=a,O=b``."""
+
+_PAIR: Final = (EntityType.USER, EntityType.CLIENT_ID)
+_FACETS: Final = {
+    (EntityType.USER,): (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS),
+    _PAIR: (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS),
+    (EntityType.CLIENT_ID,): (FacetName.CLIENT_QUOTAS,),
+    (EntityType.IP,): (FacetName.CLIENT_QUOTAS,),
+}
+
+
+def entity_of(text: str) -> Entity:
+    """Return the entity of an argument; a type alone is its default entity.
+
+    An argument that is an entity id (:meth:`Entity.from_id`) is taken as such, so ``user=a~20b`` is the user ``a b``.
+    In any other argument names are plain.
+
+    Raises:
+        InvalidRequestError: No entity can have these types and names.
+    """
+    try:
+        return Entity.from_id(text)
+    except InvalidEntityIdError:
+        pass
+    components = []
+    for part in _NEXT_TYPE.split(text):
+        kind, separator, name = part.partition("=")
+        if kind not in set(EntityType):
+            listed = ", ".join(f"{each}=NAME" for each in EntityType)
+            raise InvalidRequestError(f"{text!r} names no entity; give a type and a name: {listed}")
+        components.append((kind, name if separator else None))
+    entity = Entity.from_components(components)
+    if len(components) > 1 and (entity.types != _PAIR or len(components) > len(_PAIR)):
+        raise InvalidRequestError(f"{text!r} names no entity; only a user and a client-id combine, each once")
+    return entity
+
+
+def facets_of(entity: Entity) -> tuple[FacetName, ...]:
+    """Return the collections that have an entity's keys."""
+    return _FACETS.get(entity.types, (FacetName.CONFIGS,))

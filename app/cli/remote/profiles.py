@@ -1,0 +1,195 @@
+"""Profiles: services by name, with the cluster and the credentials of their commands.
+
+The file is ``$CONFPLANE_PROFILES``, or ``confplane/profiles.yaml`` below ``$XDG_CONFIG_HOME`` (``~/.config``)::
+
+    current: production
+    profiles:
+      production:
+        url: https://confplane.example.com
+        cluster: payments
+        token_command: [vault, kv, get, -field=token, secret/confplane]
+      portal:
+        url: https://confplane.example.com
+        token_file: /run/secrets/confplane-token
+        ca_file: /etc/ssl/company.pem
+
+``--profile`` or ``CONFPLANE_PROFILE`` names one. Otherwise ``CONFPLANE_URL`` names a service without a profile, then
+the current profile counts, then the service that ``confplane dev`` runs in this directory. ``CONFPLANE_CLUSTER`` and
+``CONFPLANE_TOKEN_FILE`` replace the cluster and the token of any of them. No token is ever in the file or on a command
+line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+_FILE_VARIABLE: Final = "CONFPLANE_PROFILES"
+_DEV_DIRECTORY: Final = Path(".confplane")
+DEFAULT_CLUSTER: Final = "default"
+
+
+class ProfileError(Exception):
+    """A profile that is absent or can't be used; the text says where, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A service, a cluster of the service, and the credentials of requests.
+
+    At most one of ``token_file`` and ``token_command`` is set; neither where a client certificate or nothing is asked
+    for.
+    """
+
+    url: str
+    cluster: str = DEFAULT_CLUSTER
+    token_file: Path | None = None
+    token_command: tuple[str, ...] | None = None
+    """A program and its arguments; the program prints the token."""
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members that the file keeps."""
+        kept: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and value != field.default:
+                kept[field.name] = list(value) if isinstance(value, tuple) else str(value)
+        return kept
+
+
+def file() -> Path:
+    """Return the path of the file of profiles, which may be absent."""
+    if (named := os.environ.get(_FILE_VARIABLE)) is not None:
+        return Path(named)
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "confplane" / "profiles.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The content of the file."""
+
+    current: str | None
+    named: dict[str, Profile]
+
+    @classmethod
+    def read(cls) -> Profiles:
+        """Read the file; without a file there is no profile.
+
+        Raises:
+            ProfileError: The file can't be read, or has members that no profile has.
+        """
+        path = file()
+        if not path.exists():
+            return cls(None, {})
+        import yaml  # noqa: PLC0415 - most commands of pipelines have no file
+
+        try:
+            content = yaml.safe_load(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ProfileError(f"{path} can't be read: {' '.join(str(error).split())}") from None
+        if content is None:
+            return cls(None, {})
+        if not isinstance(content, dict) or content.keys() - {"current", "profiles"}:
+            raise ProfileError(f"{path} has other members than `current` and `profiles`")
+        members = content.get("profiles") or {}
+        if not isinstance(members, dict):
+            raise ProfileError(f"{path}: profiles is not a map of names to profiles")
+        return cls(
+            content.get("current"), {str(name): _profile(path, str(name), each) for name, each in members.items()}
+        )
+
+    def write(self) -> None:
+        """Replace the file at once; its directory is made where needed.
+
+        Raises:
+            ProfileError: The file can't be written.
+        """
+        import yaml  # noqa: PLC0415 - as above
+
+        path = file()
+        content = {"current": self.current, "profiles": {name: each.to_json() for name, each in self.named.items()}}
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), "utf-8")
+            partial.replace(path)
+        except OSError as error:
+            raise ProfileError(f"{path} can't be written: {error.strerror}") from None
+
+
+def chosen(name: str | None, cluster: str | None) -> Profile:
+    """Return the profile of a command.
+
+    Args:
+        name: The option ``--profile``; None for ``$CONFPLANE_PROFILE``, or the current profile of the file.
+        cluster: The option ``--cluster``; None for the cluster of the environment or of the profile.
+
+    Raises:
+        ProfileError: No such profile, or no service is named at all.
+    """
+    name = name or os.environ.get("CONFPLANE_PROFILE")
+    url = os.environ.get("CONFPLANE_URL")
+    if name is None and url is not None:
+        found = Profile(url)  # without the credentials of a profile, which are for another service
+    else:
+        found = _named(Profiles.read(), name) or _of_dev() or _nothing()
+    if (token_file := os.environ.get("CONFPLANE_TOKEN_FILE")) is not None:
+        found = replace(found, token_file=Path(token_file), token_command=None)
+    return replace(found, cluster=cluster or os.environ.get("CONFPLANE_CLUSTER") or found.cluster)
+
+
+def _nothing() -> NoReturn:
+    raise ProfileError(
+        "No service is named. Set CONFPLANE_URL and CONFPLANE_TOKEN_FILE, or write a profile with `confplane profiles"
+        f" set NAME --url URL`; the file is {file()}"
+    )
+
+
+def _named(profiles: Profiles, name: str | None) -> Profile | None:
+    if name is None:
+        name = profiles.current
+    if name is None:
+        return None
+    if name not in profiles.named:
+        known = ", ".join(profiles.named) or "none"
+        raise ProfileError(f"There is no profile {name!r} in {file()}; there are: {known}")
+    return profiles.named[name]
+
+
+def _of_dev() -> Profile | None:
+    """Return the service that ``confplane dev`` runs in this directory."""
+    try:
+        url = json.loads((_DEV_DIRECTORY / "endpoints.json").read_text("utf-8")).get("url")
+    except (OSError, ValueError):
+        return None
+    return None if url is None else Profile(url, token_file=_DEV_DIRECTORY / "admin-token")
+
+
+def _profile(path: Path, name: str, members: object) -> Profile:
+    known = {field.name for field in fields(Profile)}
+    if not isinstance(members, dict) or not isinstance(members.get("url"), str):
+        raise ProfileError(f"{path}: profiles.{name} has no url")
+    if unknown := members.keys() - known:
+        listed = ", ".join(sorted(map(str, unknown)))
+        raise ProfileError(
+            f"{path}: profiles.{name} has the unknown members {listed}; known: {', '.join(sorted(known))}"
+        )
+    given: dict[str, Any] = dict(members)
+    for member in ("token_file", "ca_file", "certificate_file", "key_file"):
+        if given.get(member) is not None:
+            given[member] = Path(str(given[member])).expanduser()
+    command = given.get("token_command")
+    if command is not None:
+        if not isinstance(command, list) or not command or not all(isinstance(each, str) for each in command):
+            raise ProfileError(f"{path}: profiles.{name}.token_command is not a list of a program and its arguments")
+        given["token_command"] = tuple(command)
+    if given.get("token_file") and command:
+        raise ProfileError(f"{path}: profiles.{name} has both token_file and token_command")
+    return Profile(**given)

@@ -1,0 +1,89 @@
+"""The run of a command over the API: its connection, its errors in plain words, its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from app.cli.remote import profiles
+from app.cli.remote.credentials import tls_of, token_of
+from app.client import ConfplaneClient, ConnectionFailedError, ProblemError
+from app.domain.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from app.cli.remote.profiles import Profile
+
+DONE: Final = 0
+FAILED: Final = 1
+INVALID: Final = 2
+UNKNOWN: Final = 3
+"""A write whose answer was lost, although it was repeated: it may be done or not."""
+CODES: Final = (
+    "Exit codes: 0 done; 1 refused, or the service did not answer; 2 the arguments or the profile are not valid;"
+    " 3 the answer to a write was lost, and it may be done or not."
+)
+_TRIES: Final = 4
+
+
+def run(profile: str | None, cluster: str | None, work: Callable[[ConfplaneClient], Awaitable[int]]) -> typer.Exit:
+    """Run a command's work with a client of the chosen profile, and return the exit with its code.
+
+    Errors of the work are printed on standard error. Requests without an answer are repeated by the client.
+    """
+    try:
+        code = asyncio.run(_run(profiles.chosen(profile, cluster), work))
+    except (InvalidRequestError, profiles.ProfileError) as error:
+        typer.echo(str(error), err=True)
+        code = INVALID
+    except ProblemError as error:
+        typer.echo(problem_text(error), err=True)
+        code = UNKNOWN if error.outcome == "unknown" else FAILED
+    except ConnectionFailedError as error:
+        typer.echo(f"The service did not answer: {error}", err=True)
+        code = UNKNOWN if error.may_be_applied else FAILED
+    except KeyboardInterrupt:
+        typer.echo("Interrupted", err=True)
+        code = FAILED
+    return typer.Exit(code)
+
+
+def client_of(profile: Profile) -> ConfplaneClient:
+    """Return a client of a profile.
+
+    Raises:
+        ProfileError: The token or a file of TLS can't be had.
+    """
+    return ConfplaneClient(
+        profile.url, token=token_of(profile), cluster=profile.cluster, verify=tls_of(profile), tries=_TRIES
+    )
+
+
+def new_key() -> str:
+    """Return an Idempotency-Key: with one, the client may repeat a write, which is done once."""
+    return str(uuid.uuid4())
+
+
+def problem_text(error: ProblemError) -> str:
+    """Return a problem in one paragraph: what is wrong, where, by which Kafka error, and each single error of it."""
+    body = error.body
+    lines = [str(body.get("detail") or body.get("title") or f"HTTP {error.status}")]
+    if (name := body.get("kafkaErrorName")) is not None:
+        lines[0] += f" ({name})"
+    lines += [
+        f"  {each.get('pointer', '')}: {each.get('detail', '')}"
+        for each in body.get("errors", ())
+        if isinstance(each, dict)
+    ]
+    if error.status == 401:  # noqa: PLR2004 - an HTTP status
+        lines.append("Check the token of the profile: `confplane whoami` names the profile and its source.")
+    return "\n".join(lines)
+
+
+async def _run(profile: Profile, work: Callable[[ConfplaneClient], Awaitable[int]]) -> int:
+    async with client_of(profile) as client:
+        return await work(client)

@@ -1,0 +1,320 @@
+"""The subcommands on ZooKeeper and Postgres directly, and their help. Their imports are made when they run."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.options import Apply, ClusterName, SettingsFile, load_settings
+from app.domain.facets import ClientConfigsLayout, Tree
+
+commands = typer.Typer(add_completion=False)
+
+
+class ExportFormat(StrEnum):
+    """The format of ``confplane export``."""
+
+    PROPERTIES = "properties"
+
+
+_ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
+
+
+@commands.command(
+    epilog='Example:\n\n    confplane freeze --cluster payments --reason "upgrade to 3.9, CHG-1234"\n\n'
+    "Exit codes: 0 it is frozen; 1 it is not (frozen for another reason, a store away); 2 the settings or the"
+    " reason are not valid; 3 the reply was lost and it may be either."
+)
+def freeze(
+    cluster: ClusterName,
+    reason: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="The reason. Every refused write is answered with it, and the trail keeps it."
+        ),
+    ],
+    settings_file: SettingsFile = None,
+) -> None:
+    """Stop all writes to a cluster's configs, until `confplane thaw`.
+
+    Use it for a quiet time before an upgrade, or for a first contact with a live cluster without writes. After its
+    return no write through Confplane commits: every process that serves the cluster answers 409 with the reason, its
+    author and its time. Reads continue. Writes by brokers and Kafka's own tools are not stopped.
+
+    The command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
+    """
+    from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.freeze(load_settings(settings_file), cluster, reason))
+
+
+@commands.command(
+    epilog='Example:\n\n    confplane thaw --cluster payments --reason "upgraded"\n\n'
+    "Exit codes: 0 it is not frozen any more; 1 it still is; 2 the settings or the reason are not valid; 3 the reply"
+    " was lost and it may be either."
+)
+def thaw(
+    cluster: ClusterName,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which the trail keeps.")],
+    settings_file: SettingsFile = None,
+) -> None:
+    """Allow writes to a frozen cluster's configs again."""
+    from app.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.thaw(load_settings(settings_file), cluster, reason))
+
+
+secrets = typer.Typer(
+    name="secrets",
+    help="Passwords of brokers: the secrets that they are encoded under.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+commands.add_typer(secrets)
+
+
+@secrets.command(
+    "rotate",
+    epilog="Examples:\n\n"
+    "    confplane secrets rotate --cluster payments --all\n\n"
+    "    confplane secrets rotate --cluster payments --broker 3 --old-secret-file old-secret-of-3\n\n"
+    "Exit codes: 0 everything is under the current secret; 1 something is not; 2 the options or the settings are not"
+    " valid.",
+)
+def rotate(
+    cluster: ClusterName,
+    broker: Annotated[
+        int | None,
+        typer.Option(min=0, max=2_147_483_647, metavar="N", help="Only this broker.", show_default=False),
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All brokers that have configs in ZooKeeper.")] = False,
+    old_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="A file with the old secret, instead of the file that the settings name.",
+            show_default=False,
+        ),
+    ] = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Encode brokers' stored passwords anew, under the current secret instead of the old one.
+
+    The steps of replacing a secret:
+
+    1. In each broker's server.properties, set `password.encoder.secret` to the new secret and
+       `password.encoder.old.secret` to the old one, and restart the brokers one after the other. Set no passwords
+       meanwhile; `confplane freeze` prevents it.
+
+    2. In the settings, name the new secret in `password_encoder.secret_file` and the old one in
+       `password_encoder.old_secret_file`, and restart the service. Both secrets decode now, and the new one encodes.
+
+    3. Thaw the cluster, and run this command. A broker encodes its own passwords anew when it restarts. The command
+       does so for brokers that were down, and for passwords written in between, and lists the passwords that neither
+       secret opens.
+
+    4. After exit code 0, remove the old secret from the settings and from the brokers' files.
+
+    Do not run the command before step 1: a running broker that has only the old secret ignores the new encodings.
+
+    Each broker is one change, in the trail and announced like any other, and values do not change. The command may be
+    stopped and run again at any time: it does only the remaining work. It works on ZooKeeper and Postgres directly,
+    with the service's settings; the service need not run.
+    """
+    if every == (broker is not None):
+        raise typer.BadParameter("Give either --broker N or --all", param_hint="--broker")
+    from app.cli import secrets as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.rotate(load_settings(settings_file), cluster, broker, old_secret_file))
+
+
+imports = typer.Typer(
+    name="import",
+    help="Import configs from an older store into the znodes that brokers read.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+commands.add_typer(imports)
+
+
+@imports.command(
+    "kip5",
+    epilog="Examples:\n\n"
+    "    confplane import kip5 --cluster payments\n\n"
+    "    confplane import kip5 --cluster payments --apply\n\n"
+    "Exit codes: 0 imported, or listed; 1 an entry was refused, or ZooKeeper or Postgres did not answer; 2 no such"
+    " znode or cluster, or invalid settings; 3 ZooKeeper's reply was lost, so the import may be done or not.",
+)
+def import_kip5(
+    cluster: ClusterName,
+    *,
+    path: Annotated[
+        str, typer.Option(metavar="ZNODE", help="Path of the legacy znode, below the cluster's chroot.")
+    ] = "/brokers/config",
+    apply: Apply = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace other values that the default of all brokers has.")
+    ] = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Import a legacy znode of KIP-5 as the default configs of all brokers.
+
+    The command lists every entry with its fate: written to the default of all brokers, kept for each broker's
+    server.properties, unknown to every broker, or refused with the reason. `--apply` writes the entries of the first
+    kind as one change, and the trail records the change as an import. The legacy znode stays unchanged.
+    """
+    if not _ZNODE.fullmatch(path):
+        raise typer.BadParameter("not the absolute path of a znode, such as /brokers/config", param_hint="--path")
+    from app.cli import import_kip5 as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, path, apply=apply, overwrite=overwrite))
+
+
+@commands.command(
+    epilog="Example:\n\n    confplane export --format properties --cluster payments --broker 3 --output 3.properties"
+    "\n\nExit codes: 0 exported; 1 a store is away, or the file can't be written; 2 the settings are not valid.",
+)
+def export(
+    cluster: ClusterName,
+    broker: Annotated[int, typer.Option(min=0, max=2_147_483_647, metavar="N", help="The broker's id.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="The file; an existing file is overwritten.",
+            show_default="standard output",
+        ),
+    ] = None,
+    *,
+    export_format: Annotated[
+        ExportFormat, typer.Option("--format", help="Java properties, as in server.properties.")
+    ] = ExportFormat.PROPERTIES,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Write a broker's dynamic configs in the form of its server.properties, to replace them, as for a downgrade.
+
+    The file has the effective values of the broker's own configs and of the default of all brokers, each with a comment
+    on its source. Secrets are never written: their lines are comments, to be filled in by hand.
+    """
+    del export_format  # there is one format
+    from app.cli import export as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, broker, output))
+
+
+@commands.command(
+    "upgrade-keys",
+    epilog="Examples:\n\n"
+    "    confplane upgrade-keys --cluster payments\n\n"
+    "    confplane upgrade-keys --cluster payments --apply\n\n"
+    "Exit codes: 0 done, or shown; 1 not all could be; 2 the settings are not valid; 3 a reply was lost, run it again.",
+)
+def upgrade_keys(
+    cluster: ClusterName,
+    *,
+    apply: Apply = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Write configs that Kafka renamed under their new names, with the values of the old ones.
+
+    The command covers topics and brokers that set an old name and not the new one; each is one change, in the trail.
+    The old names stay until you delete them, so that brokers of both versions find theirs. Another run does only the
+    remaining work.
+    """
+    from app.cli import upgrade_keys as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, apply=apply))
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane compact --cluster payments\n\n"
+    "    confplane compact --cluster payments --older-than 7d --apply\n\n"
+    "Exit codes: 0 done, or shown; 1 not all could be; 2 the settings or the age are not valid; 3 a reply was lost, run"
+    " it again.",
+)
+def compact(
+    cluster: ClusterName,
+    *,
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="Time since a node was last touched: a number and s, m, h or d.")
+    ] = "1h",
+    apply: Annotated[bool, typer.Option("--apply", help="Remove; without it nothing is removed.")] = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Remove the znodes of users, clients and ips that hold no config any more.
+
+    A config that is emptied leaves an empty znode, so that its version never starts again while anybody may remember
+    it. This command removes such znodes after a while; newer Kafka versions remove them at once. A user's znode is
+    removed with its last client, where it is empty too. Each removal is one change, in the trail. Topics' and brokers'
+    znodes stay.
+    """
+    from app.cli import compact as command  # noqa: PLC0415 - see the module's docstring
+
+    seconds = command.seconds(older_than)
+    if seconds is None:
+        raise typer.BadParameter("not a number followed by s, m, h or d, such as 90m", param_hint="--older-than")
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, older_than_s=seconds, apply=apply))
+
+
+layout = typer.Typer(
+    name="layout",
+    help="Show or change the layout of a cluster's client configs: the tree of znodes that stores them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+commands.add_typer(layout)
+
+
+@layout.command(
+    "move",
+    epilog="Examples:\n\n"
+    "    confplane layout move --cluster payments --to separate\n\n"
+    "    confplane layout move --cluster payments --to separate --apply\n\n"
+    "Exit codes: 0 moved, or listed; 1 some client configs could not be moved; 2 invalid options or settings; 3"
+    " ZooKeeper's reply was lost, run the command again.",
+)
+def move_layout(
+    cluster: ClusterName,
+    to: Annotated[
+        ClientConfigsLayout,
+        typer.Option(help="shared: in the znodes of the quotas, as in KIP-649. separate: in a tree of their own."),
+    ],
+    *,
+    apply: Apply = False,
+    discard: Annotated[
+        bool,
+        typer.Option(
+            "--discard",
+            help="Remove client configs that nobody reads from the other layout; --to names the current layout.",
+        ),
+    ] = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Move a cluster's client configs to the other layout while the service runs.
+
+    Stock brokers and Kafka's own tools refuse to alter a user whose znode holds client configs beside quotas. The
+    layout `separate` keeps client configs in a tree of their own. See docs/kafka-compatibility.md.
+
+    Each entity is moved by one change, which the trail records. Reads continue and find every entity's client configs.
+    Writes of client configs are answered 409 by every process until the move ends; writes of quotas continue. An
+    interrupted move leaves each entity in one layout or the other: run the command again to move the rest, or give
+    the other `--to` to move everything back.
+
+    All processes use the new layout at once, whatever their settings say: the setting `client_configs_layout` counts
+    only until a cluster has client configs. Update the setting all the same, so that settings and cluster agree. The
+    command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
+    """
+    from app.cli import layout as command  # noqa: PLC0415 - see the module's docstring
+
+    target = Tree.CONFIG if to is ClientConfigsLayout.SHARED else Tree.CLIENT_CONFIGS
+    raise typer.Exit(command.move(load_settings(settings_file), cluster, target, apply=apply, discard=discard))

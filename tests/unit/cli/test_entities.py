@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from app.cli.remote.entities import entity_of, facets_of
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError
+
+
+@pytest.mark.parametrize(
+    ("text", "entity"),
+    [
+        ("user=alice", Entity.of(user="alice")),
+        ("user", Entity.of(user=None)),
+        ("user=alice,client-id=billing", Entity.of(user="alice", client_id="billing")),
+        ("user,client-id", Entity.of(user=None, client_id=None)),
+        ("user=alice,client-id", Entity.of(user="alice", client_id=None)),
+        ("user=CN=a b,O=c", Entity.of(user="CN=a b,O=c")),
+        ("user=CN=a,O=b,client-id=x y", Entity.of(user="CN=a,O=b", client_id="x y")),
+        ("user=a~20b", Entity.of(user="a b")),
+        ("user=a~b", Entity.of(user="a~b")),
+        ("user=50%", Entity.of(user="50%")),
+        ("ip=10.0.0.1", Entity.of(ip="10.0.0.1")),
+        ("topic=orders", Entity.of(topic="orders")),
+        ("broker=0", Entity.of(broker="0")),
+        ("broker", Entity.of(broker=None)),
+    ],
+)
+def test_arguments_are_ids_or_plain_names(text: str, entity: Entity) -> None:
+    assert entity_of(text) == entity
+    assert entity_of(entity.id) == entity
+
+
+@pytest.mark.parametrize("text", ["alice", "", "users=alice", "user=", "topic=a b", "broker=x", "ip=a,client-id=b"])
+def test_arguments_that_no_entity_has(text: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        entity_of(text)
+
+
+@pytest.mark.parametrize(
+    ("entity", "facets"),
+    [
+        (Entity.of(user="a"), ["client-quotas", "client-configs"]),
+        (Entity.of(user="a", client_id=None), ["client-quotas", "client-configs"]),
+        (Entity.of(client_id="a"), ["client-quotas"]),
+        (Entity.of(ip=None), ["client-quotas"]),
+        (Entity.of(topic="a"), ["configs"]),
+        (Entity.of(group="a"), ["configs"]),
+    ],
+)
+def test_the_collections_of_an_entity(entity: Entity, facets: list[str]) -> None:
+    assert [each.value for each in facets_of(entity)] == facets

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.cli.remote import profiles
+from app.cli.remote.credentials import tls_of, token_of
+from app.cli.remote.profiles import Profile, ProfileError, Profiles
+
+FILE = """\
+current: first
+profiles:
+  first:
+    url: http://first
+    cluster: payments
+    token_file: {token}
+  second:
+    url: http://second
+    token_command: [{python}, -c, "print('from-a-command')"]
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, and a file of two profiles."""
+    for name in ("PROFILE", "URL", "CLUSTER", "TOKEN_FILE"):
+        monkeypatch.delenv(f"CONFPLANE_{name}", raising=False)
+    (tmp_path / "token").write_text("from-a-file\n")
+    (tmp_path / "profiles.yaml").write_text(FILE.format(token=tmp_path / "token", python=sys.executable))
+    monkeypatch.setenv("CONFPLANE_PROFILES", str(tmp_path / "profiles.yaml"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def test_the_current_profile_counts_unless_another_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Profile("http://first", "payments", directory / "token")
+    assert profiles.chosen(None, None) == first
+    assert profiles.chosen("second", "other").cluster == "other"
+    monkeypatch.setenv("CONFPLANE_PROFILE", "second")
+    assert profiles.chosen(None, None).url == "http://second"
+    assert profiles.chosen("first", None) == first
+    monkeypatch.setenv("CONFPLANE_CLUSTER", "orders")
+    assert profiles.chosen("first", None).cluster == "orders"
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_url_of_the_environment_gets_no_token_of_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONFPLANE_URL", "http://elsewhere")
+    assert profiles.chosen(None, None) == Profile("http://elsewhere")
+    assert profiles.chosen("first", None).url == "http://first"
+    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", "own-token")
+    assert profiles.chosen(None, "a") == Profile("http://elsewhere", "a", Path("own-token"))
+
+
+def test_without_profiles_the_service_of_dev_counts(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONFPLANE_PROFILES", str(directory / "absent.yaml"))
+    with pytest.raises(ProfileError, match=r"No service is named\. Set CONFPLANE_URL"):
+        profiles.chosen(None, None)
+    (directory / "here" / ".confplane").mkdir()
+    (directory / "here" / ".confplane" / "endpoints.json").write_text('{"url": "http://127.0.0.1:8080"}')
+    assert profiles.chosen(None, None) == Profile(
+        "http://127.0.0.1:8080", token_file=Path(".confplane") / "admin-token"
+    )
+
+
+def test_tokens_of_files_and_commands(directory: Path) -> None:
+    assert token_of(profiles.chosen("first", None)) == "from-a-file"
+    assert token_of(profiles.chosen("second", None)) == "from-a-command"
+    assert token_of(Profile("http://x")) is None
+    (directory / "token").write_text("two words")
+    for broken in (
+        Profile("http://x", token_file=directory / "absent"),
+        Profile("http://x", token_file=directory / "token"),
+        Profile("http://x", token_command=(sys.executable, "-c", "print('geheim'); raise SystemExit(3)")),
+        Profile("http://x", token_command=("/nowhere/program",)),
+    ):
+        with pytest.raises(ProfileError) as raised:
+            token_of(broken)
+        assert "geheim" not in str(raised.value)
+        assert "two words" not in str(raised.value)
+
+
+def test_files_of_tls(directory: Path) -> None:
+    assert tls_of(Profile("http://x")) is True
+    with pytest.raises(ProfileError, match="TLS"):
+        tls_of(Profile("http://x", ca_file=directory / "token"))
+
+
+def test_what_is_written_is_read() -> None:
+    written = Profiles("a", {"a": Profile("http://a", token_file=Path("/t")), "b": Profile("http://b", "c")})
+    written.write()
+    assert Profiles.read() == written
+
+
+@pytest.fixture(autouse=True)
+def _own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONFPLANE_PROFILES", str(tmp_path / "deep" / "profiles.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "can't be read"),
+        ("[]", "other members"),
+        ("profils: {}", "other members"),
+        ("profiles: {a: {}}", "profiles.a has no url"),
+        ("profiles: {a: {url: x, token: geheim}}", "unknown members token"),
+        ("profiles: {a: {url: x, token_command: geheim}}", "token_command is not a list"),
+        ("profiles: {a: {url: x, token_command: [a], token_file: b}}", "both"),
+        ("current: b", "no profile 'b'"),
+    ],
+)
+def test_wrong_files_are_named(content: str, said: str) -> None:
+    profiles.file().parent.mkdir()
+    profiles.file().write_text(content)
+    with pytest.raises(ProfileError, match=said) as raised:
+        profiles.chosen(None, None)
+    assert "geheim" not in str(raised.value)
+    assert str(profiles.file()) in str(raised.value)

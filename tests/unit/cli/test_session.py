@@ -1,0 +1,72 @@
+"""Ends of commands over the API, against answers that are made up; tests/integration runs them on a real service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from app.cli.remote import session
+from app.client import ConfplaneClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.cli.remote.profiles import Profile
+
+PROBLEM = {"title": "Refused", "detail": "The value is below 0", "kafkaErrorName": "INVALID_REQUEST", "errors": []}
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[httpx.Request], httpx.Response]], None]:
+    """Return a function that lets the next commands have made-up answers."""
+    monkeypatch.setenv("CONFPLANE_URL", "http://confplane.test")
+
+    def answer(made: Callable[[httpx.Request], httpx.Response]) -> None:
+        def client(profile: Profile) -> ConfplaneClient:
+            return ConfplaneClient(profile.url, token=None, transport=httpx.MockTransport(made))
+
+        monkeypatch.setattr(session, "client_of", client)
+
+    return answer
+
+
+async def _write(client: ConfplaneClient) -> int:
+    await client.put("client-quotas", "user=alice", {})
+    return session.DONE
+
+
+def _lost(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadError("cut", request=request)
+
+
+def _unreachable(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (lambda _: httpx.Response(200, json={}), 0, ""),
+        (lambda _: httpx.Response(422, json=PROBLEM), 1, "The value is below 0 (INVALID_REQUEST)\n"),
+        (lambda _: httpx.Response(401, json=PROBLEM), 1, "Check the token"),
+        (lambda _: httpx.Response(504, json=PROBLEM | {"outcome": "unknown"}), 3, "The value is below 0"),
+        (lambda _: httpx.Response(502, text="bad gateway"), 1, "bad gateway"),
+        (_lost, 3, "The service did not answer"),
+        (_unreachable, 1, "The service did not answer"),
+    ],
+)
+def test_the_end_of_a_write(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
+    answer: Callable[[httpx.Request], httpx.Response],
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answered(answer)
+    assert session.run(None, None, _write).exit_code == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err

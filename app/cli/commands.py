@@ -42,6 +42,7 @@ _PANELS: Final = (
         "Configs, over the API of a service",
         {
             "app.cli.remote.read_commands": ("get",),
+            "app.cli.remote.configs_commands": ("configs", "shell"),
         },
     ),
     _Panel(

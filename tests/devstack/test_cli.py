@@ -28,7 +28,10 @@ _VALID = {
 
 @pytest.mark.parametrize(
     "command",
-    ["dev", "serve", "migrate", "openapi", "freeze", "thaw", "import kip5", "export", "upgrade-keys", "compact"],
+    [
+        *("dev", "serve", "migrate", "openapi", "freeze", "thaw", "import kip5", "export", "upgrade-keys", "compact"),
+        *("configs", "shell"),
+    ],
 )
 def test_every_command_has_help_with_an_example(command: str) -> None:
     answer = CliRunner().invoke(cli, [*command.split(), "--help"], env={"COLUMNS": "200"}, prog_name="confplane")

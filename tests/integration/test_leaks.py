@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 import pytest
+import typer
 import yaml
 from kazoo.security import make_digest_acl_credential
 from psycopg import sql
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kazoo.client import KazooClient
-    from typer.models import CommandInfo
 
     from tests.support.servers import Database
 
@@ -118,16 +118,12 @@ def read(ask: Asker) -> None:
             ask("describe", "POST", f"{BASE}/{path}", body)
 
 
-def names_of(commands: Any) -> Iterator[str]:
-    """List the commands as a person would type them."""
-
-    def name(info: CommandInfo) -> str:
-        return info.name or info.callback.__name__.replace("_", "-")  # type: ignore[union-attr]  # each has one
-
-    yield from map(name, commands.registered_commands)
-    for group in commands.registered_groups:
-        for inner in names_of(group.typer_instance):
-            yield f"{group.name or group.typer_instance.info.name} {inner}"
+def names_of(group: Any) -> Iterator[str]:
+    """List the commands of a group as a person would type them."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        inner = names_of(command) if hasattr(command, "list_commands") else [""]
+        yield from (f"{name} {each}".strip() for each in inner)
 
 
 COMMANDS: Final = [
@@ -163,6 +159,14 @@ ACCESS_COMMANDS: Final = [
     ["grants", "remove", ABSENT],
 ]
 """Commands of no cluster."""
+REMOTE_COMMANDS: Final = [
+    ["get", "broker=0"],
+    ["configs", "--describe", "--entity-type", "brokers", "--all"],
+    ["configs", "--describe", "--entity-type", "topics", "--entity-name", "orders"],
+    ["configs", "--describe", "--entity-type", "users"],
+    ["shell"],
+]
+"""Commands over the API."""
 WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}
 """The service's own log is searched; of configs these know nothing."""
 
@@ -272,6 +276,20 @@ def evidence(
                 planted.texts["token of the command"] = said.out.strip()
                 said = said._replace(out="")
             evidence.said[f"confplane {' '.join(arguments)}"] = f"{said.code}\n{said.out}\n{said.err}"
+        (directory / "token").write_text(service.token)
+        remote = commands.environment | {
+            "CONFPLANE_URL": service.url,
+            "CONFPLANE_TOKEN_FILE": str(directory / "token"),
+        }
+        secret = planted("command line")
+        unsound = f"ssl.keystore.password={secret},{secret}={secret}={secret},{secret}"
+        altering = ["configs", "--alter", "--broker", "5", "--add-config"]
+        refused = [[*altering, unsound], [*altering, f"{KEY}={secret}", secret], [*altering, f"no.such.key={secret}"]]
+        for arguments in [*REMOTE_COMMANDS, *refused]:
+            said = run(arguments, remote)
+            evidence.said[f"confplane {' '.join(arguments).partition(' --add-config')[0]} {len(evidence.said)}"] = (
+                f"{said.code}\n{said.out}\n{said.err}"
+            )
         for number in (0, 1, 4, 20):
             stored(number)
         read(ask)
@@ -377,5 +395,5 @@ def test_every_operation_and_every_command_was_tried(evidence: Evidence) -> None
     }
     assert operations - evidence.operations == set()
     tried = {" ".join(arguments).partition(" --")[0] for arguments in [*COMMANDS, *TARGET_COMMANDS]}
-    tried |= {" ".join(arguments[:2]) for arguments in ACCESS_COMMANDS}
-    assert set(names_of(cli)) - WITHOUT_CLUSTER == tried
+    tried |= {" ".join(arguments[:2]) for arguments in ACCESS_COMMANDS} | {each[0] for each in REMOTE_COMMANDS}
+    assert set(names_of(typer.main.get_command(cli))) - WITHOUT_CLUSTER == tried

@@ -35,21 +35,30 @@ def run(profile: str | None, cluster: str | None, work: Callable[[ConfplaneClien
 
     Errors of the work are printed on standard error. Requests without an answer are repeated by the client.
     """
+    return typer.Exit(code_of(lambda: connected(profile, cluster, work)))
+
+
+def connected(profile: str | None, cluster: str | None, work: Callable[[ConfplaneClient], Awaitable[int]]) -> int:
+    """Do a command's work with a client of the chosen profile, and return its exit code; errors are the caller's."""
+    return asyncio.run(_run(profiles.chosen(profile, cluster), work))
+
+
+def code_of(work: Callable[[], int]) -> int:
+    """Do a piece of work and return its exit code; its error is printed on standard error."""
     try:
-        code = asyncio.run(_run(profiles.chosen(profile, cluster), work))
+        return work()
     except (InvalidRequestError, profiles.ProfileError) as error:
         typer.echo(str(error), err=True)
-        code = INVALID
+        return INVALID
     except ProblemError as error:
         typer.echo(problem_text(error), err=True)
-        code = UNKNOWN if error.outcome == "unknown" else FAILED
+        return UNKNOWN if error.outcome == "unknown" else FAILED
     except ConnectionFailedError as error:
         typer.echo(f"The service did not answer: {error}", err=True)
-        code = UNKNOWN if error.may_be_applied else FAILED
+        return UNKNOWN if error.may_be_applied else FAILED
     except KeyboardInterrupt:
         typer.echo("Interrupted", err=True)
-        code = FAILED
-    return typer.Exit(code)
+        return FAILED
 
 
 def client_of(profile: Profile) -> ConfplaneClient:

@@ -1,0 +1,187 @@
+"""Commands of ``confplane configs``: the checks of options against each other, in the terms of Kafka's tool.
+
+Types are plurals as in ``/config``; ``broker-loggers`` and SCRAM credentials are refused with the tool that has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.cli.remote import profiles
+from app.cli.remote.configs import pairs
+from app.cli.remote.configs.options import REPLACED
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import InvalidRequestError
+from app.domain.quotas import SCRAM_KEYS, ClientQuotas
+
+if TYPE_CHECKING:
+    from app.cli.remote.configs.options import Given
+
+_LOGGERS: Final = "broker-loggers"
+TYPES: Final = {kind.plural: kind for kind in EntityType}
+_SINGULARS: Final = {kind.value: kind.plural for kind in EntityType} | {"client": EntityType.CLIENT_ID.plural}
+"""KIP-21's spellings of the types."""
+_WITH_DEFAULT: Final = ("users", "clients", "brokers", "ips")
+_PAIR: Final = {"users", "clients"}
+_QUOTAS: Final = {"users", "clients", "ips"}
+
+_NAMED: Final = {
+    "topic": "topics",
+    "client": "clients",
+    "user": "users",
+    "broker": "brokers",
+    "broker-logger": _LOGGERS,
+    "ip": "ips",
+    "client-metrics": "client-metrics",
+    "group": "groups",
+}
+"""Options that give a type and a name, in the order in which Kafka's tool lists what they give."""
+_DEFAULTS: Final = {
+    "client-defaults": "clients",
+    "user-defaults": "users",
+    "broker-defaults": "brokers",
+    "ip-defaults": "ips",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line that is sound in itself."""
+
+    alter: bool
+    types: tuple[str, ...]
+    names: tuple[str, ...]
+    """Names for the types, by position; '' is the default entity. A describe may have fewer names than types."""
+    added: dict[str, str]
+    deleted: tuple[str, ...]
+    everything: bool
+    """``--all``."""
+    profile: str | None
+    cluster: str | None
+
+    @property
+    def quotas(self) -> bool:
+        """True for users, clients and ips."""
+        return self.types[0] in _QUOTAS
+
+    @property
+    def components(self) -> list[tuple[EntityType, str | None]]:
+        """Types and names of entities; a type without a name is absent, and None names the default entity."""
+        return [(TYPES[each], name or None) for each, name in zip(self.types, self.names, strict=False)]
+
+    @property
+    def entity(self) -> Entity:
+        """The one entity of an alter."""
+        return Entity.from_components(self.components)
+
+
+def read(given: Given) -> Command:
+    """Check options against each other and read their values.
+
+    Raises:
+        InvalidRequestError: The combination is not valid, or no entity can have the name.
+    """
+    _check_servers(given)
+    if given.has("alter") == given.has("describe"):
+        raise InvalidRequestError("Give exactly one action: --describe or --alter")
+    if given.has("describe") and given.has("add-config", "add-config-file", "delete-config"):
+        raise InvalidRequestError("--describe changes nothing; give --alter with --add-config and --delete-config")
+    command = Command(
+        alter=given.has("alter"),
+        types=_types(given),
+        names=_names(given),
+        added=_added(given),
+        deleted=pairs.keys_of(given.values("delete-config")),
+        everything=given.has("all"),
+        profile=given.value("command-config") or given.value("profile"),
+        cluster=given.value("cluster"),
+    )
+    if command.alter:
+        _check_alter(given, command)
+    else:
+        _check_describe(given, command)
+    _check_names(command)
+    return command
+
+
+def _check_servers(given: Given) -> None:
+    for name in filter(given.has, REPLACED):
+        try:
+            profile = profiles.chosen(given.value("command-config") or given.value("profile"), given.value("cluster"))
+        except profiles.ProfileError as error:
+            place = str(error)
+        else:
+            place = f"Without it, the cluster {profile.cluster} of the service {profile.url} is used"
+        raise InvalidRequestError(
+            f"--{name} is not taken: configs are read and changed through a Confplane service, never on brokers or in"
+            f" ZooKeeper. {place}. `--command-config NAME` names another profile, `--cluster NAME` another cluster."
+        )
+
+
+def _types(given: Given) -> tuple[str, ...]:
+    shorthands = [kind for name, kind in {**_NAMED, **_DEFAULTS}.items() if given.has(name)]
+    if shorthands and given.has("entity-type", "entity-name", "entity-default"):
+        raise InvalidRequestError(
+            "--entity-type, --entity-name and --entity-default do not go with --topic, --user and the like"
+        )
+    types = (*(_SINGULARS.get(each, each) for each in given.values("entity-type")), *shorthands)
+    if not types:
+        raise InvalidRequestError("Give an entity type: --entity-type TYPE, or --topic NAME, --user NAME and the like")
+    for each in types:
+        if each == _LOGGERS:
+            raise InvalidRequestError(
+                "Levels of loggers are kept by each broker while it runs, and not among the configs: use"
+                " `kafka-configs.sh --bootstrap-server BROKER --broker-logger ID`"
+            )
+        if each not in TYPES:
+            raise InvalidRequestError(f"--entity-type: {each!r} is no type; there are {', '.join(TYPES)}")
+    if len(types) != len(set(types)):
+        raise InvalidRequestError(f"A type is given twice: {', '.join(types)}")
+    if len(types) > 1 and set(types) != _PAIR:
+        raise InvalidRequestError(f"Only users and clients go together, not {', '.join(types)}")
+    return types
+
+
+def _names(given: Given) -> tuple[str, ...]:
+    listed = [value for name, value in given.options if name in {"entity-name", "entity-default"}]
+    named = [name for option in _NAMED if (name := given.value(option)) is not None]
+    return (*listed, *named, *("" for name in _DEFAULTS if given.has(name)))
+
+
+def _added(given: Given) -> dict[str, str]:
+    if given.has("add-config") and given.has("add-config-file"):
+        raise InvalidRequestError("Give --add-config or --add-config-file, not both")
+    text, path = given.value("add-config"), given.value("add-config-file")
+    if path is not None:
+        return pairs.of_file(path)
+    return {} if text is None else pairs.of_text(text)
+
+
+def _check_alter(given: Given, command: Command) -> None:
+    if not given.has("add-config", "add-config-file", "delete-config"):
+        raise InvalidRequestError("--alter needs --add-config, --add-config-file or --delete-config")
+    if command.types[0] not in _WITH_DEFAULT and not any(command.names):
+        raise InvalidRequestError(f"--alter of {command.types[0]} needs a name; they have no default entity")
+    if len(command.names) != len(command.types):
+        raise InvalidRequestError("--alter needs one name, --entity-name NAME or --entity-default, for each type")
+    if scram := SCRAM_KEYS & {*command.added, *command.deleted}:
+        raise InvalidRequestError(
+            f"{', '.join(sorted(scram))}: credentials are no configs, and are neither shown nor changed here: use"
+            " `kafka-configs.sh --bootstrap-server BROKER --alter --user NAME`"
+        )
+
+
+def _check_describe(given: Given, command: Command) -> None:
+    if len(command.names) > len(command.types):
+        raise InvalidRequestError("There are more names than types")
+    if given.has("entity-default") and command.types[0] not in _WITH_DEFAULT:
+        raise InvalidRequestError(f"--entity-default: {command.types[0]} have no default entity")
+
+
+def _check_names(command: Command) -> None:
+    if not command.names:
+        return
+    entity = command.entity
+    if command.types[0] == "ips":
+        ClientQuotas().check_entity(entity)

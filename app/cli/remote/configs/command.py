@@ -1,0 +1,57 @@
+"""The run of one command line of ``confplane configs``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+import app as package
+from app.cli.remote import session
+from app.cli.remote.configs import arguments, options, usage
+from app.cli.remote.configs.alter import altering
+from app.cli.remote.configs.describe import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from app.cli.remote.configs.arguments import Command
+    from app.client import ConfplaneClient
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command line on a connection of its own, and return the exit code."""
+    return code_of(words, lambda command: session.connected(command.profile, command.cluster, work_of(command)))
+
+
+def code_of(words: Sequence[str], carried_out: Callable[[Command], int]) -> int:
+    """Read a command line, have it carried out, and return the exit code: that of Kafka's tool, 0 or 1, or 3.
+
+    Help and version are printed here. Errors are printed on standard error.
+    """
+
+    def work() -> int:
+        given = options.split(words)
+        if given.has("help"):
+            typer.echo(usage.text(), nl=False)
+        elif given.has("version"):
+            typer.echo(f"confplane {package.__version__}")
+        elif not words:
+            typer.echo(usage.text(), nl=False, err=True)
+            return session.FAILED
+        else:
+            return carried_out(arguments.read(given))
+        return session.DONE
+
+    code = session.code_of(work)
+    return session.FAILED if code == session.INVALID else code
+
+
+def work_of(command: Command) -> Callable[[ConfplaneClient], Coroutine[Any, Any, int]]:
+    """Return what a command does with a client.
+
+    Raises:
+        InvalidRequestError: The keys or values of a change are not valid.
+    """
+    return altering(command) if command.alter else partial(describe, command=command)

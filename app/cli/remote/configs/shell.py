@@ -1,0 +1,125 @@
+"""``confplane shell``: KIP-21's interactive shell for command lines of ``confplane configs``, on one connection.
+
+The standard library's ``readline`` edits, recalls and completes lines on a terminal; Python without it (on Windows)
+runs the shell with plain input. The history ends with the shell: a file of it would keep passwords that were set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from app.cli.remote import profiles, session
+from app.cli.remote.configs import arguments, command, options, usage
+from app.domain.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.cli.remote.configs.arguments import Command
+    from app.client import ConfplaneClient
+
+_PROMPT: Final = "confplane> "
+_ENDS: Final = ("exit", "quit")
+_PREFIXES: Final = ("configs", "kafka-configs.sh", "kafka-configs")
+"""Words that a line may begin with, so that lines of scripts can be pasted."""
+
+
+def run(profile: str | None, cluster: str | None) -> int:
+    """Run lines of standard input until it ends, and return the exit code."""
+    return session.code_of(lambda: _run(profile, cluster))
+
+
+def _run(profile: str | None, cluster: str | None) -> int:
+    chosen = profiles.chosen(profile, cluster)
+    with asyncio.Runner() as runner:
+        client = session.client_of(chosen)
+        try:
+            if sys.stdin.isatty():
+                typer.echo(f"{chosen.url}, cluster {chosen.cluster}. `help` shows the options, `exit` ends.")
+                _complete()
+                for line in _typed():
+                    _code_of(line, runner, client)
+                return session.DONE
+            codes = (_code_of(line, runner, client) for line in sys.stdin)
+            return next((code for code in codes if code), session.DONE)
+        finally:
+            runner.run(client.close())
+
+
+def _typed() -> Iterator[str]:
+    """Yield the lines that are typed, up to the one that ends the shell."""
+    while True:
+        try:
+            line = input(_PROMPT)
+        except EOFError:
+            typer.echo()
+            return
+        except KeyboardInterrupt:  # Ctrl-C clears the line, as in other shells
+            typer.echo()
+            continue
+        if line.strip() in _ENDS:
+            return
+        yield line
+
+
+def _code_of(line: str, runner: asyncio.Runner, client: ConfplaneClient) -> int:
+    """Run one line and return its exit code; errors are printed."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        typer.echo(f"The line can't be read: {error}", err=True)
+        return session.FAILED
+    if words and words[0] in _PREFIXES:
+        words = words[1:]
+    elif not words:
+        return session.DONE
+    if words == ["help"]:
+        typer.echo(usage.text(), nl=False)
+        return session.DONE
+    return command.code_of(words, lambda read: _carried_out(read, runner, client))
+
+
+def _carried_out(read: Command, runner: asyncio.Runner, client: ConfplaneClient) -> int:
+    if read.profile is not None or read.cluster is not None:
+        raise InvalidRequestError(
+            "The shell keeps to one service and one cluster: start another with --profile and --cluster"
+        )
+    return runner.run(command.work_of(read)(client))
+
+
+def _complete() -> None:
+    """Complete options, and types behind ``--entity-type``, by the tabulator key."""
+    try:
+        import readline  # noqa: PLC0415 - importing it changes how lines are read
+    except ImportError:
+        return
+
+    def candidate(text: str, state: int) -> str | None:
+        before = readline.get_line_buffer()[: readline.get_begidx()].split()
+        found = candidates(text, before[-1] if before else "")
+        return f"{found[state]} " if state < len(found) else None
+
+    readline.set_completer_delims(" ")
+    readline.set_completer(candidate)
+    readline.parse_and_bind("tab: complete")
+
+
+def candidates(text: str, before: str) -> list[str]:
+    """Return the completions of a word.
+
+    Args:
+        text: The beginning of the word.
+        before: The word before, or ''.
+    """
+    if before == "--entity-type":
+        words = list(arguments.TYPES)
+    elif text.startswith("-"):
+        words = [f"--{name}" for name in options.NAMES]
+    else:
+        words = ["help", *_ENDS] if not before else []
+    return [word for word in words if word.startswith(text)]

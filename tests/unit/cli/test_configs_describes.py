@@ -100,7 +100,7 @@ def test_the_three_lines_of_an_entity(answered: Recorded, capsys: pytest.Capture
     assert command.run(shlex.split("--describe --entity-type users")) == 0
     assert capsys.readouterr().out.splitlines() == [
         "Quota configs for the default user-principal are producer_byte_rate=2.0E7",
-        "Quota configs for user-principal 'alice' are request_percentage=50.5, consumer_byte_rate=2048.0",
+        "Quota configs for user-principal 'alice' are consumer_byte_rate=2048.0, request_percentage=50.5",
         "Dynamic configs for user-principal 'alice' are acks=-1, session.timeout.ms=11000",
         "Supported dynamic configs for user-principal 'alice' are acks, linger.ms (apache-kafka-java 3.9.1)",
         "Supported dynamic configs for user-principal 'bob' are acks (apache-kafka-java 3.9.1)",

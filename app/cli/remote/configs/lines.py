@@ -12,14 +12,10 @@ if TYPE_CHECKING:
     from app.cli.remote.configs.arguments import Command
 
 _KINDS: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
-_QUOTA_ORDER: Final = (
-    "request_percentage",
-    "producer_byte_rate",
-    "consumer_byte_rate",
-    "controller_mutation_rate",
-    "connection_creation_rate",
-)
-"""The order of quotas in the tool's lines: that of a Java hash map with these keys."""
+_FEW: Final = ("consumer_byte_rate", "controller_mutation_rate", "request_percentage", "producer_byte_rate")
+"""The order of up to three quotas in the tool's lines: that of a Java hash map of four buckets, filled by a broker."""
+_ALL: Final = ("producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate", "request_percentage")
+"""The order of four: that of eight buckets."""
 
 
 def altered(command: Command) -> str:
@@ -33,7 +29,7 @@ def altered(command: Command) -> str:
 def quotas(entry: Mapping[str, Any]) -> str:
     """Return the line of an entity's quotas; ``entry`` is of the answer to a describe, as in the next two functions."""
     values = {each["key"]: java_double(float(each["value"])) for each in entry["values"]}
-    ordered = {key: values[key] for key in (*_QUOTA_ORDER, *values) if key in values}
+    ordered = {key: values[key] for key in (*(_ALL if len(values) == len(_ALL) else _FEW), *values) if key in values}
     return f"Quota configs for {_entity(entry)} are {_joined(ordered)}"
 
 

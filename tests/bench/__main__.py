@@ -16,7 +16,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.bench import access, alters, beside, bulk, describe, kafka, latency, mirror, picture, reads, rollups, sources
+from tests.bench import (
+    access,
+    alters,
+    beside,
+    bulk,
+    configs,
+    describe,
+    kafka,
+    latency,
+    mirror,
+    picture,
+    reads,
+    rollups,
+    sources,
+)
 from tests.bench.rounds import progress, table
 from tests.bench.stage import staged
 from tests.support import tools
@@ -44,7 +58,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a file that the result is written to besides")
     parser.add_argument("--picture", type=Path, help="a PNG of the figures beside Kafka's")
     parser.add_argument(
-        "only", nargs="*", help="some of: reads access alters bulk beside load memory describe latency rollups kafka"
+        "only",
+        nargs="*",
+        help="some of: reads access alters bulk beside load memory describe latency rollups kafka configs",
     )
     options = parser.parse_args()
     rounds: int = options.rounds
@@ -112,6 +128,7 @@ def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[Stage], It
         f"{_KAFKA}-seen": measured(kafka.seen, changes=options.changes),
         **{f"{_KAFKA}-all-{size}": measured(kafka.everything, entities=size) for size in sizes},
         f"{_KAFKA}-start": measured(kafka.start, entities=options.entities),
+        "configs": measured(configs.measure),
     }
 
 

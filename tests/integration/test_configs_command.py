@@ -133,6 +133,16 @@ def test_topics_and_brokers_and_their_defaults(configs: Callable[[str], list[str
         ("--alter --user bob --delete-config producer_byte_rate", "not set"),
         ("--alter --topic bobs --add-config no.such.key=1", "no.such.key"),
         ("--alter --broker 3 --add-config broker.id=1", "broker.id"),
+        # ConfigCommandIntegrationTest of Kafka.
+        ("--alter --broker 1 --add-config security.inter.broker.protocol=PLAINTEXT", "security.inter.broker.protocol"),
+        ("--alter --broker 1 --add-config auto.create.topics.enable=false", "auto.create.topics.enable"),
+        ("--alter --broker 1 --add-config auto.leader.rebalance.enable=false", "auto.leader.rebalance.enable"),
+        (
+            "--alter --broker-defaults --add-config listener.name.internal.ssl.keystore.location=/tmp/test.jks",
+            "listener.name.internal.ssl.keystore.location",
+        ),
+        ("--alter --group g --add-config consumer.session.timeout.ms=50000", "only supported on KRaft clusters"),
+        ("--alter --client-metrics cm --add-config metrics=org.apache", "only supported on KRaft clusters"),
         ("--describe --topic bobs --cluster absent", "absent"),
     ],
 )

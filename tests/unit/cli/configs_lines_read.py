@@ -220,6 +220,19 @@ READ: Final = (
         ("",),
         {"log.cleaner.threads": "2"},
     ),
+    Read("KIP-226", "--describe --entity-type brokers --entity-default", ("brokers",), ("",)),
+    Read("KIP-226", "--describe --entity-type brokers --entity-name 0", ("brokers",), ("0",)),
+    Read(
+        "KIP-226",
+        "--entity-type brokers --entity-name 0 --alter --add-config"
+        " listener.name.internal.ssl.keystore.location=/k.jks,listener.name.internal.ssl.keystore.password=p",
+        ("brokers",),
+        ("0",),
+        {
+            "listener.name.internal.ssl.keystore.location": "/k.jks",
+            "listener.name.internal.ssl.keystore.password": "p",
+        },
+    ),
     Read(
         "KIP-226",
         "--entity-type brokers --entity-name 0 --alter --delete-config listener.name.a.ssl.keystore.location",

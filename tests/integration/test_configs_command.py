@@ -222,6 +222,10 @@ def test_on_a_terminal_lines_are_completed_and_errors_do_not_end_the_shell(tmp_p
         os.write(master, b"\x1b[A\n")
         until("Completed updating config for user dora.")
         until("confplane> ")
+        # Keys come from the service.
+        os.write(master, b"--alter --topic orders --add-config retention.m\t9\n")
+        until("--add-config retention.ms=9")
+        until("Completed updating config for topic orders.")
         os.write(master, b"exit\n")
         assert process.wait(60) == 0
     finally:

@@ -6,6 +6,7 @@ Types are plurals as in ``/config``; ``broker-loggers`` and SCRAM credentials ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from app.cli.remote import profiles
@@ -16,6 +17,8 @@ from app.domain.errors import InvalidRequestError
 from app.domain.quotas import SCRAM_KEYS, ClientQuotas
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from app.cli.remote.configs.options import Given
 
 _LOGGERS: Final = "broker-loggers"
@@ -103,6 +106,13 @@ def read(given: Given) -> Command:
         _check_describe(given, command)
     _check_names(command)
     return command
+
+
+def types_of(words: Sequence[str]) -> list[EntityType]:
+    """Return the types that the words of an unfinished line name."""
+    named = [_NAMED.get(word[2:], _DEFAULTS.get(word[2:], "")) for word in words if word.startswith("--")]
+    listed = [_SINGULARS.get(word, word) for option, word in pairwise(words) if option == "--entity-type"]
+    return [TYPES[each] for each in [*listed, *named] if each in TYPES]
 
 
 def _check_servers(given: Given) -> None:

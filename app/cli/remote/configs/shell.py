@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from app.cli.remote import profiles, session
-from app.cli.remote.configs import arguments, command, options, usage
+from app.cli.remote.configs import command, usage
+from app.cli.remote.configs.completion import DELIMITERS, Completion
+from app.client import ClientError
 from app.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def _run(profile: str | None, cluster: str | None) -> int:
         try:
             if sys.stdin.isatty():
                 typer.echo(f"{chosen.url}, cluster {chosen.cluster}. `help` shows the options, `exit` ends.")
-                _complete()
+                _complete(Completion(lambda kind: runner.run(_keys(client, kind)), ("help", *_ENDS)))
                 for line in _typed():
                     _code_of(line, runner, client)
                 return session.DONE
@@ -92,34 +94,26 @@ def _carried_out(read: Command, runner: asyncio.Runner, client: ConfplaneClient)
     return runner.run(command.work_of(read)(client))
 
 
-def _complete() -> None:
-    """Complete options, and types behind ``--entity-type``, by the tabulator key."""
+def _complete(completion: Completion) -> None:
+    """Complete words by the tabulator key."""
     try:
         import readline  # noqa: PLC0415 - importing it changes how lines are read
     except ImportError:
         return
 
-    def candidate(text: str, state: int) -> str | None:
-        before = readline.get_line_buffer()[: readline.get_begidx()].split()
-        found = candidates(text, before[-1] if before else "")
-        return f"{found[state]} " if state < len(found) else None
+    def candidate(_: str, state: int) -> str | None:
+        found = completion.candidates(readline.get_line_buffer(), readline.get_begidx(), readline.get_endidx())
+        return found[state] if state < len(found) else None
 
-    readline.set_completer_delims(" ")
+    readline.set_completer_delims(DELIMITERS)
     readline.set_completer(candidate)
     readline.parse_and_bind("tab: complete")
 
 
-def candidates(text: str, before: str) -> list[str]:
-    """Return the completions of a word.
-
-    Args:
-        text: The beginning of the word.
-        before: The word before, or ''.
-    """
-    if before == "--entity-type":
-        words = list(arguments.TYPES)
-    elif text.startswith("-"):
-        words = [f"--{name}" for name in options.NAMES]
-    else:
-        words = ["help", *_ENDS] if not before else []
-    return [word for word in words if word.startswith(text)]
+async def _keys(client: ConfplaneClient, kind: str) -> list[str]:
+    """Return the keys that entities of a type can have; none where the service does not say."""
+    try:
+        definitions = await client.request("GET", "config-definitions", params={"entityType": kind})
+    except ClientError:
+        return []
+    return sorted({item["name"] for item in definitions.body["items"]})

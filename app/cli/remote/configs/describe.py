@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -44,16 +45,16 @@ async def describe(client: ConfplaneClient, command: Command) -> int:
 
 async def of_clients(client: ConfplaneClient, facet: FacetName, command: Command) -> dict[str, Any]:
     """Return the answer to a strict describe of a command's entities in a facet."""
-    components = [
-        {"entityType": TYPES[kind], "matchType": "any"}
-        if index >= len(command.names)
-        else {"entityType": TYPES[kind], "matchType": "exact", "match": command.names[index]}
-        if command.names[index]
-        else {"entityType": TYPES[kind], "matchType": "default"}
-        for index, kind in enumerate(command.types)
-    ]
+    components = [_matching(*each) for each in zip_longest(command.types, command.names)]
     body: dict[str, Any] = (await client.describe(facet, components, strict=True)).body
     return body
+
+
+def _matching(kind: str, name: str | None) -> dict[str, str]:
+    """Return a component of a filter: '' is the default entity, and no name matches all."""
+    if name:
+        return {"entityType": TYPES[kind], "matchType": "exact", "match": name}
+    return {"entityType": TYPES[kind], "matchType": "any" if name is None else "default"}
 
 
 async def _describe_clients(client: ConfplaneClient, command: Command) -> int:

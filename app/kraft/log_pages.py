@@ -1,7 +1,7 @@
 """The metadata log as the services know it: pages of changes, out of the records that the controllers wrote.
 
 A record of a topic's removal has the topic's id alone. Names are known from the records of topics, and from a list of
-all topics at the begin; where a name is not known, the page asks for a new look at everything.
+all topics at the begin; where a name is not known, the page asks for a look behind its changes.
 """
 
 from __future__ import annotations
@@ -52,16 +52,18 @@ class LogPages:
         if isinstance(part, SnapshotPart):
             return LogPage(part.end_offset - 1, anew=True)
         changes: list[LogChange] = []
+        incomplete = False
         pace = Pace()
         for record in part.records:
             if isinstance(record.message, RemoveTopicRecord) and kafka_id(record.message.topic_id) not in self._names:
-                return LogPage(part.after, anew=True)
+                incomplete = True
+                continue
             change = self._change(record)
             if change is not None:
                 changes.append(change)
             if pace.due:
                 await pace.rest()
-        return LogPage(part.after, tuple(changes))
+        return LogPage(part.after, tuple(changes), incomplete=incomplete)
 
     def _change(self, record: LogRecord) -> LogChange | None:
         match record.message:

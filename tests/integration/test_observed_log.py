@@ -240,3 +240,25 @@ async def test_the_end_of_an_earlier_topic_is_none_of_the_records_of_the_present
     assert one.config(TOPIC) == {"retention.ms": "6", "flush.ms": "7"}
     rows = [row.intent.observed for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
     assert rows == [Sighting(followed[0], 1008, 0), Sighting(1006, 1008, 0, exact=True, writes=2)]
+
+
+async def test_a_look_ahead_of_the_log_counts_with_the_records_that_the_log_has_not_brought_yet(
+    stage: Stage, kafka: KafkaDouble
+) -> None:
+    kafka.alter(ALICE, {RATE: "1"})
+    one = await following(stage, kafka)
+    await one.observer.stop()
+    followed = kafka.now.offset
+    kafka.alter(ALICE, {RATE: "2"})
+    kafka.alter(ALICE, {RATE: "1"})
+    looking = one.observer.looking
+    await looking.look_up_to(kafka.now.offset)
+    kafka.alter(ALICE, {RATE: "3"})
+    await looking.look_up_to(kafka.now.offset)
+    # The two writes that no look saw are within the bounds of the row, since the log brings them no more.
+    rows = [row.intent.observed for row in await one.followed(entity_id="user=alice") if row.kind == "observed"]
+    assert [(row.after, row.until) for row in rows if row is not None] == [(followed, kafka.now.offset)]
+    one.observer.start()
+    await reached(one, kafka)
+    assert len([row for row in await one.followed(entity_id="user=alice") if row.kind == "observed"]) == 1
+    await one.observer.stop()

@@ -429,3 +429,21 @@ async def test_a_first_config_behind_the_names_of_a_look_is_in_the_next_row(
     assert row.intent.observed is not None
     assert row.intent.observed.after is not None
     assert row.intent.observed.after < offsets[0] <= row.intent.observed.until
+
+
+async def test_a_broker_that_was_away_changed_somewhere_behind_its_own_last_look(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    kafka.alter(BROKER, {"background.threads": "12"})
+    one = await opened()
+    await one.look()
+    last = kafka.now.offset
+    kafka.away = True
+    kafka.alter(BROKER, {"background.threads": "13"})
+    kafka.alter(ALICE, {RATE: "1"})
+    await one.look()
+    kafka.away = False
+    kafka.alter(ALICE, {RATE: "2"})
+    await one.look()
+    rows = [row.intent.observed for row in await one.followed(entity_id="broker=1") if row.kind == "observed"]
+    assert [(row.after, row.until) for row in rows if row is not None] == [(last, kafka.now.offset)]

@@ -66,6 +66,7 @@ class KafkaDouble:
         page: Records in a page of the log, at most.
         log_begin: The first offset that the log still has.
         down: The reason why no broker answers.
+        away: Broker 1 does not answer for its own configs.
         denied: Areas that the credentials may not describe.
         calls: Calls by name.
     """
@@ -77,6 +78,7 @@ class KafkaDouble:
         self.log: list[LogChange] = []
         self.page, self.log_begin = 1_000, 0
         self.down: str | None = None
+        self.away = False
         self.denied: set[Area] = set()
         self.calls: Counter[str] = Counter()
         self._written = asyncio.Event()
@@ -181,7 +183,8 @@ class KafkaDouble:
         del deadline
         shown = self._asked("names", area)
         if area is Area.BROKERS:
-            return [Entity.of(broker=None), *(Entity.of(broker=str(each)) for each in self.brokers)], []
+            alive = () if self.away else self.brokers
+            return [Entity.of(broker=None), *(Entity.of(broker=str(each)) for each in alive)], []
         return [entity for entity in shown.configs if area_of(entity) is area], []
 
     async def configs(self, entities: Sequence[Entity], deadline: float) -> Look:

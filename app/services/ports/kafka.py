@@ -130,6 +130,8 @@ class LogPage:
     anew: bool = False
     """True where the records up to ``until`` are not to be had: everything has to be looked at anew. ``changes`` is
     empty then."""
+    incomplete: bool = False
+    """True where the removal of a topic is not among ``changes``, as only its id is known: a look has to follow."""
 
 
 class KafkaCluster(Protocol):

@@ -67,7 +67,10 @@ class AreaState:
     due: float = 0.0
     """The time of the next look, on the clock of ``time.monotonic()``."""
     since: int | None = None
-    """A metadata offset at which the mirror was as the cluster in this area; None: unknown."""
+    """A metadata offset at which the mirror was as the cluster in this area; None: unknown. A broker that was away may
+    have changed its own configs before."""
+    brokers: dict[str, int] = field(default_factory=dict)
+    """Such an offset of each broker's own configs, by entity id, as far as this leader knows one."""
     digest: bytes = b""
     topics: Topics = field(default_factory=Topics)
 
@@ -94,6 +97,7 @@ class AreaState:
             rest = max(QUOTAS_S, SHARE * cost_s) if self.area is Area.QUOTAS else INTERVALS_S[self.area]
             self.due = now + rest * (BESIDE_THE_LOG if beside_log else 1)
             self.since = looked.after
+            self.brokers |= looked.brokers
             self.digest = looked.digest
             if looked.unchanged:
                 self.report = replace(self.report, observed_at=looked.at_ms, offset=looked.after, problem="")

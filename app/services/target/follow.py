@@ -211,10 +211,14 @@ def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: b
 def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     """Return the sighting for the trail: a run of records that a look has seen in part is exact no more.
 
-    Nor is the end of an earlier topic, which was at some record in front of those of the present topic.
+    Nor is the end of an earlier topic, which was at some record in front of those of the present topic. The writes in a
+    look's row are behind all that the znode has.
     """
     known = members.NONE if node is None else members.read(node.extra)
     sighting = seen.sighting
+    if not sighting.exact:
+        after = max(known.after, -1 if sighting.after is None else sighting.after)
+        return replace(sighting, after=None if after < 0 else after)
     if not seen.records or sighting.after is None:
         return sighting
     if verdict is Verdict.REMADE:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from app.services.ports.kafka import Area, KafkaCluster
     from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
+    from app.services.target.report import Report
 
 _AGAIN_S: Final = 0.02
 
@@ -68,7 +69,7 @@ class Freshener:
             known = None if report is None else report.areas.get(area)
             if known is not None and known.permission is Permission.NONE:
                 continue
-            while not await self._followed(area, None if known is None else known.offset, offset, deadline):
+            while not await self._followed(area, _recorded(report, [area]), offset, deadline):
                 await self._again(offset, deadline)
         return began
 
@@ -118,10 +119,8 @@ class Freshener:
         report = parse(self._store.observation())
         left, times = list(entities), [int(time.time() * 1000)]
         while left:
-            known = () if report is None else [report.areas.get(area_of(each)) for each in left]
-            offsets = [each.offset for each in known if each is not None and each.offset is not None]
             behind = False
-            for looked in await self._looks.of(left, min(offsets, default=None), deadline):
+            for looked in await self._looks.of(left, _recorded(report, map(area_of, left)), deadline):
                 followed = await self._follower.follow(looked.seen)
                 behind = behind or looked.after < offset or bool(followed.stale)
                 times.append(looked.at_ms)
@@ -129,6 +128,14 @@ class Freshener:
                 break
             await self._again(offset, deadline)
         return min(times)
+
+
+def _recorded(report: Report | None, areas: Iterable[Area]) -> int | None:
+    """Return an offset up to which every write in some areas is in a row, by the leader's report; None: unknown."""
+    if report is None:
+        return None
+    known = [report.areas[area].offset for area in areas if area in report.areas]
+    return min((each for each in (*known, report.log_offset) if each is not None), default=None)
 
 
 def observed_at(store: ClusterStore, entity: Entity) -> int | None:

@@ -110,8 +110,8 @@ class LogFollower:
             await self._look(page.until)
         else:
             followed = await self._follower.follow(sights_of(page.changes), in_order=True)
-            if followed.stale:
-                # Looks were there first, and it is not known how many of the records they saw.
+            if followed.stale or page.incomplete:
+                # Looks were there first, and it is not known how many of the records they saw; or a topic is gone.
                 await self._look(page.until)
         async with self._moved:
             self.offset, self.at_ms, self._read_at = page.until, int(time.time() * 1000), time.monotonic()

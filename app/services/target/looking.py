@@ -102,18 +102,20 @@ class Looking:
         """Look at an area, or at a piece of the topics, and follow; return whether the look counts."""
         began = time.monotonic()
         deadline = began + CALL_S
+        since = None if state.since is None else self._recorded(state.since)
+        brokers = {broker: self._recorded(offset) for broker, offset in state.brokers.items()}
         try:
             if state.area is Area.QUOTAS:
-                looked = await self._looks.quotas(state.digest, state.since, deadline)
+                looked = await self._looks.quotas(state.digest, since, deadline)
             elif state.area is not Area.TOPICS:
-                looked = await self._looks.area(state.area, state.since, deadline)
+                looked = await self._looks.area(state.area, since, deadline, brokers=brokers)
             else:
                 if state.topics.ended:
                     state.topics = Topics(*await self._looks.topic_names(deadline))
                 if not state.topics.names:
                     state.nothing_there()
                     return True
-                looked = await self._looks.topics(state.topics.piece, state.since, deadline)
+                looked = await self._looks.topics(state.topics.piece, since, deadline)
         except NotPermittedError as error:
             state.permit(Permission.NONE, error.detail)
             self.counts[state.area, "refused"] += 1
@@ -128,6 +130,14 @@ class Looking:
         beside_log = self.log is not None and self.log.following
         state.count(looked, refused, cost, beside_log=beside_log)
         return True
+
+    def _recorded(self, offset: int) -> int:
+        """Return an offset up to which every write is in a row, given that of a look that counted.
+
+        A look shows no writes that were undone before it, and the log may have to bring them yet.
+        """
+        followed = None if self.log is None else self.log.offset
+        return offset if followed is None else min(offset, followed)
 
     async def _follow(self, looked: Looked) -> dict[str, str] | None:
         """Follow what differs; return the entities that ZooKeeper can't hold, None for a look that does not count."""

@@ -14,7 +14,7 @@ from app.services.ports.trail import Sighting
 from app.services.target.follow import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from app.domain.changes import Node
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PIECE: Final = 100
 """Topics in one look."""
 _PAGE: Final = 1_000
+_NO_BROKERS: Final[Mapping[str, int]] = {}
 
 KINDS: Final = {
     area: EntityType(name)
@@ -62,6 +63,8 @@ class Looked:
     digest: bytes = b""
     unchanged: bool = False
     """True where the cluster's answer is that of the look before; only the times count then."""
+    brokers: dict[str, int] = field(default_factory=dict)
+    """The brokers that answered for their own configs, by entity id, each with ``after``."""
 
 
 class Looks:
@@ -94,10 +97,13 @@ class Looks:
             await self._add_gone(looked, await self._compare(looked, look, since), since)
         return looked
 
-    async def area(self, area: Area, since: int | None, deadline: float) -> Looked:
+    async def area(
+        self, area: Area, since: int | None, deadline: float, *, brokers: Mapping[str, int] = _NO_BROKERS
+    ) -> Looked:
         """Look at all brokers that are alive, at all groups, or at all client metrics; ``since`` as in :meth:`quotas`.
 
-        The last configs of a broker that is away stay.
+        The last configs of a broker that is away stay. So ``since`` says nothing of a broker's own configs; ``brokers``
+        has an offset for each that is known by its entity id.
         """
         named_at = await self._offset(deadline)
         named, unmanaged = await self._cluster.names(area, deadline)
@@ -109,7 +115,7 @@ class Looks:
         # An entity that got its first config behind the names is not among those looked at.
         looked = Looked(min(named_at, look.after), look.until, look.at_ms)
         _note(looked, unmanaged)
-        await self._compare(looked, look, since)
+        await self._compare(looked, look, since, brokers)
         return looked
 
     async def topics(self, names: Sequence[str], since: int | None, deadline: float) -> Looked:
@@ -177,9 +183,11 @@ class Looks:
         """Return a metadata offset that a broker has reached, by a look at nothing."""
         return (await self._cluster.configs([], deadline)).after
 
-    async def _compare(self, looked: Looked, look: Look, since: int | None) -> set[str]:
+    async def _compare(
+        self, looked: Looked, look: Look, since: int | None, brokers: Mapping[str, int] = _NO_BROKERS
+    ) -> set[str]:
         """Add what differs to the result of a look; return the ids of the entities seen."""
-        sighting, pace = _sighting(look, since), Pace()
+        of_all, pace = _sighting(look, since), Pace()
         ids: set[str] = set()
         _note(looked, look.unmanaged)
         for each in look.entities:
@@ -189,6 +197,10 @@ class Looks:
             uncompared = self._rules.uncompared(each.entity, sight)
             if uncompared:
                 looked.hidden |= {f"{each.entity.id} {key}": reason for key, reason in uncompared.items()}
+            sighting = of_all
+            if each.entity.types[0] is EntityType.BROKER and each.entity.components[0][1] is not None:
+                sighting = _sighting(look, brokers.get(each.entity.id))
+                looked.brokers[each.entity.id] = look.after
             seen = Seen(each.entity, sighting, look.after, sight, topic_id=each.topic_id)
             if self._decisions.differs(seen):
                 looked.seen.append(seen)

@@ -6,6 +6,9 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -43,7 +46,6 @@ import org.apache.kafka.common.quota.ClientQuotaEntity;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.quota.ClientQuotaFilterComponent;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.utils.Exit;
 
 /**
  * Kafka's AdminClient behind JSON lines: {"call", "arguments"} on standard input, {"result"} or {"fault"} on standard
@@ -215,8 +217,10 @@ public final class Admin {
     }
 
     private JsonNode createTopics(JsonNode given) throws Exception {
+        Map<String, String> configs = new HashMap<>();
+        given.path("configs").fields().forEachRemaining(field -> configs.put(field.getKey(), text(field.getValue())));
         List<NewTopic> topics = new ArrayList<>();
-        given.get("names").forEach(name -> topics.add(new NewTopic(name.asText(), 1, (short) 1)));
+        given.get("names").forEach(name -> topics.add(new NewTopic(name.asText(), 1, (short) 1).configs(configs)));
         return outcome(client.createTopics(topics).all());
     }
 
@@ -320,7 +324,10 @@ public final class Admin {
         return properties;
     }
 
-    /** Run kafka-configs.sh's class in this process: its exit status and all that it printed. */
+    /**
+     * Run kafka-configs.sh's class in this process: its exit status and all that it printed. Found by its name, because
+     * Maven has no such class from 4.4 on, and all other calls work there too.
+     */
     private JsonNode configCommand(JsonNode given) throws Exception {
         List<String> arguments = new ArrayList<>(List.of("--bootstrap-server", bootstrap));
         given.get("arguments").forEach(argument -> arguments.add(argument.asText()));
@@ -329,25 +336,42 @@ public final class Admin {
         PrintStream out = System.out;
         PrintStream err = System.err;
         int status = 0;
-        Exit.setExitProcedure((code, message) -> {
-            throw new Exited(code);
-        });
+        exitsThrow();
+        Method command = Class.forName("kafka.admin.ConfigCommand").getMethod("main", String[].class);
         System.setOut(printed);
         System.setErr(printed);
         try {
             // It prints by Scala's console, which keeps the stream that it was first given.
-            scala.Console.withOut(printed, () -> {
-                kafka.admin.ConfigCommand.main(arguments.toArray(new String[0]));
-                return null;
-            });
+            scala.Console.withOut(printed, () -> invoke(command, (Object) arguments.toArray(new String[0])));
         } catch (Exited exited) {
             status = exited.status;
         } finally {
             System.setOut(out);
             System.setErr(err);
-            Exit.resetExitProcedure();
         }
         return JSON.createObjectNode().put("status", status).put("output", bytes.toString(StandardCharsets.UTF_8));
+    }
+
+    /** Make Kafka's own way out of the process throw. */
+    private static void exitsThrow() throws ReflectiveOperationException {
+        Class<?> procedure = Class.forName("org.apache.kafka.common.utils.Exit$Procedure");
+        Object thrower = Proxy.newProxyInstance(procedure.getClassLoader(), new Class<?>[] {procedure}, (self, method, how) -> {
+            throw new Exited((Integer) how[0]);
+        });
+        procedure.getEnclosingClass().getMethod("setExitProcedure", procedure).invoke(null, thrower);
+    }
+
+    private static Object invoke(Method method, Object... arguments) {
+        try {
+            return method.invoke(null, arguments);
+        } catch (InvocationTargetException thrown) {
+            if (thrown.getCause() instanceof Exited exited) {
+                throw exited;
+            }
+            throw new IllegalStateException(thrown.getCause());
+        } catch (IllegalAccessException hidden) {
+            throw new IllegalStateException(hidden);
+        }
     }
 
     private static Properties properties(String bootstrap) {

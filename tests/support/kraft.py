@@ -204,6 +204,8 @@ class KraftNode(Server):
             "share.coordinator.state.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
+            # Looks at brokers and groups wait for the next record, which an idle controller writes each half second.
+            "metadata.max.idle.interval.ms": "100",
             # A node that is killed is missed after seconds.
             "broker.session.timeout.ms": "6000",
             "broker.heartbeat.interval.ms": "1000",
@@ -332,6 +334,7 @@ def kraft_cluster(
     *,
     brokers: int = 1,
     controllers: int = 0,
+    combined: int = 1,
     **shape: object,
 ) -> Iterator[KraftCluster]:
     """Run a cluster.
@@ -340,10 +343,11 @@ def kraft_cluster(
         directory: A folder for its nodes.
         class_path: Of Kafka.
         brokers: Their numbers are 1, 2 and so on.
-        controllers: Their numbers are 101, 102 and so on; 0: broker 1 is the controller too.
+        controllers: Their numbers are 101, 102 and so on; 0: some brokers are controllers too.
+        combined: The number of these brokers.
         shape: More of :class:`Shape`: ``logins``, ``authorizer``, ``properties``.
     """
-    voters = [Voter(101 + at) for at in range(controllers)] or [Voter(1)]
+    voters = [Voter(101 + at) for at in range(controllers)] or [Voter(1 + at) for at in range(combined)]
     made = Shape(voters, class_path, **shape)  # type: ignore[arg-type]  # checked by the class
     nodes = [KraftNode(directory / f"node-{n}", made, n) for n in range(1, brokers + 1)]
     nodes += [KraftNode(directory / f"node-{v.node_id}", made, v.node_id, broker=False) for v in voters if controllers]

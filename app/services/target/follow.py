@@ -219,10 +219,10 @@ def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     if not sighting.exact:
         after = max(known.after, -1 if sighting.after is None else sighting.after)
         return replace(sighting, after=None if after < 0 else after)
-    if not seen.records or sighting.after is None:
-        return sighting
     if verdict is Verdict.REMADE:
         return replace(sighting, after=None if known.after < 0 else known.after, exact=False, writes=1)
+    if not seen.records or sighting.after is None:
+        return sighting
     if known.until <= sighting.after:
         return sighting
     return replace(sighting, after=max(sighting.after, known.after), exact=False, writes=1)

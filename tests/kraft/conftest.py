@@ -1,0 +1,26 @@
+"""A cluster of several nodes for all tests of this folder, beside the one node of tests/conftest.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.kraft import kraft_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.kraft import KraftCluster
+
+
+@pytest.fixture(scope="session")
+def quorum(kraft_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KraftCluster]:
+    """Three nodes, each a broker and a controller, with a snapshot every few writes.
+
+    Tests may kill its nodes, and start them again before they end.
+    """
+    properties = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
+    directory = tmp_path_factory.mktemp("quorum")
+    with kraft_cluster(directory, kraft_class_path, brokers=3, combined=3, properties=properties) as running:
+        yield running

@@ -1,0 +1,80 @@
+"""The metadata log of a test's cluster for the judge, read by Kafka's own classes from the files of a node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from app.devstack.java import find_java
+from app.domain.entities import Entity
+from tests.kraft.outside.judge import Happening, Kind
+from tests.support.java import java_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from tests.support.kraft import KraftNode
+
+_SOURCE: Final = Path(__file__).with_name("Records.java")
+_TYPES: Final = {2: "topic", 4: "broker", 16: "client-metrics", 32: "group"}
+"""Numbers of config resources (``ConfigResource.Type``)."""
+_READ_S: Final = 300
+
+
+def records(class_path: str, nodes: Sequence[KraftNode]) -> list[list[dict[str, Any]]]:
+    """Return the records about configs and topics that each node has on its disk; the last ones may be uncommitted."""
+    files = [str(file) for node in nodes for file in sorted(node.metadata_log().glob("*.log"))]
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dstdout.encoding=UTF-8"]
+    done = subprocess.run(
+        [str(find_java()), *options, "-cp", class_path, str(_SOURCE), *files],
+        capture_output=True, check=False, timeout=_READ_S, env={**java_environment(), "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    found: dict[Path, list[dict[str, Any]]] = {node.metadata_log(): [] for node in nodes}
+    for line in map(json.loads, done.stdout.decode().splitlines()):
+        if "file" in line:
+            of_node = found[Path(line["file"]).parent]
+        else:
+            of_node.append(line)
+    return list(found.values())
+
+
+def happenings(
+    found: Iterable[dict[str, Any]], *, beyond: Collection[str], unshown: Collection[str]
+) -> list[Happening]:
+    """Return what happened to the entities that znodes can hold.
+
+    Args:
+        found: The records.
+        beyond: Names that no znode can have.
+        unshown: Keys of secrets, and keys that no catalog has.
+    """
+    made: list[Happening] = []
+    topics: dict[str, str] = {}
+    for each in found:
+        match each["kind"]:
+            case "TopicRecord":
+                topics[each["id"]] = each["name"]
+                names: list[tuple[str, str | None]] = [("topic", each["name"])]
+                kind = Kind.MADE
+            case "RemoveTopicRecord":
+                names, kind = [("topic", topics.pop(each["id"]))], Kind.GONE
+            case "ConfigRecord":
+                names = [(_TYPES[each["type"]], each["name"] or None)]
+                kind = Kind.REMOVED if each["value"] is None else Kind.SET
+            case "ClientQuotaRecord":
+                names = [(entity_type, name) for entity_type, name in each["entity"]]
+                kind = Kind.REMOVED if each["removed"] else Kind.SET
+            case _:
+                continue
+        if any(name in beyond for _, name in names):
+            continue
+        key, value = each.get("key", ""), each.get("value")
+        entity = Entity.from_components(names).id
+        shown = key not in unshown
+        made.append(
+            Happening(each["offset"], each["at"], entity, kind, key, "" if value is None else str(value), shown)
+        )
+    return made

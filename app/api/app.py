@@ -12,6 +12,7 @@ from app.api.access import routes as access
 from app.api.audit import routes as audit
 from app.api.client_configs import routes as client_configs
 from app.api.client_quotas import routes as client_quotas
+from app.api.clients import routes as clients
 from app.api.configs import routes as configs
 from app.api.definitions import routes as definitions
 from app.api.edge import Edge
@@ -47,6 +48,7 @@ FAMILIES: Final = (
     client_configs.routes,
     client_quotas.routes,
     configs.routes,
+    clients.routes,
     entity_configs.routes,
     global_config.routes,
     freezes.routes,

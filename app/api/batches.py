@@ -8,8 +8,8 @@ import orjson
 
 from app.api import problems
 from app.api.responses import json_response, number
-from app.domain.errors import BodyTooLargeError, NotAttemptedError, OutcomeUnknownError, PreconditionFailedError
-from app.services.changes.edits import json_of
+from app.domain.errors import BodyTooLargeError, OutcomeUnknownError, PreconditionFailedError
+from app.services.changes.edits import json_of, offender
 from app.services.limits import LimitClass
 from app.services.pace import in_slices
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from app.api.context import Call
     from app.api.models import AlterModel
     from app.domain.errors import ConfplaneError
-    from app.domain.facets import FacetName
-    from app.services.changes.edits import Edit, EditResult
+    from app.services.changes.alter import Entry
+    from app.services.changes.edits import EditResult, EntryResult
     from app.services.collections import Collection
 
 
@@ -49,11 +49,11 @@ def grown(size: int, rendered: bytes) -> int:
 
 async def alter(
     call: Call,
-    name: FacetName,
     body: AlterModel,
     entries: Sequence[T],
-    edit: Callable[[int, T], Edit | EditResult],
+    entry: Callable[[int, T], Entry],
     echo: Callable[[T], Mapping[str, Any]],
+    diff: Callable[[Entry, EntryResult], Any],
     *,
     member: str,
 ) -> Response:
@@ -61,26 +61,25 @@ async def alter(
 
     Args:
         call: The request.
-        name: The altered facet.
         body: The body.
         entries: The entries of the body.
-        edit: Makes an edit of an entry at an index; an entry that can't be one has its result instead.
+        entry: Makes the edits of an entry at an index; an edit that can't be made has its result instead.
         echo: Returns the members that name an entry's entity, as the request gave them: an entity that can't be formed
             is also identified by them.
+        diff: Returns the differences that the edits of an entry make.
         member: The member of the answer with the results.
     """
     call.charge(LimitClass.WRITE, len(entries) - 1)
-    collection = call.cluster.collections[name]
-    edits = await in_slices(lambda item: edit(*item), enumerate(entries))
+    made = await in_slices(lambda item: entry(*item), enumerate(entries))
     validate_only = call.validate_only or body.validate_only
-    results = await call.services.alter.alter(
-        collection, edits, call.caller, validate_only=validate_only, atomic=body.atomic
+    results = await call.services.alter.alter_entries(
+        made, call.caller, validate_only=validate_only, atomic=body.atomic
     )
     errors = [result.error for result in results]
     # Rendered one by one: together they may be megabytes.
     rendered = await in_slices(
-        lambda pair: orjson.Fragment(orjson.dumps(_altered(collection, *pair))),
-        zip(results, map(echo, entries), strict=True),
+        lambda each: orjson.Fragment(orjson.dumps(_altered(each[1], echo(each[2]), diff(each[0], each[1])))),
+        zip(made, results, entries, strict=True),
     )
     failed = sum(error is not None for error in errors)
     answer = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, member: rendered}
@@ -88,7 +87,7 @@ async def alter(
 
 
 def altered(
-    request: Request, body: dict[str, Any], errors: Sequence[ConfplaneError | None], results: Sequence[EditResult]
+    request: Request, body: dict[str, Any], errors: Sequence[ConfplaneError | None], results: Sequence[EntryResult]
 ) -> Response:
     """Answer an alter as :func:`answered`, with the latest revision of its results, and the change's id if it is one.
 
@@ -96,7 +95,7 @@ def altered(
         request: The request.
         body: The answer, with all results.
         errors: The error of each result, None where it is good.
-        results: The results of the edits that were run.
+        results: The results of the entries that were run.
     """
     revision = max((result.revision or 0 for result in results), default=0)
     changes = {result.change_id for result in results if result.change_id is not None}
@@ -121,12 +120,11 @@ def answered(
         headers: More headers, where any result is good.
         revision: The revision of a write.
     """
-    failed = [error for error in errors if error is not None]
-    if failed and len(failed) == len(errors):
-        # The error of the offender, not one that merely follows from it.
-        first = next((error for error in failed if not isinstance(error, NotAttemptedError)), failed[0])
+    first = offender(errors)
+    if first is not None and None not in errors:
         return problems.respond(request, first, **body)
-    return json_response(request, body, status=207 if failed else 200, headers=headers, revision=revision)
+    status = 200 if first is None else 207
+    return json_response(request, body, status=status, headers=headers, revision=revision)
 
 
 def error_members(error: ConfplaneError | None) -> dict[str, Any]:
@@ -148,7 +146,7 @@ def error_parts(error: ConfplaneError) -> list[dict[str, str]]:
     return [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
 
 
-def _altered(collection: Collection, result: EditResult, named: Mapping[str, Any]) -> dict[str, Any]:
+def _altered(result: EntryResult, named: Mapping[str, Any], differences: Any) -> dict[str, Any]:
     """Return one result of an alter; ``named`` are the members that name its entity."""
     error = result.error
     entry: dict[str, Any] = {
@@ -156,7 +154,7 @@ def _altered(collection: Collection, result: EditResult, named: Mapping[str, Any
         **named,
         "changeId": result.change_id,
         "revision": None if result.revision is None else str(result.revision),
-        "diff": diff(collection, result),
+        "diff": differences,
         "warnings": list(result.warnings),
     }
     if error is not None:

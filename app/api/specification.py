@@ -29,6 +29,7 @@ TAGS: Final = {
     "service": "The process, its stores, its clusters, and the caller",
     "client-quotas": "Quotas of users, client-ids and ips (KIP-546, KIP-55, KIP-612, KIP-599)",
     "client-configs": "Dynamic configs of producers and consumers, by user and client-id (KIP-649)",
+    "clients": "Client quotas and client configs in one change",
     "configs": "Configs of topics, brokers, groups and client metrics, level by level (KIP-226, KIP-339)",
     "entity-configs": "Entities of every type in one request (KIP-21)",
     "global-config": "The config that all brokers share (KIP-5)",

@@ -259,22 +259,53 @@ class ConfplaneClient:
     ) -> Answer:
         """Alter entities: key to value, None to remove."""
         body = {
-            "entries": [
-                {
-                    "entity": [{"entityType": kind, "entityName": name} for kind, name in entity.components],
-                    "ops": [
-                        {"key": key, "remove": True} if value is None else {"key": key, "value": value}
-                        for key, value in values.items()
-                    ],
-                }
-                for entity, values in entries
-            ],
+            "entries": [{"entity": _components(entity), "ops": _ops(values)} for entity, values in entries],
             "validateOnly": validate_only,
             "atomic": atomic,
         }
         params = None if reason is None else {"reason": reason}
         headers = _headers(idempotency_key=idempotency_key)
         return await self.request("POST", f"{facet}:alter", json=body, params=params, headers=headers)
+
+    async def alter_clients(
+        self,
+        entries: Sequence[tuple[Entity, Mapping[str, Any], Mapping[str, Any]]],
+        *,
+        validate_only: bool = False,
+        atomic: bool = False,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Answer:
+        """Alter quotas and client configs of entities, those of an entity in one change: key to value, None to remove.
+
+        Args:
+            entries: Entity, quotas, client configs.
+            validate_only: Go the whole way up to the write, and write nothing.
+            atomic: All entries in one change.
+            reason: The reason, for the trail.
+            idempotency_key: See the class.
+        """
+        body = {
+            "entries": [
+                {"entity": _components(entity), "quotas": _ops(quotas), "configs": _ops(configs)}
+                for entity, quotas, configs in entries
+            ],
+            "validateOnly": validate_only,
+            "atomic": atomic,
+        }
+        params = None if reason is None else {"reason": reason}
+        headers = _headers(idempotency_key=idempotency_key)
+        return await self.request("POST", "clients:alter", json=body, params=params, headers=headers)
+
+
+def _components(entity: Entity) -> list[dict[str, str | None]]:
+    return [{"entityType": kind, "entityName": name} for kind, name in entity.components]
+
+
+def _ops(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "remove": True} if value is None else {"key": key, "value": value} for key, value in values.items()
+    ]
 
 
 def _pause_s(tried: int, retry_after_s: float | None) -> float:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from app.domain.facets import FacetName, Tree
 from app.rollups.schemas import COMMITTED, CONFIG, OPEN
+from app.services.ports.trail import CLIENTS
 from app.services.recorder.recorded import FACET as WHOLE_NODE
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 ENTITY: Final = ("tree", "entity_id")
 
-_FACETS: Final = (*(facet.value for facet in FacetName), WHOLE_NODE)
+_FACETS: Final = (*(facet.value for facet in FacetName), CLIENTS, WHOLE_NODE)
 _NEVER: Final = 2**62
 
 

@@ -85,8 +85,9 @@ CHANGES: Final = StructType(
 ``recorded_at``        the time of the intent's write by Postgres's clock; of an external change maybe much later
 ``writes``             of an external change, the least number of its writes
 ``entity_id``          ``user=alice,client-id=billing``; see app/rollups/columns.py for its parts
-``facet``              ``client-quotas``, ``client-configs``, ``configs``; ``node`` of external changes: all of it;
-                       or ``cluster`` of freezes and layouts, whose entity id is no entity
+``facet``              ``client-quotas``, ``client-configs``, ``configs``; ``clients``: quotas and client configs of one
+                       znode; ``node`` of external changes: all of it; or ``cluster`` of freezes and layouts, whose
+                       entity id is no entity
 ``path``               the znode, below the chroot; ``/confplane/client-configs/...`` is the separate tree
 ``version_read``       its version before the change, null where it was absent; ``czxid_read`` the znode's czxid
 ``keys``               the keys whose values differ

@@ -45,6 +45,7 @@ OPERATION_IDS: Final = frozenset(
     {
         "alterClientConfigs",
         "alterClientQuotas",
+        "alterClients",
         "alterEntityConfigs",
         "changeGlobalConfig",
         "checkAccess",

@@ -239,6 +239,29 @@ def test_the_global_config(recorder: Recorder) -> None:
     recorder.send("getGlobalConfig", 400, f"{BASE}/global-config?x=1")
 
 
+def test_both_facets_of_clients(recorder: Recorder) -> None:
+    url = f"{BASE}/clients:alter"
+    good = {
+        "entity": [{"entityType": "user", "entityName": "both"}],
+        "quotas": [{"key": "producer_byte_rate", "value": 10}],
+        "configs": [{"key": "acks", "value": "1"}],
+    }
+    bad = {"entity": [{"entityType": "user", "entityName": "bad"}], "configs": [{"key": "acks", "value": "2"}]}
+    answer = recorder.send("alterClients", 200, url, json={"entries": [good]})
+    [entry] = answer.json()["entries"]
+    assert answer.headers["confplane-change-id"] == entry["changeId"]
+    assert entry["diff"] == {
+        "quotas": [{"key": "producer_byte_rate", "before": None, "after": 10}],
+        "configs": [{"key": "acks", "before": None, "after": "1"}],
+    }
+    recorder.send("alterClients", 200, url, json={"entries": []})
+    recorder.send("alterClients", 207, url, json={"entries": [bad, good]})
+    recorder.send("alterClients", 400, url, json={"entries": [bad]})
+    stale = {**good, "quotas": [], "configsEtag": '"another"'}
+    refused = recorder.send("alterClients", 412, url, json={"entries": [stale]}).json()
+    assert refused["errors"][0]["pointer"] == "/entries/0/configsEtag"
+
+
 def test_entities_of_every_type(recorder: Recorder) -> None:
     url = f"{BASE}/entity-configs:alter"
     good = {
@@ -421,6 +444,20 @@ def test_the_past(recorder: Recorder, noun: str, facet: str, content: dict[str, 
             {
                 "entries": [
                     {"entity": [{"entityType": "user", "entityName": "k8"}], "ops": [{"key": "acks", "value": "1"}]}
+                ]
+            },
+            {"atomic": True},
+        ),
+        (
+            "alterClients",
+            "clients:alter",
+            {
+                "entries": [
+                    {
+                        "entity": [{"entityType": "user", "entityName": "k11"}],
+                        "quotas": [{"key": "producer_byte_rate", "value": 1}],
+                        "configs": [{"key": "acks", "value": "1"}],
+                    }
                 ]
             },
             {"atomic": True},

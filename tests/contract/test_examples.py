@@ -34,6 +34,7 @@ ORDER = (
     "createClientConfigs",
     "putClientConfigs",
     "alterClientConfigs",
+    "alterClients",
     "describeClientConfigs",
     "createConfigs",
     "putConfigs",

@@ -363,6 +363,25 @@ ROWS: Final[dict[str, list[Case]]] = {
     **{name: cases for facet in FACETS for name, cases in _resources(facet).items()},
     **_clients("client-quotas"),
     **_clients("client-configs"),
+    "alterClients": [
+        Named(
+            ALTER,
+            USERS,
+            lambda entity: (
+                "POST",
+                "clients:alter",
+                {
+                    "entries": [
+                        {
+                            "entity": _altered("client-quotas", entity)["entity"],
+                            "quotas": _altered("client-quotas", entity)["ops"],
+                            "configs": _altered("client-configs", entity)["ops"],
+                        }
+                    ]
+                },
+            ),
+        )
+    ],
     **_rollups(),
     "describeConfigs": [
         Named(DESCRIBE, RESOURCES, lambda entity: ("POST", "configs:describe", {"resources": [_resource(entity)]}))

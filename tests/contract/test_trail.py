@@ -78,6 +78,9 @@ class Rows:
         await self._edit(CONFIGS, TOPIC, Op(listed, OpType.DELETE), Op("flush.ms", OpType.SET, "7"))
         await self._edit(CONFIGS, BROKER, Op(PASSWORD, OpType.SET, "hidden"))
         await self._edit(CONFIGS, Entity.of(broker=None), Op("x.unknown", OpType.SET, "hidden"))
+        ops = {QUOTAS: Op("producer_byte_rate", OpType.SET, 9), CLIENTS: Op("acks", OpType.DELETE)}
+        result = await self.replica.edit_facets(Entity.of(user="caf\u00e9 ="), ops)
+        assert result.change_id is not None, result
         both = [Edit(Entity.of(user=name), (Op("acks", OpType.SET, "1"),)) for name in ("one", "two")]
         await self._done(CLIENTS, both, atomic=True)
 

@@ -181,8 +181,6 @@ async def test_invalid_configs(client: ConfplaneClient, asked: dict[str, Any], p
         (entity("topic", "t", "retention.ms", "retention.ms"), "/deletedConfigs/1", "named twice"),
         (entity("topic", "t", retention__ms=1), "/addedConfigs/0/configValue", "JSON string in quotes"),
         (entity("topic", "t", retention__ms=None), "/addedConfigs/0/configValue", "deletedConfigs"),
-        (entity("user", "u", acks="all", producer_byte_rate="1"), "", "send two requests"),
-        (entity("user", "u", "acks", producer_byte_rate="1"), "", "send two requests"),
     ],
 )
 async def test_malformed_changes(client: ConfplaneClient, asked: dict[str, Any], pointer: str, text: str) -> None:
@@ -190,6 +188,41 @@ async def test_malformed_changes(client: ConfplaneClient, asked: dict[str, Any],
     assert (result["errorCode"], result["errorName"]) == (42, "INVALID_REQUEST")
     assert result["errors"][0]["pointer"] == f"/entities/0{pointer}"
     assert text in result["errorMessage"]
+
+
+async def test_quotas_and_client_configs_of_a_user_are_one_change(client: ConfplaneClient, zk: KazooClient) -> None:
+    await alter(client, entity("user", None, producer_byte_rate="1000"))
+    made = await alter(client, entity("user", "gina", acks="1", producer_byte_rate="5", session__timeout__ms="20000"))
+    [result] = made.body["entities"]
+    assert (result["changeId"], result["revision"]) == (made.change_id, str(made.revision))
+    assert config(zk, "users/gina") == {"producer_byte_rate": "5", "acks": "1", "session.timeout.ms": "20000"}
+    [row] = [item async for item in client.items("audit", entity="user=gina")]
+    assert row["changeId"] == made.change_id
+    answer = await alter(
+        client, entity("users", "gina", "session.timeout.ms", "producer_byte_rate", "acks", consumer_byte_rate="7")
+    )
+    assert [tuple(each.values()) for each in answer.body["entities"][0]["fallbacks"]] == [
+        ("session.timeout.ms", None, "DEFAULT_CONFIG"),
+        ("producer_byte_rate", "1000", "user"),
+        ("acks", None, "DEFAULT_CONFIG"),
+    ]
+    assert config(zk, "users/gina") == {"consumer_byte_rate": "7"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "pointer"),
+    [
+        (entity("user", "henry", acks="2", producer_byte_rate="1"), "addedConfigs/0"),
+        (entity("user", "henry", acks="1", producer_byte_rate="-1"), "addedConfigs/1"),
+        (entity("user", "henry", acks="1", producer_byte_rate="1", nonsense="1"), "addedConfigs/2"),
+    ],
+)
+async def test_a_fault_in_one_facet_of_a_user_applies_nothing_of_the_other(
+    client: ConfplaneClient, zk: KazooClient, asked: dict[str, Any], pointer: str
+) -> None:
+    [result] = await refused(client, asked)
+    assert (result["errorName"], result["errors"][0]["pointer"]) == ("INVALID_CONFIG", f"/entities/0/{pointer}")
+    assert zk.exists("/config/users/henry") is None
 
 
 async def test_one_entity_fails_and_the_others_do_not(client: ConfplaneClient, zk: KazooClient) -> None:

@@ -91,6 +91,9 @@ class World:
         )[0]()
 
     async def ours(self) -> None:
+        if self.dice.random() < 0.2:
+            await self.both()
+            return
         if self.dice.random() < 0.4:
             op = Op("acks", self.dice.choice([OpType.SET, OpType.DELETE]), self.dice.choice(["all", "1", "0"]))
             facet = CONFIGS
@@ -100,6 +103,14 @@ class World:
             facet = QUOTAS
         await self.one.store.catch_up(soon(60))
         [result] = await self.one.edit(self.dice.choice([*USERS, *PAIRS]), facet, (op,))
+        assert result.error is None, result.error
+
+    async def both(self) -> None:
+        """One change of both facets; one of them, or both, may be as asked already."""
+        acks = Op("acks", self.dice.choice([OpType.SET, OpType.DELETE]), self.dice.choice(["all", "1", "0"]))
+        given = {QUOTAS: Op(RATE, OpType.SET, self.dice.randrange(1, 4)), CONFIGS: acks}
+        await self.one.store.catch_up(soon(60))
+        result = await self.one.edit_facets(self.dice.choice([*USERS, *PAIRS]), given)
         assert result.error is None, result.error
 
     async def others(self) -> None:

@@ -97,6 +97,20 @@ WAYS: dict[str, tuple[str, str, Any, str]] = {
         },
         "users/cc",
     ),
+    "clients": (
+        "POST",
+        "/clients:alter",
+        {
+            "entries": [
+                {
+                    "entity": [{"entityType": "user", "entityName": "both"}],
+                    "quotas": [{"key": "producer_byte_rate", "value": 1}],
+                    "configs": [{"key": "acks", "value": "1"}],
+                }
+            ]
+        },
+        "users/both",
+    ),
     "incremental": (
         "POST",
         "/configs:incrementalAlter",

@@ -379,6 +379,7 @@ def test_what_was_to_be_refused_was_refused(evidence: Evidence) -> None:
             "created otherwise",
         ),
         *("client-quotas, put", "client-configs, put", "client-quotas, alter", "client-configs, alter"),
+        *("clients, alter of quotas", "clients, alter of configs"),
     }
     assert refused & taken == set()
     assert refused <= set(evidence.statuses)

@@ -78,6 +78,19 @@ async def _client_configs(client: ConfplaneClient, levels: Sequence[Level], **me
     return await _answered(client, "client-configs:alter", {"entries": entries, **members}, "entries")
 
 
+async def _clients(client: ConfplaneClient, levels: Sequence[Level], **members: Any) -> list[dict[str, Any]]:
+    """By the alter of both facets, with a quota beside each client config."""
+    entries = [
+        {
+            "entity": _tuples(level),
+            "quotas": [{"key": "producer_byte_rate", "value": 1}],
+            "configs": [{"key": level.key, "value": level.value, "remove": level.value is None}],
+        }
+        for level in levels
+    ]
+    return await _answered(client, "clients:alter", {"entries": entries, **members}, "entries")
+
+
 async def _entity_configs(client: ConfplaneClient, levels: Sequence[Level], **members: Any) -> list[dict[str, Any]]:
     """By KIP-21's alter, which has no pairs."""
     entities = []
@@ -105,6 +118,7 @@ def _ways() -> list[Any]:
             ways.append(pytest.param(_configs, levels, id=f"configs: {name}"))
         elif kinds == {"user"}:
             ways.append(pytest.param(_client_configs, levels, id=f"client-configs: {name}"))
+            ways.append(pytest.param(_clients, levels, id=f"clients: {name}"))
         if not any("," in level.entity for level in levels):
             ways.append(pytest.param(_entity_configs, levels, id=f"entity-configs: {name}"))
     return ways
@@ -118,7 +132,7 @@ async def _nothing_set(client: ConfplaneClient) -> AsyncIterator[None]:
 
 async def _clear(client: ConfplaneClient) -> None:
     await clear_brokers(client)
-    for facet in ("configs", "client-configs"):
+    for facet in ("configs", "client-configs", "client-quotas"):
         async for item in client.items(facet):
             await client.delete(facet, item["id"])
 

@@ -63,12 +63,20 @@ def alter(facet: str, op: dict[str, Any], **more: Any) -> tuple[str, str, dict[s
 HUGE = {"key": "producer_byte_rate", "value": 1048577}
 
 
+def alter_both(name: str, quota: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    entity = [{"entityType": "user", "entityName": name}]
+    entry = {"entity": entity, "quotas": [quota], "configs": [{"key": "acks", "value": "1"}]}
+    return "POST", "/clients:alter", {"entries": [entry]}
+
+
 @pytest.mark.parametrize(
     ("request_", "rule", "pointer"),
     [
         (alter("client-quotas", HUGE), "no-huge-quota", "/entries/0/ops/0"),
         (alter("client-quotas", HUGE, validateOnly=True), "no-huge-quota", "/entries/0/ops/0"),
         (alter("client-quotas", HUGE, atomic=True), "no-huge-quota", "/entries/0/ops/0"),
+        (alter_both("policed", HUGE), "no-huge-quota", "/entries/0/quotas/0"),
+        (alter_both("admin", {**HUGE, "value": 1}), "admin-is-protected", None),
         (
             ("PUT", "/client-quotas/user=policed", {"quotas": {"producer_byte_rate": 2e6}}),
             "no-huge-quota",

@@ -65,6 +65,19 @@ CALLS: Final[dict[str, Call]] = {
     "alterClientConfigs": Call(
         "POST", "/client-configs:alter", {"entries": [{"entity": ALICE, "ops": [{"key": "acks", "value": "1"}]}]}
     ),
+    "alterClients": Call(
+        "POST",
+        "/clients:alter",
+        {
+            "entries": [
+                {
+                    "entity": ALICE,
+                    "quotas": [{"key": "consumer_byte_rate", "value": 3}],
+                    "configs": [{"key": "acks", "value": "0"}],
+                }
+            ]
+        },
+    ),
     "putConfigs": Call("PUT", "/configs/topic=orders", {"configs": {"retention.ms": "1"}}),
     "createConfigs": Call("POST", "/configs", {"id": "topic=new", "configs": {"retention.ms": "1"}}),
     "deleteConfigs": Call("DELETE", "/configs/topic=new"),

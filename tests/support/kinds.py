@@ -24,6 +24,7 @@ from app.domain.entities import Entity
 from app.domain.errors import UndecodablePasswordError
 from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
+from app.services.changes.alter import Part
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EntityDraft
 from app.services.changes.freeze import FreezeService
@@ -109,6 +110,17 @@ class Made:
 
     async def first_client_configs(self) -> None:
         await self.edit(FacetName.CLIENT_CONFIGS, Edit(ALICE, (Op("acks", OpType.SET, "1"),)))
+
+    async def both_facets(self) -> None:
+        """Set a quota and a client config of one user."""
+        given = {
+            FacetName.CLIENT_QUOTAS: Op(RATE, OpType.SET, 1),
+            FacetName.CLIENT_CONFIGS: Op("acks", OpType.SET, "1"),
+        }
+        entry = tuple(Part(self.cluster.collections[facet], Edit(ALICE, (op,))) for facet, op in given.items())
+        [result] = await self.parts.alter.alter_entries([entry], self.caller)
+        if result.error is not None:
+            raise result.error
 
     async def freeze(self) -> None:
         await FreezeService(self.parts.runner).freeze(self.store, "upgrade", self.caller)
@@ -248,6 +260,17 @@ KINDS: Final = {
         Made.first_client_configs,
         lambda zk: config(zk, "/config/users/alice") == {"acks": "1"} and stored(zk, NODE_LAYOUT) is not None,
     ),
+    "both facets in one znode": Kind(
+        Made.both_facets, lambda zk: config(zk, "/config/users/alice") == {RATE: "1", "acks": "1"}
+    ),
+    "both facets in two znodes": Kind(
+        Made.both_facets,
+        lambda zk: (
+            [config(zk, path) for path in ("/config/users/alice", "/confplane/client-configs/users/alice")]
+            == [{RATE: "1"}, {"acks": "1"}]
+        ),
+        {NODE_LAYOUT: {"version": 1, "layout": "separate"}},
+    ),
     "freeze": Kind(Made.freeze, lambda zk: stored(zk, NODE_FREEZE) is not None),
     "thaw": Kind(
         Made.thaw,
@@ -300,7 +323,11 @@ def _members(path: str) -> dict[str, str]:
 def store_before(kind: Kind, zk: KazooClient) -> None:
     """Store what is there before a change of this kind."""
     for path, content in kind.before.items():
-        whole = content if path in {NODE_FREEZE, NODE_TARGET} else {"version": 1, "config": content, **_members(path)}
+        whole = (
+            content
+            if path in {NODE_FREEZE, NODE_LAYOUT, NODE_TARGET}
+            else {"version": 1, "config": content, **_members(path)}
+        )
         zk.create(path, json.dumps(whole).encode(), makepath=True)
 
 

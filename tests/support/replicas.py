@@ -15,8 +15,10 @@ from app.audit import PostgresEntityStates, PostgresOpenChanges
 from app.domain.errors import UnavailableError
 from app.domain.facets import FacetName
 from app.domain.ops import Op, OpType
+from app.services.changes.alter import Part
 from app.services.changes.callers import Caller
 from app.services.changes.edits import Edit
+from app.services.etags import Precondition
 from app.services.ports.trail import AuditQuery
 from app.services.recorder.record import Recorder
 from app.services.upkeep.reconcile import Reconciler
@@ -25,11 +27,11 @@ from tests.audit.rows import fetch
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from app.domain.entities import Entity
-    from app.services.changes.edits import EditResult
+    from app.services.changes.edits import EditResult, EntryResult
     from app.services.ports.trail import AuditRecord
     from tests.support import servers
 
@@ -128,6 +130,18 @@ class Replica:
         caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
         return await self.parts.alter.alter(collection, [Edit(entity, ops)], caller)
 
+    async def edit_facets(
+        self, entity: Entity, ops: Mapping[FacetName, Op], etags: Mapping[FacetName, str] | None = None
+    ) -> EntryResult:
+        """One change of ours to several facets of an entity, each with its ETag as a precondition where one is given."""
+        collections = self.parts.clusters.get("default").collections
+        entry = tuple(
+            Part(collections[facet], Edit(entity, (op,), precondition=Precondition(if_match=_listed(etags, facet))))
+            for facet, op in ops.items()
+        )
+        caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
+        return (await self.parts.alter.alter_entries([entry], caller))[0]
+
     async def edit_all(self, entities: Sequence[Entity], *, atomic: bool = True, **values: Any) -> list[EditResult]:
         """One change of ours to all of these; or one to each, which share a transaction."""
         collection = self.parts.clusters.get("default").collections[FacetName.CLIENT_QUOTAS]
@@ -161,6 +175,10 @@ class Replica:
 
     async def external(self, **filters: Any) -> list[AuditRecord]:
         return [record for record in await self.trail(**filters) if record.kind == "external"]
+
+
+def _listed(etags: Mapping[FacetName, str] | None, facet: FacetName) -> tuple[str, ...] | None:
+    return None if etags is None or facet not in etags else (etags[facet],)
 
 
 def states(dsn: str) -> dict[str, tuple[Any, ...]]:

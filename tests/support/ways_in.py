@@ -178,6 +178,8 @@ def write_rpc(ask: Asker, planted: Planted) -> None:
         ops = [{"key": key, "value": value} for key, value in secret.items()]
         entry = {"entity": [{"entityType": "user", "entityName": "alice"}], "ops": ops}
         ask(f"{facet}, alter", "POST", f"{BASE}/{facet}:alter", {"entries": [entry]})
+        both = {"entity": entry["entity"], "quotas": [], "configs": [], member: ops}
+        ask(f"clients, alter of {member}", "POST", f"{BASE}/clients:alter", {"entries": [both]})
 
 
 def write_openly(ask: Asker) -> None:

@@ -29,9 +29,10 @@ class AuditedEntity(AnswerModel):
     """One entity of a change. Null values in before and after are secrets, or keys of no facet."""
 
     id: EntityId
-    facet: Literal["client-quotas", "client-configs", "configs", "cluster", "node"] = Field(
-        description="node: all keys of the znode, in a change that others made or that was recovered; cluster: a "
-        "freeze, a thaw, a layout, a target"
+    facet: Literal["client-quotas", "client-configs", "clients", "configs", "cluster", "node"] = Field(
+        description="clients: client quotas and client configs in one change of the znode that has both; node: all "
+        "keys of the znode, in a change that others made or that was recovered; cluster: a freeze, a thaw, a layout, a "
+        "target"
     )
     path: str = Field(description="Of the znode, below the cluster's chroot")
     version_read: int | None = Field(description="The znode's version before; null where it was absent")

@@ -236,6 +236,26 @@ class AlterClientConfigs(Alter[AlterConfigsEntry]):
     """AlterClientConfigs (KIP-649)."""
 
 
+class AlterClientsEntry(RequestModel):
+    """The ops on one entity, in both of its facets: they are always one change, or part of one."""
+
+    entity: Annotated[list[QuotaEntityComponent], Field(max_length=16, json_schema_extra={"minItems": 1})]
+    quotas: Annotated[list[QuotaOp], Field(max_length=500)] = Field(default=[])
+    configs: Annotated[list[ConfigOp], Field(max_length=500)] = Field(
+        default=[], description="Of a user, with or without a client-id"
+    )
+    quotas_etag: Annotated[StrictStr | None, base.text_like(patterns.ETAGS)] = Field(
+        default=None, description="As If-Match, for the entity's quotas"
+    )
+    configs_etag: Annotated[StrictStr | None, base.text_like(patterns.ETAGS)] = Field(
+        default=None, description="As If-Match, for the entity's client configs"
+    )
+
+
+class AlterClients(Alter[AlterClientsEntry]):
+    """An alter of quotas and client configs."""
+
+
 class AlteredEntry(base.AlteredModel, Generic[T]):
     """The result for one entry."""
 
@@ -259,6 +279,24 @@ AlteredQuotasEntry: Any = form(AlteredEntry[QuotaDiff], "AlteredQuotasEntry")
 AlteredConfigsEntry: Any = form(AlteredEntry[ConfigDiff], "AlteredConfigsEntry")
 AlteredQuotas: Any = form(Altered[AlteredQuotasEntry], "AlteredQuotas", _ALTERED.format("client-quotas"))
 AlteredConfigs: Any = form(Altered[AlteredConfigsEntry], "AlteredConfigs", _ALTERED.format("client-configs"))
+
+
+class ClientsDiff(AnswerModel):
+    """The differences of both facets."""
+
+    quotas: list[QuotaDiff]
+    configs: list[ConfigDiff]
+
+
+class AlteredClientsEntry(base.AlteredModel):
+    """The result for one entry: for both facets, or for neither."""
+
+    entity: list[base.EntityData]
+    diff: ClientsDiff
+
+
+AlteredClients: Any = form(Altered[AlteredClientsEntry], "AlteredClients", _ALTERED.format("clients"))
+AlterClientsProblem: Any = base.problem_with(AlteredClients, "AlterClientsProblem", _NONE)
 AlterQuotasProblem: Any = base.problem_with(AlteredQuotas, "AlterQuotasProblem", _NONE)
 AlterConfigsProblem: Any = base.problem_with(AlteredConfigs, "AlterConfigsProblem", _NONE)
 

@@ -1,4 +1,7 @@
-"""The RPC-style methods of KIP-546 and KIP-649, and effective values: one code for client quotas and client configs."""
+"""The RPC-style methods of KIP-546 and KIP-649, and effective values: one code for client quotas and client configs.
+
+Also the alter of both facets of a client together.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,23 @@ from app.api.responses import json_bytes, number
 from app.api.routing.preconditions import entry_precondition
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
 from app.domain.ops import Op, OpType
+from app.services.changes.alter import Part
 from app.services.changes.edits import Edit, EditResult
 from app.services.limits import LimitClass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.responses import Response
 
-    from app.api.clients.models import Alter
+    from app.api.clients.models import Alter, AlterClients, AlterClientsEntry
     from app.api.context import Call
     from app.api.resources.routes import Resolve
-    from app.domain.facets import FacetName
     from app.domain.filters import EntityFilter
+    from app.services.changes.alter import Entry
+    from app.services.changes.edits import EntryResult
     from app.services.collections import Collection
     from app.services.reads.describe import Effective
 
@@ -38,8 +46,38 @@ async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Respons
 
 
 async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:
-    """Answer an alter with one result per entry."""
-    return await batches.alter(call, name, body, body.entries, _edit, _echo, member="entries")
+    """Answer an alter of one facet with one result per entry."""
+    collection = call.cluster.collections[name]
+
+    def made(index: int, entry: Any) -> Entry:
+        return (Part(collection, _edit(index, entry.entity, entry.ops, "ops", entry.etag, "etag")),)
+
+    def diff(_: Entry, result: EntryResult) -> list[dict[str, Any]]:
+        return batches.diff(collection, result.results[0])
+
+    return await batches.alter(call, body, body.entries, made, _echo, diff, member="entries")
+
+
+async def alter_both(call: Call, body: AlterClients) -> Response:
+    """Answer an alter of quotas and client configs with one result per entry."""
+    quotas, configs = (call.cluster.collections[name] for name in (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS))
+
+    def made(index: int, entry: AlterClientsEntry) -> Entry:
+        given = (
+            (quotas, entry.quotas, "quotas", entry.quotas_etag, "quotasEtag"),
+            (configs, entry.configs, "configs", entry.configs_etag, "configsEtag"),
+        )
+        # An entry without anything is one without an effect, as an entry without ops is in the alters of one facet.
+        altered = [each for each in given if each[1] or each[3] is not None] or given[:1]
+        return tuple(Part(collection, _edit(index, entry.entity, *edit)) for collection, *edit in altered)
+
+    def diff(entry: Entry, result: EntryResult) -> dict[str, list[dict[str, Any]]]:
+        found = {part.collection: each for part, each in zip(entry, result.results, strict=True)}
+        return {
+            each.facet.member: batches.diff(each, found[each]) if each in found else [] for each in (quotas, configs)
+        }
+
+    return await batches.alter(call, body, body.entries, made, _echo, diff, member="entries")
 
 
 def resolving(name: FacetName) -> Resolve:
@@ -53,23 +91,26 @@ def resolving(name: FacetName) -> Resolve:
     return resolve
 
 
-def _edit(index: int, entry: Any) -> Edit | EditResult:
+def _edit(
+    index: int, components: Sequence[Any], ops: Sequence[Any], ops_member: str, etag: str | None, etag_member: str
+) -> Edit | EditResult:
+    """Return the edit of one facet of the entry at an index."""
     pointer = f"/entries/{index}"
-    ops = tuple(
-        Op(op.key, OpType.DELETE, pointer=f"{pointer}/ops/{position}")
+    made = tuple(
+        Op(op.key, OpType.DELETE, pointer=f"{pointer}/{ops_member}/{position}")
         if op.remove
-        else Op(op.key, OpType.SET, op.value, f"{pointer}/ops/{position}")
-        for position, op in enumerate(entry.ops)
+        else Op(op.key, OpType.SET, op.value, f"{pointer}/{ops_member}/{position}")
+        for position, op in enumerate(ops)
     )
     entity = Entity(())
     try:
         entity = Entity.from_components(
-            ((component.entity_type, component.entity_name) for component in entry.entity), pointer=f"{pointer}/entity"
+            ((component.entity_type, component.entity_name) for component in components), pointer=f"{pointer}/entity"
         )
-        precondition = entry_precondition(entry.etag, pointer=f"{pointer}/etag")
+        precondition = entry_precondition(etag, pointer=f"{pointer}/{etag_member}")
     except InvalidRequestError as error:
-        return EditResult(Edit(entity, ops, pointer=pointer), error)
-    return Edit(entity, ops, precondition=precondition, pointer=f"{pointer}/entity")
+        return EditResult(Edit(entity, made, pointer=pointer), error)
+    return Edit(entity, made, precondition=precondition, pointer=f"{pointer}/entity")
 
 
 def _echo(entry: Any) -> dict[str, Any]:

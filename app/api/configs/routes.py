@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -24,6 +23,7 @@ from app.domain.errors import ConfplaneError, InvalidRequestError
 from app.domain.facets import FacetName
 from app.domain.ops import Op, op_type
 from app.domain.topics import check_topic_name
+from app.services.changes.alter import Part
 from app.services.changes.edits import Edit, EditResult
 from app.services.limits import LimitClass
 
@@ -146,8 +146,15 @@ async def incremental_alter_configs(call: CallDep, body: models.IncrementalAlter
 
     Topics and brokers are levels of the same configs: each is checked against the result of the resources before it.
     """
+    collection = call.cluster.collections[FacetName.CONFIGS]
     return await batches.alter(
-        call, FacetName.CONFIGS, body, body.resources, partial(_edit, _catalog(call)), _echo, member="responses"
+        call,
+        body,
+        body.resources,
+        lambda index, item: (Part(collection, _edit(collection.catalog, index, item)),),
+        _echo,
+        lambda _, result: batches.diff(collection, result.results[0]),
+        member="responses",
     )
 
 

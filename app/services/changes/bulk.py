@@ -118,7 +118,7 @@ class Bulk:
 
         Args:
             position: The position of the edit.
-            made: The entity's id and its resulting map; None if the edit failed.
+            made: The entity's id and its resulting map; None if the edit failed, or no check reads its result.
         """
         chain = self._chains.pop(position)
         chain.left -= 1

@@ -11,14 +11,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from app.domain.changes import Difference, Node, difference, stored
-from app.domain.errors import AlreadyExistsError, ConfplaneError, CorruptZnodeError, WriteOutcome
+from app.domain.errors import AlreadyExistsError, ConfplaneError, CorruptZnodeError, NotAttemptedError, WriteOutcome
 from app.domain.facets import full_path
 from app.services.etags import Precondition
 from app.services.ports.trail import IntentEntity
 from app.services.ports.transactions import EntityWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from app.domain.entities import Entity
     from app.domain.facets import JsonValue
@@ -66,6 +66,39 @@ class EditResult:
     """True where the facet had no key before the edit and has some after it."""
     after: dict[str, str] = field(default_factory=dict, repr=False)
     """The whole map as stored, or as it would be under ``validateOnly``."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryResult:
+    """The results of the edits of one entity, one for each facet that its entry alters."""
+
+    results: tuple[EditResult, ...]
+
+    @property
+    def error(self) -> ConfplaneError | None:
+        """The error of the edit that failed; None on success."""
+        return offender(result.error for result in self.results)
+
+    @property
+    def change_id(self) -> str | None:
+        """The id of the change; None where nothing was written."""
+        return next((result.change_id for result in self.results if result.change_id is not None), None)
+
+    @property
+    def revision(self) -> int | None:
+        """The revision of the last change of any of the facets; None where nothing was to be written."""
+        return max((result.revision for result in self.results if result.revision is not None), default=None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of all facets, each once."""
+        return tuple(dict.fromkeys(warning for result in self.results for warning in result.warnings))
+
+
+def offender(errors: Iterable[ConfplaneError | None]) -> ConfplaneError | None:
+    """Return the first error, but none that merely follows from another; None where there is no error."""
+    found = [error for error in errors if error is not None]
+    return next((error for error in found if not isinstance(error, NotAttemptedError)), found[0] if found else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from app.domain.entities import Entity
-    from app.domain.facets import Facet
+    from app.domain.facets import Rank
 
 
 class Stage(NamedTuple):
@@ -18,19 +17,17 @@ class Stage(NamedTuple):
     positions: list[int]
 
 
-def chains(facet: Facet, entities: Iterable[tuple[int, Entity]]) -> list[list[Stage]]:
+def chains(ranks: Iterable[Rank | None]) -> list[list[Stage]]:
     """Return chains that run at once, each of stages that run one after another.
 
     The check of an edit then sees every edit before it whose entity it reads, and none behind it.
 
     Args:
-        facet: The facet, which ranks the entities that are checked against each other.
-        entities: The entities with their positions in the request, in the order of the request.
+        ranks: The ranks of the edits' entities in the order of the request; None for an entity that is checked apart.
     """
     alone: list[list[Stage]] = []
     scopes: dict[str, list[Stage]] = {}
-    for position, entity in entities:
-        rank = facet.rank(entity)
+    for position, rank in enumerate(ranks):
         if rank is None:
             alone.append([Stage("", [position])])
             continue

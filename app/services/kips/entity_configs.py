@@ -1,15 +1,15 @@
 """KIP-21: one pair of methods for the configs and quotas of entities of every type.
 
-Topics and brokers have configs; users have quotas and client configs; client-ids and ips have quotas alone. Values are
-text throughout. Errors are of two kinds: InvalidEntity, and InvalidConfig for any fault of a key or value.
+Topics and brokers have configs; users have quotas and client configs, altered together in one change; client-ids and
+ips have quotas alone. Values are text throughout. Errors are of two kinds: InvalidEntity, and InvalidConfig for any
+fault of a key or value.
 
 Source: KIP-21.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -33,8 +33,9 @@ from app.domain.ops import Op, OpType
 from app.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
 from app.domain.resolution import client_config_levels, quota_levels, resolve_client_configs, resolve_quotas
 from app.domain.texts import clipped, shown
+from app.services.changes.alter import Part
 from app.services.changes.edits import Edit
-from app.services.pace import Pace
+from app.services.pace import Pace, in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
     from app.domain.facets import JsonValue
     from app.domain.resolution import ClientConfigLevel, QuotaLevel, Resolved
     from app.services.access import Access
-    from app.services.changes.alter import AlterService
+    from app.services.changes.alter import AlterService, Entry
     from app.services.changes.callers import Caller
-    from app.services.changes.edits import EditResult
+    from app.services.changes.edits import EntryResult
     from app.services.clusters import Cluster
     from app.services.collections import Collection
 
@@ -89,7 +90,8 @@ class EntityResult:
     """The result for one entity."""
 
     error: ConfplaneError | None = None
-    result: EditResult | None = None
+    result: EntryResult | None = None
+    """The result of the change; None where none was begun."""
     fallbacks: tuple[Fallback, ...] = ()
     """The fallbacks of the deleted keys, in the order of the request."""
     warnings: tuple[str, ...] = ()
@@ -164,49 +166,42 @@ async def alter(
 
     An entity named twice fails in every place it is named.
     """
-    results: list[EntityResult | None] = [None] * len(changes)
-    batches: dict[FacetName, list[tuple[int, Edit]]] = {}
-    for index, made in enumerate(await _edits(cluster, changes, caller.access)):
-        if isinstance(made, ConfplaneError):
-            results[index] = EntityResult(made)
-        else:
-            facet, edit = made
-            batches.setdefault(facet, []).append((index, edit))
-    answers = await asyncio.gather(
-        *(
-            service.alter(cluster.collections[facet], [edit for _, edit in batch], caller, validate_only=validate_only)
-            for facet, batch in batches.items()
-        )
-    )
-    pace = Pace()
-    for (name, batch), answered in zip(batches.items(), answers, strict=True):
-        collection = cluster.collections[name]
-        planned = {result.edit.entity.id: result.after for result in answered if result.error is None}
-        for (index, _), result in zip(batch, answered, strict=True):
-            if pace.due:
-                await pace.rest()
-            results[index] = _result(cluster, collection, changes[index], result, planned)
-    return [result for result in results if result is not None]
+    made = await _entries(cluster, changes, caller.access)
+    entries = [each for each in made if not isinstance(each, ConfplaneError)]
+    answers = iter(await service.alter_entries(entries, caller, validate_only=validate_only))
+    altered = [each if isinstance(each, ConfplaneError) else (each, next(answers)) for each in made]
+    planned: defaultdict[FacetName, dict[str, Mapping[str, str]]] = defaultdict(dict)
+    for each in altered:
+        if not isinstance(each, ConfplaneError) and each[1].error is None:
+            for (collection, _), result in zip(each[0], each[1].results, strict=True):
+                planned[collection.name][result.edit.entity.id] = result.after
+    return await in_slices(lambda both: _result(cluster, *both, planned), zip(changes, altered, strict=True))
 
 
 def _result(
     cluster: Cluster,
-    collection: Collection,
     change: EntityChange,
-    result: EditResult,
-    planned: Mapping[str, Mapping[str, str]],
+    altered: tuple[Entry, EntryResult] | ConfplaneError,
+    planned: Mapping[FacetName, Mapping[str, Mapping[str, str]]],
 ) -> EntityResult:
+    if isinstance(altered, ConfplaneError):
+        return EntityResult(altered)
+    entry, result = altered
     if result.error is not None:
         return EntityResult(_as_kip_21(result.error), result)
-    fallbacks, assumed = _fallbacks(cluster, collection, result.edit.entity, change.deleted, planned)
-    return EntityResult(None, result, fallbacks, (*result.warnings, *assumed))
+    found: dict[str, Fallback] = {}
+    warnings = list(result.warnings)
+    for (collection, _), each in zip(entry, result.results, strict=True):
+        deleted = [op.key for op in each.edit.ops if op.type is OpType.DELETE]
+        fallbacks, assumed = _fallbacks(cluster, collection, each.edit.entity, deleted, planned[collection.name])
+        found |= {fallback.key: fallback for fallback in fallbacks}
+        warnings += assumed
+    return EntityResult(None, result, tuple(found[key] for key in change.deleted), tuple(warnings))
 
 
-async def _edits(
-    cluster: Cluster, changes: Sequence[EntityChange], access: Access
-) -> list[tuple[FacetName, Edit] | ConfplaneError]:
-    """Make an edit of each change, or the error that refuses the change."""
-    made: list[tuple[FacetName, Edit] | ConfplaneError] = []
+async def _entries(cluster: Cluster, changes: Sequence[EntityChange], access: Access) -> list[Entry | ConfplaneError]:
+    """Make an entry of each change, or the error that refuses the change."""
+    made: list[tuple[Entity, Entry] | ConfplaneError] = []
     # Counted first: an entity named twice is refused in both places, whatever else is wrong in one of them.
     named: Counter[str] = Counter()
     pace = Pace()
@@ -218,36 +213,45 @@ async def _edits(
             named[entity.id] += 1
             # Already here: which keys may be deleted depends on the stored keys.
             access.require(cluster.name, Operation.ALTER_CONFIGS, entity.id, pointer=f"{change.pointer}/entityName")
-            made.append(_edit(cluster, entity, change))
+            made.append((entity, _entry(cluster, entity, change)))
         except ConfplaneError as error:
             made.append(error)
     return [
-        InvalidRequestError(
-            f"{item[1].entity.id} is named more than once in this request; say all that is to be done with it once",
-            pointer=item[1].pointer,
+        item
+        if isinstance(item, ConfplaneError)
+        else InvalidRequestError(
+            f"{item[0].id} is named more than once in this request; say all that is to be done with it once",
+            pointer=change.pointer,
         )
-        if not isinstance(item, ConfplaneError) and named[item[1].entity.id] > 1
-        else item
-        for item in made
+        if named[item[0].id] > 1
+        else item[1]
+        for item, change in zip(made, changes, strict=True)
     ]
 
 
-def _edit(cluster: Cluster, entity: Entity, change: EntityChange) -> tuple[FacetName, Edit]:
+def _entry(cluster: Cluster, entity: Entity, change: EntityChange) -> Entry:
+    """Return a change's edits, one for each collection that its keys belong to."""
     added = [(f"{change.pointer}/addedConfigs/{place}", key, value) for place, (key, value) in enumerate(change.added)]
     deleted = [(f"{change.pointer}/deletedConfigs/{place}", key) for place, key in enumerate(change.deleted)]
     pointers = [(key, pointer) for pointer, key, _ in added] + [(key, pointer) for pointer, key in deleted]
     _check_once(pointers)
-    facet = _facet(cluster, entity, pointers, change.pointer)
-    collection = cluster.collections[facet]
+    collections = _collections(cluster, entity)
+    of = {key: _collection_of(collections, entity, key, pointer) for key, pointer in pointers}
     for pointer, key in deleted:
-        _check_known(collection, entity, key, pointer)
-    ops: list[Op] = []
+        _check_known(of[key], entity, key, pointer)
+    ops: dict[FacetName, list[Op]] = {}
     for pointer, key, value in added:
-        text = _text(key, value, pointer)
-        quota = facet is FacetName.CLIENT_QUOTAS and key not in SCRAM_KEYS
-        ops.append(Op(key, OpType.SET, _number(key, text, pointer) if quota else text, pointer))
-    ops += [Op(key, OpType.DELETE, pointer=pointer) for pointer, key in deleted]
-    return facet, Edit(entity, tuple(ops), pointer=change.pointer)
+        text, name = _text(key, value, pointer), of[key].name
+        quota = name is FacetName.CLIENT_QUOTAS and key not in SCRAM_KEYS
+        op = Op(key, OpType.SET, _number(key, text, pointer) if quota else text, pointer)
+        ops.setdefault(name, []).append(op)
+    for pointer, key in deleted:
+        ops.setdefault(of[key].name, []).append(Op(key, OpType.DELETE, pointer=pointer))
+    altered = [collection for collection in collections if collection.name in ops] or collections[:1]
+    return tuple(
+        Part(collection, Edit(entity, tuple(ops.get(collection.name, ())), pointer=change.pointer))
+        for collection in altered
+    )
 
 
 def _checked(cluster: Cluster, entity_type: str, entity_name: str | None, pointer: str) -> Entity:
@@ -286,32 +290,19 @@ def _check_once(keys: Iterable[tuple[str, str]]) -> None:
         seen.add(key)
 
 
-def _facet(cluster: Cluster, entity: Entity, keys: Sequence[tuple[str, str]], pointer: str) -> FacetName:
-    """Return the collection that all keys of a change belong to."""
-    collections = _collections(cluster, entity)
+def _collection_of(collections: Sequence[Collection], entity: Entity, key: str, pointer: str) -> Collection:
+    """Return the collection that a key belongs to, of the collections of an entity."""
     if len(collections) == 1:
-        return collections[0].name
-    of: dict[FacetName, str] = {}
-    for key, at in keys:
-        of.setdefault(_facet_of_user(collections, entity, key, at), key)
-    if len(of) > 1:
-        listed = " and ".join(f"{clipped(key)} belongs to {name}" for name, key in of.items())
-        raise InvalidRequestError(
-            f"{entity.id}: {listed}. One request can change one of the two for an entity; send two requests",
-            pointer=pointer,
-        )
-    return next(iter(of), FacetName.CLIENT_QUOTAS)
-
-
-def _facet_of_user(collections: Sequence[Collection], entity: Entity, key: str, pointer: str) -> FacetName:
+        return collections[0]
+    quotas, configs = collections
     if key in QUOTA_KEYS or key in SCRAM_KEYS:
-        return FacetName.CLIENT_QUOTAS
+        return quotas
     if (
         key == SUPPORTED_CONFIGS
-        or collections[0].catalog.find(key)
+        or quotas.catalog.find(key)
         or any(each.facet.owns(entity, key) for each in collections)
     ):
-        return FacetName.CLIENT_CONFIGS
+        return configs
     raise InvalidConfigError(
         f"Unknown config name: {clipped(key)}; a user has quotas and the dynamic configs of clients", pointer=pointer
     )

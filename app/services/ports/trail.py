@@ -18,6 +18,10 @@ FEW: Final = 16
 single change."""
 
 
+CLIENTS: Final = "clients"
+"""The facet of one znode's change in client quotas and client configs together."""
+
+
 @dataclass(frozen=True, slots=True)
 class IntentEntity:
     """One entity of an intent: the state read, the ops asked for, the state to be stored.

@@ -53,7 +53,7 @@ PAIRS = [f"user=a,client-id=c{number}" for number in range(3)]
     ],
 )
 def test_what_runs_at_once(facet: Facet, ids: list[str], expected: list[list[list[str]]]) -> None:
-    found = chains(facet, enumerate(Entity.from_id(entity_id) for entity_id in ids))
+    found = chains(facet.rank(Entity.from_id(entity_id)) for entity_id in ids)
     assert sorted([[ids[position] for position in stage.positions] for stage in chain] for chain in found) == sorted(
         expected
     )

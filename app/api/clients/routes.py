@@ -1,0 +1,30 @@
+"""Client quotas and client configs together."""
+
+from starlette.responses import Response
+
+from app.api.clients import models, rpc
+from app.api.context import CallDep
+from app.api.routing.operations import change, partly
+from app.api.routing.routes import Routes
+from app.services.limits import LimitClass
+
+routes = Routes("/v1/clusters/{cluster}/clients", tag="clients")
+
+
+@routes.post(
+    ":alter",
+    change(
+        "Alter client quotas and client configs together",
+        partly(models.AlteredClients, "Some entries failed"),
+        limit=LimitClass.WRITE,
+        tagged=False,
+        problems=(412,),
+        problem=models.AlterClientsProblem,
+    ),
+)
+async def alter_clients(call: CallDep, body: models.AlterClients) -> Response:
+    """One result per entry, in order; entries are independent unless `atomic`.
+
+    The quotas and the client configs of an entry are one change: both are applied, or neither.
+    """
+    return await rpc.alter_both(call, body)

@@ -1,0 +1,324 @@
+"""One change of entities: its decision at each attempt, and the results of its edits.
+
+The edits may be of several facets. Client quotas and client configs in the layout ``shared`` have one znode; their
+drafts become one write of that znode, and one row of the trail. Each facet changes its own keys alone, so neither draft
+rests on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.domain.changes import Node, stored
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import (
+    ConfplaneError,
+    NotAttemptedError,
+    UnavailableError,
+    UnknownTopicError,
+    WriteOutcome,
+)
+from app.domain.facets import full_path
+from app.services.changes.bulk import Planned
+from app.services.changes.draft import Draft, Unchanged
+from app.services.changes.edits import Edit, EditResult, EntityDraft
+from app.services.collections import Collection
+from app.services.pace import Pace
+from app.services.policies import Policies, PolicyRequest
+from app.services.ports.history import Znode
+from app.services.ports.trail import CLIENTS
+from app.services.reads.config_levels import NOTHING_PLANNED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from app.domain.facets import Rank, Tree
+    from app.services.changes.callers import Caller
+    from app.services.changes.change import Ended
+    from app.services.ports.cluster_states import LayoutCheck
+    from app.services.ports.trail import IntentEntity
+
+DecideEntity = Callable[[Collection, Node | None, Planned], Awaitable[EntityDraft]]
+"""Decides one entity's draft from its collection, the node as read, and the maps planned before it."""
+
+_Nodes = dict[Znode, Node | UnavailableError | None]
+
+_REMADE: Final = (
+    "Others deleted the znode and made it again during this change; what they wrote into it was overwritten"
+)
+
+
+class Item(NamedTuple):
+    """One edit of a change, ready to be decided."""
+
+    collection: Collection
+    edit: Edit
+    decide: DecideEntity
+    policies: Policies
+    """The policies that are asked about the draft."""
+
+    @property
+    def rank(self) -> Rank | None:
+        """The entity's rank in its facet; None where no check reads the result of this edit."""
+        return self.collection.facet.rank(self.edit.entity)
+
+
+class Drafted(NamedTuple):
+    """The draft of one edit, with the collection as it was placed for the attempt."""
+
+    collection: Collection
+    draft: EntityDraft
+    path: str
+    """The full path of the znode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The drafts of the edits, up to the first that failed."""
+
+    drafts: Sequence[Drafted]
+
+
+class EntitiesChange:
+    """One change of entities of a cluster; decided at each attempt.
+
+    Args:
+        items: The edits, at least one, no two of one entity and facet.
+        caller: The caller.
+        planned: The results of earlier edits of the same request, as far as checks read them.
+        validate_only: The policies are informed that nothing will be written.
+
+    Attributes:
+        paths: Full paths of the znodes, each once.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        caller: Caller,
+        planned: Planned = NOTHING_PLANNED,
+        *,
+        validate_only: bool,
+    ) -> None:
+        self._items = items
+        self._caller = caller
+        self._planned = planned
+        self._validate_only = validate_only
+        self._store = items[0].collection.store
+        self.paths = list(dict.fromkeys(full_path(item.collection.tree, item.edit.entity) for item in items))
+
+    async def decide(self, *, again: bool) -> Draft[Decided] | Unchanged[Decided]:
+        """Decide one attempt; see :data:`~app.services.changes.draft.Decide`."""
+        # Client configs may have moved to the other tree since an earlier attempt.
+        places = {
+            collection: collection.placed() for collection in dict.fromkeys(item.collection for item in self._items)
+        }
+        placed = [places[item.collection] for item in self._items]
+        nodes = await self._read(placed, again=again)
+        drafts: list[Drafted] = []
+        planned = dict(self._planned)
+        pace = Pace()
+        for item, collection in zip(self._items, placed, strict=True):
+            if pace.due:
+                await pace.rest()
+            entity = item.edit.entity
+            try:
+                draft = await self._draft(item, collection, nodes[Znode(collection.tree, entity.id)], planned)
+            except ConfplaneError as error:
+                return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, error)
+            if item.rank is not None:
+                planned[entity.id] = draft.after
+            drafts.append(Drafted(collection, draft, full_path(collection.tree, entity)))
+        drafts = _merged(drafts)
+        changed = _by_znode(drafts)
+        if not changed:
+            return self._unchanged(placed, nodes, drafts, None)
+        return Draft(
+            Decided(drafts),
+            writes=tuple(first.draft.write(first.collection) for first, *_ in changed.values()),
+            entities=tuple(map(_row, changed.values())),
+            answers=() if self._caller.run is None else tuple(each.draft.answer(each.collection) for each in drafts),
+            layout=_layout(placed),
+        )
+
+    async def _read(self, placed: Sequence[Collection], *, again: bool) -> _Nodes:
+        """Return the node of each znode; a first attempt is decided on the mirror."""
+        entities = [item.edit.entity for item in self._items]
+        if not again:
+            return {
+                Znode(collection.tree, entity.id): collection.get(entity.id)
+                for collection, entity in zip(placed, entities, strict=True)
+            }
+        wanted: dict[Tree, dict[str, Entity]] = {}
+        for collection, entity in zip(placed, entities, strict=True):
+            wanted.setdefault(collection.tree, {})[entity.id] = entity
+        nodes: _Nodes = {}
+        for tree, some in wanted.items():
+            found = await self._store.read_many(tree, list(some.values()), self._caller.deadline)
+            nodes |= {Znode(tree, entity_id): node for entity_id, node in zip(some, found, strict=True)}
+        return nodes
+
+    async def _draft(
+        self, item: Item, collection: Collection, node: Node | UnavailableError | None, planned: Planned
+    ) -> EntityDraft:
+        if isinstance(node, UnavailableError):
+            raise node
+        draft = await item.decide(collection, node, planned)
+        if draft.diff and node is None:
+            _check_new(collection, item.edit)
+        if draft.diff and item.policies:
+            self._check_policies(item.policies, collection, draft)
+        return draft
+
+    def _unchanged(
+        self,
+        placed: Sequence[Collection],
+        nodes: _Nodes,
+        drafts: Sequence[Drafted],
+        error: ConfplaneError | None,
+    ) -> Unchanged[Decided]:
+        """Return the decision to write nothing, which rests on the nodes of the edits up to the last placed one."""
+        seen: dict[Znode, tuple[Tree, Entity, int | None]] = {}
+        for collection, item in zip(placed, self._items, strict=False):
+            znode = Znode(collection.tree, item.edit.entity.id)
+            node = nodes[znode]
+            if not isinstance(node, UnavailableError):
+                seen[znode] = collection.tree, item.edit.entity, None if node is None else node.version
+        return Unchanged(Decided(drafts), error, tuple(seen.values()), _layout(placed))
+
+    def _check_policies(self, policies: Policies, collection: Collection, draft: EntityDraft) -> None:
+        entity, after = draft.edit.entity, draft.after
+        before = {} if draft.node is None else draft.node.config
+        redact, tree = collection.redact, collection.tree
+        shown = redact(tree, entity.id, after)
+        changed = {difference.key for difference in draft.diff}
+        owns = collection.facet.owns
+        policies.check(
+            PolicyRequest(
+                cluster=collection.store.name,
+                principal=self._caller.principal,
+                facet=collection.name.value,
+                entity=entity,
+                set={key: shown[key] for key in changed & after.keys()},
+                removed=frozenset(changed - after.keys()),
+                before={key: value for key, value in redact(tree, entity.id, before).items() if owns(entity, key)},
+                after={key: value for key, value in shown.items() if owns(entity, key)},
+                validate_only=self._validate_only,
+                pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
+                behalf_of=self._caller.behalf_of,
+            )
+        )
+
+
+def _layout(placed: Sequence[Collection]) -> LayoutCheck | None:
+    return next((collection.layout for collection in placed if collection.layout is not None), None)
+
+
+def _check_new(collection: Collection, edit: Edit) -> None:
+    """Refuse names that are too long for new znodes: the entity's, and its user's where that is absent too."""
+    entity = edit.entity
+    user = Entity(entity.components[:1])
+    known = len(entity.components) > 1 and collection.store.get(collection.tree, user.id) is not None
+    (Entity(entity.components[1:]) if known else entity).check_new(pointer=edit.pointer)
+
+
+# ---------------------------------------------------------------- facets that share a znode
+
+
+def _merged(drafts: list[Drafted]) -> list[Drafted]:
+    """Return drafts, of which those of one znode have the map that all of them together leave."""
+    if len({each.path for each in drafts}) == len(drafts):
+        return drafts
+    left: dict[str, dict[str, str]] = {}
+    for _, draft, path in drafts:
+        after = left.setdefault(path, stored(draft.node))
+        for item in draft.diff:
+            if item.key in draft.after:
+                after[item.key] = draft.after[item.key]
+            else:
+                del after[item.key]
+    return [each._replace(draft=replace(each.draft, after=left[each.path])) for each in drafts]
+
+
+def _by_znode(drafts: Sequence[Drafted]) -> dict[str, list[Drafted]]:
+    """Return the drafts with an effect, by the paths of their znodes."""
+    found: dict[str, list[Drafted]] = {}
+    for each in drafts:
+        if each.draft.diff:
+            found.setdefault(each.path, []).append(each)
+    return found
+
+
+def _row(drafts: Sequence[Drafted]) -> IntentEntity:
+    """Return the row of the trail for the drafts of one znode."""
+    rows = [draft.intent(collection) for collection, draft, _ in drafts]
+    if len(rows) == 1:
+        return rows[0]
+    keys, ops = (key for row in rows for key in row.keys), (op for row in rows for op in row.ops)
+    return replace(rows[0], facet=CLIENTS, keys=tuple(keys), ops=tuple(ops))
+
+
+# ---------------------------------------------------------------- results
+
+
+def results_of(ended: Ended[Decided], edits: Sequence[Edit]) -> list[EditResult]:
+    """Return the results of a change's edits."""
+    drafts = ended.decided.drafts
+    if ended.error is not None:
+        return [
+            EditResult(edit, ended.error if index == len(drafts) else not_attempted())
+            for index, edit in enumerate(edits)
+        ]
+    committed = ended.committed
+    if committed is None:
+        return [_result(draft, draft.node, ended.revision) for _, draft, _ in drafts]
+    nodes = dict(zip(_by_znode(drafts), committed.nodes, strict=True))
+    results = []
+    for _, draft, path in drafts:
+        node = nodes.get(path, draft.node)
+        if draft.diff:
+            remade = path in committed.remade
+            results.append(_result(draft, node, committed.revision, ended.change_id, remade=remade))
+        else:
+            results.append(_result(draft, node, committed.revision))
+    return results
+
+
+def _result(
+    draft: EntityDraft, node: Node | None, revision: int | None, change_id: UUID | None = None, *, remade: bool = False
+) -> EditResult:
+    """Return the result of an edit; ``revision`` is None where the edit was only validated."""
+    return EditResult(
+        draft.edit,
+        change_id=None if change_id is None else str(change_id),
+        revision=revision if revision is None or node is None else node.mzxid,
+        diff=draft.diff,
+        warnings=(*draft.warnings, _REMADE) if remade else draft.warnings,
+        node=node,
+        created=draft.created,
+        after=draft.after,
+    )
+
+
+def failed(error: ConfplaneError, edits: Sequence[Edit]) -> list[EditResult]:
+    """Return the results of the edits of a change that ended with an error."""
+    if isinstance(error, UnknownTopicError):
+        return [EditResult(edit, _of_topic(error, edit)) for edit in edits]
+    return [EditResult(edit, error) for edit in edits]
+
+
+def _of_topic(error: UnknownTopicError, edit: Edit) -> ConfplaneError:
+    """Return the error of one edit for an absent topic: its own, or that of another edit in its batch."""
+    if edit.entity.get(EntityType.TOPIC) not in error.topics:
+        return not_attempted()
+    return UnknownTopicError(error.detail, topics=error.topics, pointer=edit.pointer, outcome=error.outcome)
+
+
+def not_attempted() -> NotAttemptedError:
+    """Return the error of an edit whose change another edit made fail."""
+    return NotAttemptedError(
+        "Another entry of this atomic batch failed; nothing was applied", outcome=WriteOutcome.NOT_APPLIED
+    )

@@ -91,6 +91,31 @@ def test_the_worked_example_of_kip_649(configs: Callable[[str], list[str]], serv
     assert configs(f"--describe {override}") == []
 
 
+def test_quotas_and_client_configs_of_a_command_are_one_change(
+    configs: Callable[[str], list[str]], service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = "--entity-type users --entity-name erin"
+    configs(f"--alter {user} --add-config producer_byte_rate=1,acks=0,heartbeat.interval.ms=3000")
+    configs(f"--alter {user} --add-config producer_byte_rate=2,acks=1 --delete-config heartbeat.interval.ms")
+    shown = [
+        "Quota configs for user-principal 'erin' are producer_byte_rate=2.0",
+        "Dynamic configs for user-principal 'erin' are acks=1",
+    ]
+    assert configs(f"--describe {user}") == shown
+    # A bad value of one kind leaves the other kind as it was.
+    for bad in ("producer_byte_rate=3,acks=sometimes", "producer_byte_rate=-3,acks=all"):
+        assert command.run(shlex.split(f"--alter {user} --add-config {bad}")) == 1
+    capsys.readouterr()
+    assert configs(f"--describe {user}") == shown
+    trail = httpx.get(
+        f"{service.url}/v1/clusters/default/audit?entity=user=erin",
+        headers={"Authorization": f"Bearer {service.token}"},
+        trust_env=False,
+    ).json()["items"]
+    committed = [item for item in trail if item["outcome"] == "committed"]
+    assert len({item["changeId"] for item in committed}) == 2
+
+
 def test_topics_and_brokers_and_their_defaults(configs: Callable[[str], list[str]], tmp_path: Path) -> None:
     (tmp_path / "added").write_text("cleanup.policy = compact,delete\nretention.ms=1000\n")
     assert configs(f"--alter --topic orders --add-config-file {tmp_path / 'added'}") == [
@@ -126,7 +151,7 @@ def test_topics_and_brokers_and_their_defaults(configs: Callable[[str], list[str
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("--alter --user bob --add-config acks=sometimes", "/entries/0/ops/0"),
+        ("--alter --user bob --add-config acks=sometimes", "/entries/0/configs/0"),
         ("--alter --user bob --add-config linger.ms=5", "linger.ms"),
         ("--alter --user bob --add-config supported.configs=acks", "supported.configs"),
         ("--alter --user bob --add-config producer_byte_rate=-1", "at least 0"),

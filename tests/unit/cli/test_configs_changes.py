@@ -25,7 +25,7 @@ class Altered(NamedTuple):
 
     of: str
     line: str
-    path: str
+    facet: str
     entity: list[dict[str, str | None]]
     ops: dict[str, Any]
     printed: str
@@ -42,7 +42,7 @@ CHANGES: Final = (
         Altered(
             "testAlterIpConfig",
             f"--entity-type ips {name} {ops}",
-            "client-quotas:alter",
+            "client-quotas",
             names,
             values,
             printed,
@@ -65,7 +65,7 @@ CHANGES: Final = (
         Altered(
             "shouldAddClientConfig",
             f"{_RATES} {name}",
-            "client-quotas:alter",
+            "client-quotas",
             names,
             _RATE_OPS,
             printed,
@@ -109,7 +109,7 @@ CHANGES: Final = (
     Altered(
         "a number above 2^53",
         "--user a --add-config producer_byte_rate=9007199254740993,request_percentage=1.5e1",
-        "client-quotas:alter",
+        "client-quotas",
         entity(user="a"),
         {"producer_byte_rate": 9007199254740993, "request_percentage": 15.0},
         f"{_USERS} a.",
@@ -117,7 +117,7 @@ CHANGES: Final = (
     Altered(
         "KIP-649",
         "--entity-type users --entity-name alice --add-config acks=-1 --delete-config session.timeout.ms",
-        "client-configs:alter",
+        "client-configs",
         entity(user="alice"),
         {"acks": "-1", "session.timeout.ms": None},
         f"{_USERS} alice.",
@@ -137,14 +137,33 @@ def ops_of(values: dict[str, Any]) -> list[dict[str, Any]]:
 def test_changes_of_quotas_and_client_configs(
     answered: Recorded, case: Altered, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    describe = case.path.replace("alter", "describe")
-    answered.answers[describe] = {"entries": [{"entity": case.entity, "values": [{"key": key, "value": value} for key, value in case.stored.items()]}], "skipped": []}  # fmt: skip
+    describe = f"{case.facet}:describe"
+    found = [{"key": key, "value": value} for key, value in case.stored.items()]
+    answered.answers[describe] = {"entries": [{"entity": case.entity, "values": found}], "skipped": []}
     assert command.run(["--alter", *shlex.split(case.line)]) == 0
-    assert [path for path, _ in answered.sent] == [*([describe] if case.stored else []), case.path]
+    assert [path for path, _ in answered.sent] == [*([describe] if case.stored else []), "clients:alter"]
+    member, other = ("quotas", "configs") if case.facet == "client-quotas" else ("configs", "quotas")
     [sent] = answered.sent[-1][1]["entries"]
-    assert (sent["entity"], sent["ops"]) == (case.entity, ops_of(case.ops))
+    assert (sent["entity"], sent[member], sent[other]) == (case.entity, ops_of(case.ops), [])
     assert answered.requests[-1].headers["Idempotency-Key"]
     assert capsys.readouterr() == (f"{case.printed}\n", "")
+
+
+def test_quotas_and_client_configs_of_a_command_are_one_request(answered: Recorded) -> None:
+    answered.answers["client-quotas:describe"] = {
+        "entries": [entry({"request_percentage": 5}, user="a")],
+        "skipped": [],
+    }
+    added = "acks=-1,producer_byte_rate=10,heartbeat.interval.ms=3000"
+    assert command.run(shlex.split(f"--alter --user a --add-config {added} --delete-config request_percentage")) == 0
+    assert [path for path, _ in answered.sent] == ["client-quotas:describe", "clients:alter"]
+    assert answered.sent[-1][1]["entries"] == [
+        {
+            "entity": entity(user="a"),
+            "quotas": ops_of({"producer_byte_rate": 10, "request_percentage": None}),
+            "configs": ops_of({"acks": "-1", "heartbeat.interval.ms": "3000"}),
+        }
+    ]
 
 
 def test_topics_are_altered_key_by_key(answered: Recorded, capsys: pytest.CaptureFixture[str]) -> None:

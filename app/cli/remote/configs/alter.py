@@ -1,4 +1,4 @@
-"""Changes of ``confplane configs``: each command line is one request with one Idempotency-Key."""
+"""Changes of ``confplane configs``: those of a command line are one request with one Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -42,26 +42,23 @@ def altering(command: Command) -> Callable[[ConfplaneClient], Coroutine[Any, Any
 
 
 async def _alter_clients(client: ConfplaneClient, command: Command, wanted: ClientChanges) -> None:
-    keys: dict[FacetName, Mapping[str, Any]] = {
-        FacetName.CLIENT_QUOTAS: wanted.quotas,
-        FacetName.CLIENT_CONFIGS: wanted.configs,
+    removes = {
+        FacetName.CLIENT_QUOTAS: None in wanted.quotas.values(),
+        FacetName.CLIENT_CONFIGS: None in wanted.configs.values() or wanted.registrations,
     }
     found: set[str] = set()
-    for facet, values in keys.items():
-        if None in values.values() or (facet is FacetName.CLIENT_CONFIGS and wanted.registrations):
-            for entry in (await of_clients(client, facet, command))["entries"]:
-                found.update(each["key"] for each in entry["values"])
-                found.update([SUPPORTED_CONFIGS] if entry.get("entityCompatibility") else [])
+    for facet in filter(removes.get, removes):
+        for entry in (await of_clients(client, facet, command))["entries"]:
+            found.update(each["key"] for each in entry["values"])
+            found.update([SUPPORTED_CONFIGS] if entry.get("entityCompatibility") else [])
     _refuse_unset(command, found)
-    ops = {facet: values for facet, values in keys.items() if values}
-    if len(ops) == 1:
-        [(facet, values)] = ops.items()
-        answer = await client.alter(facet, [(command.entity, values)], idempotency_key=new_key())
+    if wanted.quotas or wanted.configs:
+        entries = [(command.entity, wanted.quotas, wanted.configs)]
+        answer = await client.alter_clients(entries, idempotency_key=new_key())
         _warn(answer.body["entries"])
-    elif ops:
-        raise InvalidRequestError("Quotas and client configs of one command are not served yet; give two commands")
     if wanted.registrations:
-        # Registrations are no configs, and in another store. To clear them twice is to clear them once.
+        # Registrations are no configs, and in another store. Their endpoint takes no Idempotency-Key: to clear them
+        # twice is to clear them once.
         await client.request("DELETE", "registrations", params={"id": command.entity.id})
 
 

@@ -13,8 +13,8 @@ _COLUMN: Final = 26
 _HEAD: Final = """\
 Usage: confplane configs (--describe | --alter) ENTITIES [OPTIONS]
 
-Describe and change configs with the options of kafka-configs.sh, through a Confplane service.
-docs/kafka-configs.md lists what differs from Kafka's tool.
+Describe and change configs with the options of kafka-configs.sh, through a Confplane service. Quotas and client
+configs of one command are one change. docs/kafka-configs.md lists what differs from Kafka's tool.
 """
 _TAIL: Final = """\
 Examples:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from app.client import ConfplaneClient
     from app.services.collections import Collection
     from tests.support.replicas import Replica
+    from tests.support.service import Service
     from tests.support.stage import Stage
 
 QUOTAS, CONFIGS = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS
@@ -233,3 +234,17 @@ async def test_entries_of_one_facet_or_none(client: ConfplaneClient, zk: KazooCl
     assert stored(zk, "/config/ips/10.1.2.3") == {"connection_creation_rate": "5"}
     assert stored(zk, "/config/users/kate") == {"acks": "1"}
     assert zk.exists("/config/users/nobody") is None
+
+
+async def test_sent_again_through_another_process_it_is_done_once(
+    pair: tuple[Service, Service], zk: KazooClient
+) -> None:
+    entries = [(Entity.of(user="once"), {RATE: 1}, {"acks": "1"})]
+    async with pair[0].client() as one, pair[1].client() as two:
+        first = await one.alter_clients(entries, idempotency_key="both facets, once")
+        version = zk.get("/config/users/once")[1].version
+        again = await two.alter_clients(entries, idempotency_key="both facets, once")
+        assert (again.body, again.change_id, again.revision) == (first.body, first.change_id, first.revision)
+        assert (first.replayed, again.replayed) == (False, True)
+        assert zk.get("/config/users/once")[1].version == version
+        assert len([item async for item in two.items("audit", entity="user=once")]) == 1

@@ -89,7 +89,7 @@ def problem_text(error: ProblemError) -> str:
         if isinstance(each, dict)
     ]
     if error.status == 401:  # noqa: PLR2004 - an HTTP status
-        lines.append("Check the token of the profile: `confplane whoami` names the profile and its source.")
+        lines.append("Check the token_file or token_command of the profile, or CONFPLANE_TOKEN_FILE.")
     return "\n".join(lines)
 
 

@@ -43,6 +43,7 @@ _PANELS: Final = (
         {
             "app.cli.remote.read_commands": ("get",),
             "app.cli.remote.configs_commands": ("configs", "shell"),
+            "app.cli.remote.profile_commands": ("profiles",),
         },
     ),
     _Panel(

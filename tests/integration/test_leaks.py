@@ -167,8 +167,11 @@ REMOTE_COMMANDS: Final = [
     ["shell"],
 ]
 """Commands over the API."""
-WITHOUT_CLUSTER: Final = {"dev", "serve", "migrate", "openapi"}
-"""The service's own log is searched; of configs these know nothing."""
+WITHOUT_CLUSTER: Final = {
+    *("dev", "serve", "migrate", "openapi"),
+    *("profiles list", "profiles set", "profiles use", "profiles remove"),
+}
+"""The service's own log is searched; of configs these know nothing. Profiles have no tokens."""
 
 
 def tree(zk: KazooClient, path: str) -> str:

@@ -105,6 +105,17 @@ class Profiles:
             content.get("current"), {str(name): _profile(path, str(name), each) for name, each in members.items()}
         )
 
+    def named_or_raise(self, name: str) -> Profile:
+        """Return a profile.
+
+        Raises:
+            ProfileError: There is no such profile; the text has the names of all.
+        """
+        if name not in self.named:
+            known = ", ".join(self.named) or "none"
+            raise ProfileError(f"There is no profile {name!r} in {file()}; there are: {known}")
+        return self.named[name]
+
     def write(self) -> None:
         """Replace the file at once; its directory is made where needed.
 
@@ -153,14 +164,8 @@ def _nothing() -> NoReturn:
 
 
 def _named(profiles: Profiles, name: str | None) -> Profile | None:
-    if name is None:
-        name = profiles.current
-    if name is None:
-        return None
-    if name not in profiles.named:
-        known = ", ".join(profiles.named) or "none"
-        raise ProfileError(f"There is no profile {name!r} in {file()}; there are: {known}")
-    return profiles.named[name]
+    name = name or profiles.current
+    return None if name is None else profiles.named_or_raise(name)
 
 
 def _of_dev() -> Profile | None:

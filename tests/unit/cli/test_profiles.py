@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from app.cli.commands import cli
 from app.cli.remote import profiles
 from app.cli.remote.credentials import tls_of, token_of
 from app.cli.remote.profiles import Profile, ProfileError, Profiles
@@ -120,3 +122,42 @@ def test_wrong_files_are_named(content: str, said: str) -> None:
         profiles.chosen(None, None)
     assert "geheim" not in str(raised.value)
     assert str(profiles.file()) in str(raised.value)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    answer = CliRunner().invoke(cli, ["profiles", *arguments], env={"COLUMNS": "200"})
+    return answer.exit_code, answer.output
+
+
+def test_profiles_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "no profile" in run("list")[1]
+    assert run("set", "a", "--url", "https://a", "--token-file", "token")[0] == 0
+    assert run("set", "b", "--url", "http://b", "--cluster", "c", "--token-command", "get 'a token'")[0] == 0
+    a = Profile("https://a", token_file=tmp_path / "token")
+    b = Profile("http://b", "c", token_command=("get", "a token"))
+    assert Profiles.read() == Profiles("a", {"a": a, "b": b})
+    lines = run("list")[1].splitlines()
+    assert [line.split()[:2] for line in lines if "http" in line] == [["*", "a"], ["b", "http://b"]]
+    assert run("use", "b")[0] == 0
+    assert Profiles.read().current == "b"
+    assert run("remove", "b")[0] == 0
+    assert Profiles.read() == Profiles(None, {"a": a})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["use", "absent"], "There is no profile 'absent'"),
+        (["remove", "absent"], "There is no profile 'absent'"),
+        (["set", "a", "--url", "localhost:8080"], "is no URL"),
+        (["set", "a", "--url", "http://a", "--token-file", "t", "--token-command", "c"], "either"),
+        (["set", "a", "--url", "http://a", "--token-command", "'"], "can't be read"),
+        (["set", "a", "--url", "http://a", "--token-command", ""], "empty"),
+    ],
+)
+def test_wrong_commands_change_nothing(arguments: list[str], said: str) -> None:
+    code, output = run(*arguments)
+    assert code == 2
+    assert said in output
+    assert not profiles.file().exists()

@@ -47,10 +47,17 @@ def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, exam
         "The changes of an entity, by this service and by others, newest first",
         HistoryPage,
         id=f"history{noun}",
+        description="Each change has the keys that it gave another value, with their values before and after; secrets"
+        " are null. The history begins where the trail does.",
         problems=(503,),
     )
     compared = operation(
-        "The keys of an entity that differ between two moments", PastDiff, id=f"diff{noun}", problems=(409, 410, 503)
+        "The keys of an entity that differ between two moments",
+        PastDiff,
+        id=f"diff{noun}",
+        description="410 for a moment before the trail knew the cluster. A moment within a run of others' writes, which"
+        " were seen as one, has `exact: false` and the bounds of the run.",
+        problems=(409, 410, 503),
     )
     for suffix, handler, facts in (("/history", _history, listed), ("/diff", _diff, compared)):
         entity = entity_in_path(id_pattern, example_id, suffix=suffix)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from app.cli.remote import session
 from app.cli.remote.output import print_table
 from app.cli.remote.profiles import Profile, ProfileError, Profiles, file
 
@@ -14,18 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_DONE = 0
-_INVALID = 2
-
 
 def run(work: Callable[[], None]) -> typer.Exit:
     """Run a command on the file, print the reason of a failure, and return the exit with its code."""
-    try:
+
+    def done() -> int:
         work()
-    except ProfileError as error:
-        typer.echo(str(error), err=True)
-        return typer.Exit(_INVALID)
-    return typer.Exit(_DONE)
+        return session.DONE
+
+    return typer.Exit(session.code_of(done))
 
 
 def show() -> None:

@@ -246,7 +246,7 @@ class KraftNode(Server):
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
                 for user, password in PASSWORDS.items():
                     how += ["--add-scram", f'{mechanism}=[name={user},password="{password}"]']
-        command = [*self._java(), "kafka.tools.StorageTool", "format", "--cluster-id", self._shape.cluster_id]
+        command = [*self._java(), "kafka.tools.StorageTool", "format", f"--cluster-id={self._shape.cluster_id}"]
         done = subprocess.run(
             [*command, "--config", str(self._properties_file), *how],
             env=self._environment(), capture_output=True, text=True, check=False, timeout=_FORMAT_S,

@@ -346,7 +346,7 @@ def show_grants(
 def _seconds(age: str | None, option: str) -> int | None:
     if age is None:
         return None
-    from app.cli.compact import seconds  # noqa: PLC0415 - see the module's docstring
+    from app.cli.durations import seconds  # noqa: PLC0415 - see the module's docstring
 
     found = seconds(age)
     if found is None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -17,16 +16,6 @@ from app.wiring import opened
 if TYPE_CHECKING:
     from app.services.upkeep.compact import CompactResult
     from app.settings import Settings
-
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_AGE: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
-
-
-def seconds(age: str) -> int | None:
-    """Read an age such as ``90m``; None for any other text."""
-    match = _AGE.fullmatch(age)
-    return None if match is None else int(match[1]) * _UNITS[match[2]]
-
 
 def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
     """Show the znodes to remove, remove them where ``apply``, and return the exit code."""

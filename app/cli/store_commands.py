@@ -259,11 +259,12 @@ def compact(
     znodes stay.
     """
     from app.cli import compact as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.durations import seconds  # noqa: PLC0415 - as above
 
-    seconds = command.seconds(older_than)
-    if seconds is None:
+    older_than_s = seconds(older_than)
+    if older_than_s is None:
         raise typer.BadParameter("not a number followed by s, m, h or d, such as 90m", param_hint="--older-than")
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, older_than_s=seconds, apply=apply))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, older_than_s=older_than_s, apply=apply))
 
 
 layout = typer.Typer(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.cli.compact import seconds
+from app.cli.durations import seconds
 from app.domain.entities import Entity
 from tests.support import commands
 from tests.support.stores import kafka_writes

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.services.upkeep.compact import CompactResult
     from app.settings import Settings
 
+
 def run(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
     """Show the znodes to remove, remove them where ``apply``, and return the exit code."""
     return callers.run(

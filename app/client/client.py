@@ -149,9 +149,13 @@ class ConfplaneClient:
             ) from error
         if response.is_error:
             raise _problem(response)
+        try:
+            body = response.json() if response.content else None
+        except ValueError as error:
+            raise ClientError(f"{method} {url}: the answer is no JSON; is this the URL of a Confplane?") from error
         return Answer(
             status=response.status_code,
-            body=response.json() if response.content else None,
+            body=body,
             revision=_number(response.headers.get("Confplane-Revision")),
             change_id=response.headers.get("Confplane-Change-Id"),
             etag=response.headers.get("ETag"),
@@ -170,9 +174,14 @@ class ConfplaneClient:
         strong: bool = False,
         if_none_match: str | None = None,
         full: bool = False,
+        at: str | None = None,
     ) -> Answer:
-        """Read the declared content of an entity."""
-        params = ({"consistency": "strong"} if strong else {}) | ({"view": "full"} if full else {})
+        """Read the declared content of an entity, now or ``at`` a revision or time (RFC 3339) of the past."""
+        params = (
+            ({"consistency": "strong"} if strong else {})
+            | ({"view": "full"} if full else {})
+            | ({} if at is None else {"at": at})
+        )
         headers = _headers(min_revision=min_revision, if_none_match=if_none_match)
         return await self.request("GET", f"{facet}/{_id(entity)}", params=params or None, headers=headers)
 
@@ -181,6 +190,15 @@ class ConfplaneClient:
         return await self.request(
             "GET", f"{facet}/{_id(entity)}/effective", headers=_headers(min_revision=min_revision)
         )
+
+    async def diff(self, facet: str, entity: Entity | str, *, before: str, after: str | None = None) -> Answer:
+        """Read the keys that differ between two moments, each a revision or a time; ``after`` None is now."""
+        params = {"from": before} | ({} if after is None else {"to": after})
+        return await self.request("GET", f"{facet}/{_id(entity)}/diff", params=params)
+
+    def history(self, facet: str, entity: Entity | str) -> AsyncIterator[dict[str, Any]]:
+        """Iterate over the changes of an entity, newest first."""
+        return self.items(f"{facet}/{_id(entity)}/history")
 
     async def put(
         self,
@@ -219,7 +237,7 @@ class ConfplaneClient:
         )
 
     async def items(self, path: str, **filters: str) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over all items of a list, page by page (``client-quotas``, ``audit``, ``registrations``)."""
+        """Iterate over all items of a list, page by page (``client-quotas``, ``audit``, ``/v1/clusters``)."""
         token: str | None = None
         while True:
             params = filters | ({} if token is None else {"pageToken": token})

@@ -8,13 +8,24 @@ import typer
 
 ProfileName = Annotated[
     str | None,
-    typer.Option("--profile", metavar="NAME", help="The profile of the service.", show_default="the current profile"),
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="The profile of the service.",
+        show_default="the current profile",
+    ),
 ]
 ClusterName = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="NAME", help="The cluster.", show_default="the cluster of the profile"),
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="The cluster.",
+        show_default="the cluster of the profile",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it.")]
+AsLines = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it: a line for each item.")]
 EntityName = Annotated[
     str,
     typer.Argument(
@@ -24,3 +35,36 @@ EntityName = Annotated[
         show_default=False,
     ),
 ]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="The reason, which the trail keeps.", show_default=False)
+]
+Ticket = Annotated[
+    str | None,
+    typer.Option("--ticket", metavar="ID", help="The id of a ticket, which the trail keeps.", show_default=False),
+]
+ValidateOnly = Annotated[
+    bool, typer.Option("--validate-only", help="Check everything, show the differences, and write nothing.")
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="MOMENT",
+        help="A moment of the past: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
+        show_default="now",
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Changes from this time on: 2026-01-31T12:00:00Z, or a time ago such as 30m.",
+        show_default=False,
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Changes before this time; as --since.", show_default=False),
+]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most changes to show, newest first.")]

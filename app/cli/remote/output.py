@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from app.cli.columns import columns
 
-_UNBOUNDED: Final = 10_000
-"""Columns of a table that no terminal shows: no value is ever cut off in a pipe."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
 HIDDEN: Final = "(hidden)"
 """A secret's place in a table."""
+ABSENT: Final = "(not set)"
+NOT_KEPT: Final = "(not kept)"
+"""A value that the trail does not have: a secret's, or that of a write that nobody saw."""
+_STYLES: Final = {"KEY": "cyan", "BEFORE": "red", "AFTER": "green", "ENTITY": "bold"}
 
 
 def print_json(value: object) -> None:
@@ -23,26 +27,27 @@ def print_json(value: object) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """Print rows of text in columns; with colours on a terminal, and never cut off.
+    """Print rows of text in columns: with colours on a terminal, else plain and never cut off.
 
     Args:
         header: The names of the columns.
         rows: The cells, as many for each row.
         title: A line above the table.
     """
-    from rich import box  # noqa: PLC0415 - JSON needs no rich
+    if not sys.stdout.isatty():
+        typer.echo("\n".join([*([] if title is None else [title]), columns(header, [_on_lines(row) for row in rows])]))
+        return
+    from rich import box  # noqa: PLC0415 - pipes need no rich
     from rich.console import Console  # noqa: PLC0415 - as above
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for name in header:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", style=_STYLES.get(name, ""))
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(Text, _on_lines(row)))
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_UNBOUNDED)
     if title is not None:
         console.print(Text(title, style="bold"))
     console.print(table)
@@ -53,3 +58,23 @@ def value_text(value: Any) -> str:
     if value is None:
         return HIDDEN
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def side_text(change: Mapping[str, Any], side: str) -> str:
+    """Return one side of a key's change, ``before`` or ``after``."""
+    if change.get("secret"):
+        return HIDDEN
+    if change[side] is None:
+        return NOT_KEPT if change.get("notKept") else ABSENT
+    return value_text(change[side])
+
+
+def print_changes(changes: Iterable[Mapping[str, Any]], *, title: str | None = None) -> None:
+    """Print keys with their values before and after."""
+    rows = [(each["key"], side_text(each, "before"), side_text(each, "after")) for each in changes]
+    print_table(("KEY", "BEFORE", "AFTER"), rows, title=title)
+
+
+def _on_lines(row: Sequence[str]) -> list[str]:
+    """Return cells without characters that would end their line, or that a terminal obeys."""
+    return ["".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in cell) for cell in row]

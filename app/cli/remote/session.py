@@ -10,7 +10,7 @@ import typer
 
 from app.cli.remote import profiles
 from app.cli.remote.credentials import tls_of, token_of
-from app.client import ConfplaneClient, ConnectionFailedError, ProblemError
+from app.client import ClientError, ConfplaneClient, ConnectionFailedError, ProblemError
 from app.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ def code_of(work: Callable[[], int]) -> int:
     except ConnectionFailedError as error:
         typer.echo(f"The service did not answer: {error}", err=True)
         return UNKNOWN if error.may_be_applied else FAILED
+    except ClientError as error:
+        typer.echo(str(error), err=True)
+        return FAILED
     except KeyboardInterrupt:
         typer.echo("Interrupted", err=True)
         return FAILED
@@ -80,13 +83,13 @@ def new_key() -> str:
 def problem_text(error: ProblemError) -> str:
     """Return a problem in one paragraph: what is wrong, where, by which Kafka error, and each single error of it."""
     body = error.body
-    lines = [str(body.get("detail") or body.get("title") or f"HTTP {error.status}")]
-    if (name := body.get("kafkaErrorName")) is not None:
-        lines[0] += f" ({name})"
+    detail = str(body.get("detail") or body.get("title") or f"HTTP {error.status}")
+    name = body.get("kafkaErrorName")
+    lines = [detail if name is None else f"{detail} ({name})"]
     lines += [
         f"  {each.get('pointer', '')}: {each.get('detail', '')}"
         for each in body.get("errors", ())
-        if isinstance(each, dict)
+        if isinstance(each, dict) and each.get("detail") != detail
     ]
     if error.status == 401:  # noqa: PLR2004 - an HTTP status
         lines.append("Check the token_file or token_command of the profile, or CONFPLANE_TOKEN_FILE.")

@@ -1,0 +1,47 @@
+"""Moments in arguments: times of RFC 3339, revisions, and times ago such as ``30m``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from app.cli.durations import seconds
+from app.domain.errors import InvalidRequestError
+
+
+def moment_of(text: str) -> str:
+    """Return a moment as the API takes it; a length of time, such as ``30m``, is that time ago.
+
+    Raises:
+        InvalidRequestError: The time ago is before the year 1.
+    """
+    ago = seconds(text)
+    if ago is None:
+        return text
+    try:
+        moment = datetime.now(UTC) - timedelta(seconds=ago)
+    except OverflowError:
+        raise InvalidRequestError(f"{text} ago is before all time") from None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def time_of(text: str, option: str) -> str:
+    """Return a time as the API takes it.
+
+    Args:
+        text: The argument.
+        option: The name of the option, for the error.
+
+    Raises:
+        InvalidRequestError: The text is neither a time with an offset nor a time ago.
+    """
+    text = moment_of(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None or "T" not in text.upper():
+        raise InvalidRequestError(
+            f"{option} {text} is no time: give one with an offset, such as 2026-01-31T12:00:00Z, or a time ago, such as"
+            " 30m"
+        )
+    return text

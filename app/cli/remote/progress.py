@@ -1,0 +1,53 @@
+"""Progress of commands that wait for many pages."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+_ITEM = TypeVar("_ITEM")
+_PATIENCE_S: Final = 1.0
+"""Seconds after which a person wants to see that something happens."""
+
+
+async def counted(items: AsyncIterator[_ITEM], noun: str) -> AsyncIterator[_ITEM]:
+    """Pass items on; on a terminal, show how many there were from the first second on.
+
+    Args:
+        items: The items of a list.
+        noun: Their plural, such as ``entities``.
+    """
+    if not sys.stderr.isatty():
+        async for item in items:
+            yield item
+        return
+    with _shown(noun) as advance:
+        async for item in items:
+            advance()
+            yield item
+
+
+@contextmanager
+def _shown(noun: str) -> Iterator[Callable[[], None]]:
+    from rich.console import Console  # noqa: PLC0415 - pipes need no rich
+    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415 - as above
+
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.completed} {task.description}"),
+        console=Console(stderr=True),
+        redirect_stdout=sys.stdout.isatty(),
+        transient=True,
+    )
+    task = progress.add_task(noun, total=None)
+    timer = asyncio.get_running_loop().call_later(_PATIENCE_S, progress.start)
+    try:
+        yield lambda: progress.advance(task)
+    finally:
+        timer.cancel()
+        progress.stop()

@@ -1,0 +1,98 @@
+"""Tables of commands over the API, on a terminal and in a pipe; progress of long lists."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.cli.remote import output, progress
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
+    """A terminal of 40 columns that shows colours."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return _Terminal()
+
+
+def test_a_pipe_gets_plain_columns_that_are_never_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("KEY", "VALUE"), [("a", "x" * 300), ("long.key", "[b]y[/b]")], title="T")
+    assert capsys.readouterr().out.splitlines() == [
+        "T",
+        "KEY       VALUE",
+        f"a         {'x' * 300}",
+        "long.key  [b]y[/b]",
+    ]
+
+
+def test_a_terminal_gets_colours_and_no_cell_is_cut_off(monkeypatch: pytest.MonkeyPatch, terminal: _Terminal) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal)
+    output.print_table(("KEY", "BEFORE", "AFTER"), [("acks", "0" * 60, "[red]all")])
+    shown = terminal.getvalue()
+    assert "\x1b[36macks" in shown
+    assert shown.count("0") >= 60
+    assert "[red]all" in shown
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\x1b[31mb", "a\u202eb", "a\x00b"])
+def test_no_value_ends_its_line_or_commands_a_terminal(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("KEY",), [(value,)])
+    out = capsys.readouterr().out
+    assert out.count("\n") == 2
+    assert all(each.isprintable() for each in out.replace("\n", ""))
+    assert out.splitlines()[1].startswith("a\\")
+
+
+def test_sides_of_a_change(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_changes(
+        [
+            {"key": "a", "before": None, "after": 2048},
+            {"key": "b", "before": "x", "after": None},
+            {"key": "c", "before": None, "after": None, "secret": True},
+            {"key": "d", "before": None, "after": "y", "notKept": True},
+        ]
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "KEY  BEFORE      AFTER",
+        "a    (not set)   2048",
+        "b    x           (not set)",
+        "c    (hidden)    (hidden)",
+        "d    (not kept)  y",
+    ]
+
+
+async def test_progress_is_shown_from_the_patience_on(monkeypatch: pytest.MonkeyPatch, terminal: _Terminal) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "_PATIENCE_S", 0.05)
+    shown = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.2, shown.set)
+
+    async def items() -> AsyncIterator[int]:
+        yield 1
+        await shown.wait()
+        yield 2
+
+    assert [item async for item in progress.counted(items(), "entities")] == [1, 2]
+    assert "entities" in terminal.getvalue()
+
+
+async def test_quick_lists_and_pipes_show_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    async def items() -> AsyncIterator[int]:
+        yield 1
+
+    assert [item async for item in progress.counted(items(), "entities")] == [1]
+    assert capsys.readouterr().err == ""

@@ -24,7 +24,7 @@ def connects(address: str) -> bool:
 
 def test_one_node_has_all_listeners(kraft: KraftCluster) -> None:
     (node,) = kraft.nodes
-    assert all(connects(node.listener(name)) for name in ("PLAINTEXT", "SASL", "SHORT", "SSL"))
+    assert all(connects(node.listener(name)) for name in ("PLAINTEXT", "SASL", "SHORT", "SSL", "SASL_SSL"))
     assert connects(node.controller)
 
 

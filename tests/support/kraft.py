@@ -24,7 +24,7 @@ from tests.support.java import java_environment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-PASSWORDS: Final = {"alice": "alice's password 100 % \u00fc", "bob": "bob-secret"}
+PASSWORDS: Final = {"alice": "alice's password 100 % \u00fc", "bob": "bob-secret", "carol": "carol's secret"}
 """The users of the SASL listeners: of PLAIN and of both kinds of SCRAM."""
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
 SESSION_MS: Final = 1500
@@ -38,7 +38,13 @@ log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
 log4j.appender.stdout.layout.ConversionPattern=%d{ISO8601} %p %m (%c)%n
 """
 _STARTED: Final = "Kafka Server started"
-_LISTENERS: Final = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "SHORT": "SASL_PLAINTEXT", "SSL": "SSL"}
+_LISTENERS: Final = {
+    "PLAINTEXT": "PLAINTEXT",
+    "SASL": "SASL_PLAINTEXT",
+    "SHORT": "SASL_PLAINTEXT",
+    "SSL": "SSL",
+    "SASL_SSL": "SASL_SSL",
+}
 """The listeners of a broker with ``logins``, and their protocols; other brokers have the first alone."""
 _FORMAT_S: Final = 120
 _LOGIN_MODULES: Final = {
@@ -83,7 +89,7 @@ class Shape:
     Args:
         voters: The controllers.
         class_path: Of Kafka, as Java takes it.
-        logins: Brokers have the listeners SASL, SHORT and SSL besides.
+        logins: Brokers have the listeners SASL, SHORT, SSL and SASL_SSL besides.
         authorizer: ``StandardAuthorizer``: ``User:ANONYMOUS``, which is everybody on PLAINTEXT and the nodes
             themselves, is a super user; others have the rights that a test gives them.
         properties: More lines of every ``server.properties``.
@@ -224,11 +230,12 @@ class KraftNode(Server):
     def _logins(self) -> dict[str, str]:
         modules = "org.apache.kafka.common.security."
         settings = {
-            "listener.name.ssl.ssl.keystore.type": "PEM",
-            "listener.name.ssl.ssl.keystore.location": str(self.data_dir / "broker-store.pem"),
             "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
         }
-        for name in ("sasl", "short"):
+        for name in ("ssl", "sasl_ssl"):
+            settings[f"listener.name.{name}.ssl.keystore.type"] = "PEM"
+            settings[f"listener.name.{name}.ssl.keystore.location"] = str(self.data_dir / "broker-store.pem")
+        for name in ("sasl", "short", "sasl_ssl"):
             settings[f"listener.name.{name}.sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
             for mechanism, module in _LOGIN_MODULES.items():
                 settings[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = f"{modules}{module};".replace(

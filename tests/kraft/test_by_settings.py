@@ -1,0 +1,151 @@
+"""A service that its settings alone connect to a real Kafka 4: TLS with each login, and the metadata log."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support import servers
+from tests.support.commands import run
+from tests.support.kraft import MECHANISMS, PASSWORDS, unsecured_token
+from tests.support.kraft_writer import KraftWriter
+from tests.support.service import Service
+from tests.support.waiting import until, until_warned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from app.client import ConfplaneClient
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.support.kraft import KraftCluster
+
+PASSWORD = PASSWORDS["carol"]
+RIGHTS = [
+    *((4, "kafka-cluster", operation) for operation in (8, 10)),
+    *((2, "*", operation) for operation in (8, 10)),
+    (3, "*", 10),
+]
+"""The rights of docs/kafka4.md: DESCRIBE is 8, DESCRIBE_CONFIGS is 10; a cluster 4, a topic 2, a group 3."""
+
+
+def variables(kafka: dict[str, Any]) -> dict[str, str]:
+    """Return the settings of a Kafka cluster as variables."""
+    return {f"CONFPLANE_CLUSTERS__DEFAULT__KAFKA__{name.upper()}": json.dumps(each) for name, each in kafka.items()}
+
+
+@pytest.fixture(scope="module")
+def stores(zookeeper: ZooKeeper, postgres: Postgres) -> dict[str, Any]:
+    """One copy and one trail for all services of this file."""
+    return {"connect": servers.make_chroot(zookeeper.hosts), "dsn": servers.make_migrated(postgres).service_dsn}
+
+
+@contextmanager
+def observing(directory: Path, stores: dict[str, Any], kafka: dict[str, Any], **more: Any) -> Iterator[Service]:
+    """Import by the command, and run a service, both with the same variables."""
+    service = Service(directory, settings=variables(kafka), **stores, **more)
+    arguments = ["target", "import", "--apply", "--cluster", "default"]
+    said = run(arguments, {**service._environment, "LOGNAME": "olga"})
+    assert said.code == 0, said
+    with service:
+        yield service
+
+
+def secured(kraft: KraftCluster, sasl: dict[str, str]) -> dict[str, Any]:
+    (node,) = kraft.nodes
+    return {"bootstrap": [node.listener("SASL_SSL")], "tls": {"ca_file": node.ca_file}, "sasl": sasl}
+
+
+async def shows(client: ConfplaneClient, rate: int) -> None:
+    """Expect the latest quota from a strong read, which asks the cluster."""
+    found = await client.request("GET", "client-quotas/user=by-settings?consistency=strong")
+    assert found.body["quotas"] == {"producer_byte_rate": rate}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_a_service_observes_by_tls_and_a_login(
+    kraft: KraftCluster, stores: dict[str, Any], tmp_path: Path, mechanism: str
+) -> None:
+    token, password = unsecured_token("carol"), tmp_path / "secret"
+    rate = 1000 + MECHANISMS.index(mechanism)
+    if mechanism == "OAUTHBEARER":
+        password.write_text(token)
+        sasl = {"mechanism": mechanism, "token_file": str(password)}
+    else:
+        password.write_text(f"{PASSWORD}\n")
+        sasl = {"mechanism": mechanism, "username": "carol", "password_file": str(password)}
+    async with KraftWriter(kraft.bootstrap[0]) as writer:
+        await writer.allow("User:carol", RIGHTS)
+        # As shipped: a Python of its own with this environment, once.
+        shipped = mechanism == MECHANISMS[0]
+        with observing(tmp_path, stores, secured(kraft, sasl), shipped=shipped) as service:
+            await writer.quotas(({"user": "by-settings"}, {"producer_byte_rate": float(rate)}))
+            async with service.client() as client:
+                await shows(client, rate)
+                target = (await client.request("GET", "/v1/clusters/default")).body["target"]
+                assert (target["clusterId"], target["problem"]) == (kraft.cluster_id, None)
+    log = service.log.read_text()
+    assert PASSWORD not in log
+    assert token not in log
+
+
+async def test_a_wrong_password_is_told_and_the_right_one_is_taken_up_without_a_restart(
+    kraft: KraftCluster, stores: dict[str, Any], tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": "carol", "password_file": str(password)}
+    async with KraftWriter(kraft.bootstrap[0]) as writer:
+        await writer.allow("User:carol", RIGHTS)
+        await writer.quotas(({"user": "by-settings"}, {"producer_byte_rate": 2000.0}))
+        with observing(tmp_path, stores, secured(kraft, sasl)) as service:
+            service.stop()
+            password.write_text("mistaken")
+            service.start()
+            async with service.client() as client:
+                await until_warned(client, "refuses the login by SCRAM-SHA-512")
+                # The copy is there, as old as it is.
+                found = await client.request("GET", "client-quotas/user=by-settings")
+                assert found.body["quotas"] == {"producer_byte_rate": 2000}
+                password.write_text(PASSWORD)
+                await writer.quotas(({"user": "by-settings"}, {"producer_byte_rate": 2001.0}))
+
+                async def followed() -> bool:
+                    now = await client.request("GET", "client-quotas/user=by-settings")
+                    return bool(now.body["quotas"] == {"producer_byte_rate": 2001})
+
+                await until(followed)
+    log = service.log.read_text()
+    assert PASSWORD not in log
+    assert "mistaken" not in log
+
+
+async def test_a_service_with_controllers_follows_every_write(
+    kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
+) -> None:
+    (node,) = kraft.nodes
+    own = {"connect": servers.make_chroot(zookeeper.hosts), "dsn": servers.make_migrated(postgres).service_dsn}
+    kafka = {"bootstrap": kraft.bootstrap, "controllers": [node.controller]}
+    async with KraftWriter(kraft.bootstrap[0]) as writer:
+        with observing(tmp_path, own, kafka) as service:
+            async with service.client() as client:
+
+                async def log_followed() -> bool:
+                    target = (await client.request("GET", "/v1/clusters/default")).body["target"]
+                    return target["logOffset"] is not None
+
+                await until(log_followed)
+                for rate in (5.0, 6.0, 5.0):
+                    await writer.quotas(({"user": "by-log"}, {"producer_byte_rate": rate}))
+
+                async def recorded() -> Any:
+                    rows = (await client.request("GET", "audit?entity=user=by-log")).body["items"]
+                    return rows if sum(row["observed"]["writes"] for row in rows) == 3 else None
+
+                rows = await until(recorded)
+                assert {(row["kind"], row["principal"]) for row in rows} == {("observed", "External:unknown")}
+                assert all(row["observed"]["exact"] for row in rows)

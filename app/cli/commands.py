@@ -41,7 +41,7 @@ _PANELS: Final = (
     _Panel(
         "Configs, over the API of a service",
         {
-            "app.cli.remote.read_commands": ("get",),
+            "app.cli.remote.read_commands": ("get", "effective", "history", "diff"),
             "app.cli.remote.configs_commands": ("configs", "shell"),
             "app.cli.remote.profile_commands": ("profiles",),
         },

@@ -238,12 +238,17 @@ class ConfplaneClient:
 
     async def items(self, path: str, **filters: str) -> AsyncIterator[dict[str, Any]]:
         """Iterate over all items of a list, page by page (``client-quotas``, ``audit``, ``/v1/clusters``)."""
+        async for page in self.pages(path, **filters):
+            for item in page["items"]:
+                yield item
+
+    async def pages(self, path: str, **filters: str) -> AsyncIterator[dict[str, Any]]:
+        """Iterate over the pages of a list, for members beside the items such as ``skipped``."""
         token: str | None = None
         while True:
             params = filters | ({} if token is None else {"pageToken": token})
             page = (await self.request("GET", path, params=params)).body
-            for item in page["items"]:
-                yield item
+            yield page
             token = page["nextPageToken"]
             if token is None:
                 return

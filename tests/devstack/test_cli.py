@@ -30,7 +30,18 @@ _VALID = {
     "command",
     [
         *("dev", "serve", "migrate", "openapi", "freeze", "thaw", "import kip5", "export", "upgrade-keys", "compact"),
-        *("get", "configs", "shell", "profiles list", "profiles set", "profiles use", "profiles remove"),
+        *(
+            "get",
+            "effective",
+            "history",
+            "diff",
+            "configs",
+            "shell",
+            "profiles list",
+            "profiles set",
+            "profiles use",
+            "profiles remove",
+        ),
     ],
 )
 def test_every_command_has_help_with_an_example(command: str) -> None:

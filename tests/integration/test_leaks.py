@@ -161,6 +161,10 @@ ACCESS_COMMANDS: Final = [
 """Commands of no cluster."""
 REMOTE_COMMANDS: Final = [
     ["get", "broker=0"],
+    ["get", "--type", "broker"],
+    ["effective", "broker=0", "--all"],
+    ["history", "broker=0"],
+    ["diff", "broker=0", "--from", "1"],
     ["configs", "--describe", "--entity-type", "brokers", "--all"],
     ["configs", "--describe", "--entity-type", "topics", "--entity-name", "orders"],
     ["configs", "--describe", "--entity-type", "users"],

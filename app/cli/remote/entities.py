@@ -9,6 +9,15 @@ from app.domain.entities import Entity, EntityType
 from app.domain.errors import InvalidEntityIdError, InvalidRequestError
 from app.domain.facets import FacetName
 
+MEMBERS: Final = {
+    FacetName.CLIENT_QUOTAS: "quotas",
+    FacetName.CLIENT_CONFIGS: "configs",
+    FacetName.CONFIGS: "configs",
+}
+"""The member of an answer that has a facet's keys."""
+KINDS: Final = (*EntityType, "user,client-id")
+"""Types of entities, the pair among them, as the API filters by them."""
+
 _NEXT_TYPE: Final = re.compile(rf",(?=(?:{'|'.join(EntityType)})(?:=|,|$))")
 """A comma between two components; any other comma belongs to a name, as in the user ``CN=a,O=b``."""
 
@@ -50,3 +59,14 @@ def entity_of(text: str) -> Entity:
 def facets_of(entity: Entity) -> tuple[FacetName, ...]:
     """Return the collections that have an entity's keys."""
     return _FACETS.get(entity.types, (FacetName.CONFIGS,))
+
+
+def facets_of_kind(kind: str) -> tuple[FacetName, ...]:
+    """Return the collections that have the keys of entities of a type, or of the pair ``user,client-id``.
+
+    Raises:
+        InvalidRequestError: There is no such type.
+    """
+    if kind not in KINDS:
+        raise InvalidRequestError(f"There is no type {kind!r} of entities; there are: {'; '.join(KINDS)}")
+    return _FACETS.get(tuple(EntityType(each) for each in kind.split(",")), (FacetName.CONFIGS,))

@@ -1,48 +1,69 @@
-"""``confplane get``: the keys that are set on an entity."""
+"""``confplane get``: the keys that are set on an entity, now or at a moment of the past."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.remote.entities import entity_of, facets_of
-from app.cli.remote.output import print_json, print_table, value_text
+from app.cli.remote.entities import MEMBERS, entity_of, facets_of
+from app.cli.remote.moments import moment_of
+from app.cli.remote.output import NOT_KEPT, note_inexact, print_json, print_table, value_text
 from app.cli.remote.session import DONE, FAILED
 from app.client import ProblemError
 
 if TYPE_CHECKING:
-    from app.client import ConfplaneClient
+    from app.client import Answer, ConfplaneClient
     from app.domain.entities import Entity
     from app.domain.facets import FacetName
 
-_NOT_FOUND = 404
+_NOT_FOUND: Final = 404
+_NOT_SET: Final = 91
+"""Kafka's code RESOURCE_NOT_FOUND: nothing is set on the entity."""
 
 
-async def get(client: ConfplaneClient, name: str, *, as_json: bool) -> int:
+async def get(client: ConfplaneClient, name: str, *, at: str | None, as_json: bool) -> int:
     """Print what all facets of an entity have, and return the exit code."""
     entity = entity_of(name)
+    moment = None if at is None else moment_of(at)
     facets = facets_of(entity)
-    found = dict(zip(facets, await asyncio.gather(*(_declared(client, each, entity) for each in facets)), strict=True))
+    answers = await asyncio.gather(*(_declared(client, each, entity, moment) for each in facets))
+    found = {facet: answer for facet, answer in zip(facets, answers, strict=True) if answer is not None}
     if as_json:
-        print_json({"id": entity.id} | {facet.value: values for facet, values in found.items()})
-    if not any(found.values()):
-        typer.echo(f"Nothing is set on {entity.id} in the cluster {client.cluster}", err=True)
+        print_json(
+            {"id": entity.id}
+            | {facet.value: _values(facet, found[facet]) if facet in found else None for facet in facets}
+            | {"etags": {facet.value: answer.etag for facet, answer in found.items()}}
+            | ({} if moment is None else {"at": {facet.value: answer.body["at"] for facet, answer in found.items()}})
+        )
+    if not found:
+        when = "" if at is None else f" at {at}"
+        typer.echo(f"Nothing is set on {entity.id} in the cluster {client.cluster}{when}", err=True)
         return FAILED
+    note_inexact(answer.body["at"] for answer in found.values() if "at" in answer.body)
     if not as_json:
-        rows = [(key, value_text(value)) for values in found.values() for key, value in (values or {}).items()]
-        print_table(("KEY", "VALUE"), rows)
+        print_table(("KEY", "VALUE"), [row for facet, answer in found.items() for row in _rows(facet, answer)])
     return DONE
 
 
-async def _declared(client: ConfplaneClient, facet: FacetName, entity: Entity) -> dict[str, Any] | None:
-    """Return the keys of a facet; None where it has none."""
+async def _declared(client: ConfplaneClient, facet: FacetName, entity: Entity, moment: str | None) -> Answer | None:
+    """Return the answer with the keys of a facet; None where it has none."""
     try:
-        body = (await client.get(facet.value, entity)).body
+        return await client.get(facet.value, entity, at=moment)
     except ProblemError as error:
-        if error.status == _NOT_FOUND and error.kafka_error_code == 91:  # noqa: PLR2004 - the code of no such entity
+        if error.status == _NOT_FOUND and error.kafka_error_code == _NOT_SET:
             return None
         raise
-    values: dict[str, Any] = body["quotas"] if "quotas" in body else body["configs"]
+
+
+def _values(facet: FacetName, answer: Answer) -> dict[str, Any]:
+    values: dict[str, Any] = answer.body[MEMBERS[facet]]
     return values
+
+
+def _rows(facet: FacetName, answer: Answer) -> list[tuple[str, str]]:
+    """Return keys and values; of the past also keys whose values the trail does not have."""
+    values = _values(facet, answer)
+    not_kept = [key for key in answer.body.get("at", {}).get("notKept", ()) if key not in values]
+    return [(key, value_text(value)) for key, value in values.items()] + [(key, NOT_KEPT) for key in not_kept]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -26,15 +26,13 @@ ClusterName = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it.")]
 AsLines = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it: a line for each item.")]
-EntityName = Annotated[
-    str,
-    typer.Argument(
-        metavar="ENTITY",
-        help="The entity: user=alice, user=alice,client-id=billing, ip=10.0.0.1, topic=orders, broker=0; a type alone"
-        " is the default entity.",
-        show_default=False,
-    ),
-]
+_ENTITY: Final = (
+    "The entity: user=alice, user=alice,client-id=billing, ip=10.0.0.1, topic=orders, broker=0; a type alone is the"
+    " default entity."
+)
+EntityName = Annotated[str, typer.Argument(metavar="ENTITY", help=_ENTITY, show_default=False)]
+OptionalEntity = Annotated[str | None, typer.Argument(metavar="ENTITY", help=_ENTITY, show_default="a list")]
+Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Show this key alone.", show_default=False)]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="The reason, which the trail keeps.", show_default=False)
 ]

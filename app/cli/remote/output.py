@@ -75,6 +75,16 @@ def print_changes(changes: Iterable[Mapping[str, Any]], *, title: str | None = N
     print_table(("KEY", "BEFORE", "AFTER"), rows, title=title)
 
 
+def note_inexact(moments: Iterable[Mapping[str, Any]]) -> None:
+    """Note on standard error where a moment of the past is within writes of others that were seen as one."""
+    for revision in dict.fromkeys(each["revision"] for each in moments if not each["exact"]):
+        typer.echo(
+            "The moment is within writes of others that were seen as one; shown is the content before them, of the"
+            f" revision {revision}",
+            err=True,
+        )
+
+
 def _on_lines(row: Sequence[str]) -> list[str]:
     """Return cells without characters that would end their line, or that a terminal obeys."""
     return ["".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in cell) for cell in row]

@@ -2,28 +2,152 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from app.cli.remote.options import AsJson, ClusterName, EntityName, ProfileName
+from app.cli.remote.options import AsJson, AsLines, At, ClusterName, EntityName, Key, Limit, OptionalEntity, ProfileName
 
 commands = typer.Typer(add_completion=False)
+
+_CODES = "Exit codes: 0 shown; 1 the service refused or did not answer; 2 the arguments or the profile are not valid."
 
 
 @commands.command(
     epilog="Examples:\n\n"
     "    confplane get user=alice\n\n"
-    "    confplane get topic=orders --cluster payments --json\n\n"
-    "Exit codes: 0 shown; 1 nothing is set on the entity, or the service refused or did not answer; 2 the arguments or"
-    " the profile are not valid."
+    "    confplane get topic=orders --cluster payments --at 2h\n\n"
+    "    confplane get --type topic --key retention.ms\n\n"
+    "Exit codes: 0 shown; 1 nothing is set on the entity, an entity of the list can't be read, or the service refused"
+    " or did not answer; 2 the arguments or the profile are not valid."
 )
-def get(
-    entity: EntityName, *, as_json: AsJson = False, cluster: ClusterName = None, profile: ProfileName = None
+def get(  # noqa: PLR0913 - one argument an option is typer's way
+    entity: OptionalEntity = None,
+    *,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="List entities of this type, or of `user,client-id`.", show_default=False
+        ),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="List entities of this user; '' is the default user.", show_default=False),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="List entities of this client-id; '' is the default client-id.", show_default=False
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="List entities that set this key.", show_default=False)
+    ] = None,
+    at: At = None,
+    as_json: AsLines = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
 ) -> None:
-    """Show the quotas and configs that are set on an entity.
+    """Show the quotas and configs that are set on an entity, or list entities.
 
-    Secrets are shown as `(hidden)`, in JSON as null.
+    Without ENTITY all entities with quotas or configs are listed, as the options select them. Secrets are shown as
+    `(hidden)`, in JSON as null.
     """
     from app.cli.remote import get as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.lists import Selection, listed  # noqa: PLC0415 - as above
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    raise run(profile, cluster, lambda client: command.get(client, entity, as_json=as_json))
+    if entity is None:
+        selection = Selection(kind, user, client_id, key, at)
+        raise run(profile, cluster, lambda client: listed(client, selection, as_json=as_json))
+    if not all(each is None for each in (kind, user, client_id, key)):
+        raise typer.BadParameter("--type, --user, --client-id and --key are for lists: leave ENTITY out")
+    raise run(profile, cluster, lambda client: command.get(client, entity, at=at, as_json=as_json))
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane effective user=alice,client-id=billing\n\n"
+    "    confplane effective topic=orders --key retention.ms\n\n"
+    f"{_CODES}"
+)
+def effective(
+    entity: EntityName,
+    *,
+    key: Key = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show Kafka's own defaults too.")] = False,
+    as_json: AsJson = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Show the values that are in effect for an entity, each with the level that it is from.
+
+    Levels are entities for quotas and client configs, and Kafka's sources for configs of topics and brokers.
+    """
+    from app.cli.remote import effective as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+
+    raise run(
+        profile,
+        cluster,
+        lambda client: command.effective(client, entity, key=key, everything=everything, as_json=as_json),
+    )
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane history user=alice\n\n"
+    "    confplane history topic=orders --limit 1 --json\n\n"
+    f"{_CODES}"
+)
+def history(
+    entity: EntityName,
+    *,
+    limit: Limit = 20,
+    as_json: AsLines = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Show the changes of an entity, newest first: who changed which key, from which value to which, and why.
+
+    Changes that others made past the service are marked `(external)`.
+    """
+    from app.cli.remote import past as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+
+    raise run(profile, cluster, lambda client: command.history(client, entity, limit=limit, as_json=as_json))
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane diff user=alice --from 2h\n\n"
+    "    confplane diff topic=orders --from 8589934635 --to 2026-01-31T12:00:00Z\n\n"
+    f"{_CODES}"
+)
+def diff(
+    entity: EntityName,
+    *,
+    before: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="MOMENT",
+            help="The first moment: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
+            show_default=False,
+        ),
+    ],
+    after: Annotated[
+        str | None,
+        typer.Option("--to", metavar="MOMENT", help="The second moment; as --from.", show_default="now"),
+    ] = None,
+    as_json: AsJson = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Show the keys of an entity that differ between two moments."""
+    from app.cli.remote import past as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+
+    raise run(
+        profile, cluster, lambda client: command.diff(client, entity, before=before, after=after, as_json=as_json)
+    )

@@ -1,0 +1,91 @@
+"""``confplane history`` and ``confplane diff``: the past of an entity, of all its facets together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from app.cli.remote.entities import entity_of, facets_of
+from app.cli.remote.moments import moment_of
+from app.cli.remote.output import note_inexact, print_json, print_table, side_text
+from app.cli.remote.progress import counted
+from app.cli.remote.session import DONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from app.client import ConfplaneClient
+    from app.domain.entities import Entity
+    from app.domain.facets import FacetName
+
+
+async def history(client: ConfplaneClient, name: str, *, limit: int, as_json: bool) -> int:
+    """Print the changes of an entity, newest first, and return the exit code."""
+    entity = entity_of(name)
+    changes = await _changes(client, entity, limit)
+    if as_json:
+        for change in changes:
+            print_json(change)
+        return DONE
+    if not changes:
+        typer.echo(f"The trail has no change of {entity.id} in the cluster {client.cluster}", err=True)
+        return DONE
+    print_table(
+        ("TIME", "REVISION", "BY", "KEY", "BEFORE", "AFTER", "REASON", "CHANGE"),
+        [row for change in changes for row in _rows(change)],
+    )
+    return DONE
+
+
+async def _changes(client: ConfplaneClient, entity: Entity, limit: int) -> list[dict[str, Any]]:
+    """Return the newest changes; a change of quotas and client configs together is one of them."""
+    by_id: dict[str, dict[str, Any]] = {}
+    for facet in facets_of(entity):
+        taken = 0
+        async for item in counted(client.history(facet.value, entity), "changes"):
+            known = by_id.setdefault(item["changeId"], item)
+            if known is not item:
+                known["changes"] += item["changes"]
+            taken += 1
+            if taken == limit:
+                break
+    newest = sorted(by_id.values(), key=lambda each: (int(each["revision"]), each["changeId"]), reverse=True)
+    return newest[:limit]
+
+
+def _rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return a row for each key; the first of them has what is true of the change."""
+    shown = [(each["key"], side_text(each, "before"), side_text(each, "after")) for each in change["changes"]]
+    if not shown:
+        shown = [("(moved to another layout)" if change.get("moved") else "(no value changed)", "", "")]
+    by = change["principal"] if change["kind"] == "change" else f"{change['principal']} ({change['kind']})"
+    reason = " ".join(filter(None, (change["reason"], change["ticket"])))
+    first = (change["time"], change["revision"], by, *shown[0], reason, change["changeId"])
+    return [first, *(("", "", "", *each, "", "") for each in shown[1:])]
+
+
+async def diff(client: ConfplaneClient, name: str, *, before: str, after: str | None, as_json: bool) -> int:
+    """Print the keys that differ between two moments, and return the exit code."""
+    entity = entity_of(name)
+    facets = facets_of(entity)
+    found = await _differences(client, entity, facets, moment_of(before), None if after is None else moment_of(after))
+    note_inexact(moment for each in found for moment in (each["before"], each["after"]))
+    if as_json:
+        print_json({"id": entity.id} | {facet.value: each for facet, each in zip(facets, found, strict=True)})
+        return DONE
+    changes = [change for each in found for change in each["changes"]]
+    if not changes:
+        typer.echo(f"{entity.id} has no difference between {before} and {after or 'now'}", err=True)
+        return DONE
+    rows = [(each["key"], side_text(each, "before"), side_text(each, "after")) for each in changes]
+    print_table(("KEY", "BEFORE", "AFTER"), rows)
+    return DONE
+
+
+async def _differences(
+    client: ConfplaneClient, entity: Entity, facets: Sequence[FacetName], before: str, after: str | None
+) -> list[dict[str, Any]]:
+    answers = await asyncio.gather(*(client.diff(each.value, entity, before=before, after=after) for each in facets))
+    return [answer.body for answer in answers]

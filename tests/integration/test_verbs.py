@@ -1,0 +1,152 @@
+"""Commands over the API on a real service: reads of now and of the past."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.commands import cli
+from tests.support.commands import Said
+from tests.support.stores import kafka_writes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from tests.support.service import Service
+
+QUOTA: Final = "producer_byte_rate"
+
+
+@pytest.fixture(autouse=True)
+def _environment(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(service.token)
+    monkeypatch.setenv("CONFPLANE_URL", service.url)
+    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _recorded(service: Service) -> None:
+    """Begin when the trail knows every write, so that the past can be read."""
+    headers = {"Authorization": f"Bearer {service.token}"}
+    end = time.monotonic() + 60
+    while True:
+        answer = httpx.get(f"{service.url}/v1/clusters/default", headers=headers, trust_env=False).json()
+        if (answer["recorded"] or {}).get("since") is not None:
+            return
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def run(*arguments: str) -> Said:
+    """Run a command in this process."""
+    answer = CliRunner().invoke(cli, arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
+    return Said(answer.exit_code, answer.stdout, answer.stderr)
+
+
+def shown(*arguments: str) -> list[list[str]]:
+    """Return the cells of a table's rows, its header without the underline left out."""
+    said = run(*arguments)
+    assert (said.code, said.err) == (0, "")
+    return [line.split() for line in said.out.splitlines()[1:]]
+
+
+def items(*arguments: str) -> list[dict[str, Any]]:
+    """Return the objects that a command prints with --json."""
+    said = run(*arguments, "--json")
+    assert (said.code, said.err) == (0, "")
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+def configs(line: str) -> None:
+    assert run("configs", *line.split()).code == 0
+
+
+def test_lists_have_entities_of_all_facets_as_the_options_select_them() -> None:
+    configs("--alter --user lists --add-config producer_byte_rate=1024,acks=all")
+    configs("--alter --user lists --client lists-app --add-config session.timeout.ms=11000")
+    configs("--alter --topic lists --add-config retention.ms=1000,cleanup.policy=compact")
+    everything = [row for row in shown("get") if "lists" in row[0]]
+    assert everything == [
+        ["topic=lists", "cleanup.policy", "compact"],
+        ["topic=lists", "retention.ms", "1000"],
+        ["user=lists", QUOTA, "1024"],
+        ["user=lists", "acks", "all"],
+        ["user=lists,client-id=lists-app", "session.timeout.ms", "11000"],
+    ]
+    assert [row for row in shown("get", "--type", "topic") if "lists" in row[0]] == everything[:2]
+    assert shown("get", "--user", "lists", "--key", "acks") == [everything[3]]
+    assert shown("get", "--type", "user,client-id", "--client-id", "lists-app") == [everything[4]]
+    assert items("get", "--user", "lists", "--type", "user") == [
+        {"id": "user=lists", "client-quotas": {QUOTA: 1024}, "client-configs": {"acks": "all"}}
+    ]
+
+
+def test_content_history_and_differences_of_the_past() -> None:
+    for value in ("1024", "2048"):
+        configs(f"--alter --user past --add-config producer_byte_rate={value},acks=all")
+    configs("--alter --user past --delete-config acks")
+    removed, both, first = items("history", "user=past")
+    assert [len(each["changes"]) for each in (removed, both, first)] == [1, 1, 2]
+    assert items("history", "user=past", "--limit", "1") == [removed]
+    begin = str(first["revision"])
+    assert shown("get", "user=past") == [[QUOTA, "2048"]]
+    assert shown("get", "user=past", "--at", begin) == [[QUOTA, "1024"], ["acks", "all"]]
+    assert run("get", "user=past", "--at", "1h").code == 1
+    assert shown("diff", "user=past", "--from", begin) == [[QUOTA, "1024", "2048"], ["acks", "all", "(not", "set)"]]
+    assert shown("diff", "user=past", "--from", begin, "--to", str(both["revision"])) == [[QUOTA, "1024", "2048"]]
+    same = run("diff", "user=past", "--from", begin, "--to", begin)
+    assert (same.code, same.out) == (0, "")
+    assert f"no difference between {begin} and {begin}" in same.err
+    by = shown("history", "user=past")
+    assert [row[1:3] for row in by if len(row) > 5][-1] == [begin, "User:admin"]
+
+
+def test_a_change_by_others_is_marked(zk: KazooClient) -> None:
+    kafka_writes(zk, "users/outside", json.dumps({"version": 1, "config": {QUOTA: "4096"}}).encode())
+    end = time.monotonic() + 60
+    while not (found := run("history", "user=outside")).out:
+        assert time.monotonic() < end
+    assert "(external)" in found.out
+    assert "4096" in found.out
+
+
+def test_values_in_effect_and_their_sources() -> None:
+    configs("--alter --user levels --add-config producer_byte_rate=1024,acks=all")
+    configs("--alter --topic levels --add-config retention.ms=1000")
+    assert shown("effective", "user=levels,client-id=app") == [
+        [QUOTA, "1024", "user=levels"],
+        ["acks", "all", "user=levels"],
+    ]
+    assert shown("effective", "topic=levels") == [["retention.ms", "1000", "DYNAMIC_TOPIC_CONFIG"]]
+    assert shown("effective", "topic=levels", "--key", "cleanup.policy") == [
+        ["cleanup.policy", "delete", "DEFAULT_CONFIG"]
+    ]
+    assert len(shown("effective", "topic=levels", "--all")) > 20
+    (found,) = items("effective", "user=levels")
+    assert set(found) == {"id", "client-quotas", "client-configs"}
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("get user=nobody", 1, "Nothing is set on user=nobody"),
+        ("get user=alice --type topic", 2, "leave ENTITY out"),
+        ("get --type topics", 2, "There is no type 'topics' of entities; there are: user;"),
+        ("get user=alice --at yesterday", 1, "at"),
+        ("get user=alice --at 1970-01-01T00:00:00Z", 1, "knows every write from revision"),
+        ("history user=nobody", 0, "The trail has no change of user=nobody"),
+        ("history usr=alice", 2, "names no entity"),
+        ("diff user=alice", 2, "--from"),
+    ],
+)
+def test_what_can_not_be_shown_is_said(line: str, code: int, said: str) -> None:
+    found = run(*line.split())
+    assert (found.code, found.out) == (code, "")
+    assert said in found.err

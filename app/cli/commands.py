@@ -43,6 +43,8 @@ _PANELS: Final = (
         {
             "app.cli.remote.read_commands": ("get", "effective", "history", "diff"),
             "app.cli.remote.configs_commands": ("configs", "shell"),
+            "app.cli.export_commands": ("export",),
+            "app.cli.remote.load_commands": ("load",),
             "app.cli.remote.profile_commands": ("profiles",),
         },
     ),
@@ -58,7 +60,6 @@ _PANELS: Final = (
                 "thaw",
                 "secrets",
                 "import",
-                "export",
                 "upgrade-keys",
                 "compact",
                 "layout",

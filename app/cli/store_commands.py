@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +12,6 @@ from app.cli.options import Apply, ClusterName, SettingsFile, load_settings
 from app.domain.facets import ClientConfigsLayout, Tree
 
 commands = typer.Typer(add_completion=False)
-
-
-class ExportFormat(StrEnum):
-    """The format of ``confplane export``."""
-
-    PROPERTIES = "properties"
 
 
 _ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
@@ -176,39 +169,6 @@ def import_kip5(
     from app.cli import import_kip5 as command  # noqa: PLC0415 - see the module's docstring
 
     raise typer.Exit(command.run(load_settings(settings_file), cluster, path, apply=apply, overwrite=overwrite))
-
-
-@commands.command(
-    epilog="Example:\n\n    confplane export --format properties --cluster payments --broker 3 --output 3.properties"
-    "\n\nExit codes: 0 exported; 1 a store is away, or the file can't be written; 2 the settings are not valid.",
-)
-def export(
-    cluster: ClusterName,
-    broker: Annotated[int, typer.Option(min=0, max=2_147_483_647, metavar="N", help="The broker's id.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            dir_okay=False,
-            help="The file; an existing file is overwritten.",
-            show_default="standard output",
-        ),
-    ] = None,
-    *,
-    export_format: Annotated[
-        ExportFormat, typer.Option("--format", help="Java properties, as in server.properties.")
-    ] = ExportFormat.PROPERTIES,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Write a broker's dynamic configs in the form of its server.properties, to replace them, as for a downgrade.
-
-    The file has the effective values of the broker's own configs and of the default of all brokers, each with a comment
-    on its source. Secrets are never written: their lines are comments, to be filled in by hand.
-    """
-    del export_format  # there is one format
-    from app.cli import export as command  # noqa: PLC0415 - see the module's docstring
-
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, broker, output))
 
 
 @commands.command(

@@ -37,6 +37,7 @@ _VALID = {
             "diff",
             "configs",
             "shell",
+            "load",
             "profiles list",
             "profiles set",
             "profiles use",

@@ -236,11 +236,18 @@ def test_an_export_reads_back_as_the_effective_configs(commands: Commands, raw_z
         [place] = [number for number, line in enumerate(lines) if line.startswith(f"# {key}=")]
         assert why in lines[place - 1]
     file = tmp_path / "3.properties"
-    written = commands.run("export", "--broker", "3", "--output", str(file))
+    written = commands.run("export", "--format", "properties", "--broker", "3", "--output", str(file))
     assert (written.code, written.out) == (0, "")
     assert file.read_text() == said.out
-    assert properties.read(commands.run("export", "--broker", "4").out.encode())["background.threads"] == "12"
-    failed = commands.run("export", "--broker", "3", "--output", str(tmp_path / "no" / "file"))
+    assert (
+        properties.read(commands.run("export", "--format", "properties", "--broker", "4").out.encode())[
+            "background.threads"
+        ]
+        == "12"
+    )
+    failed = commands.run(
+        "export", "--format", "properties", "--broker", "3", "--output", str(tmp_path / "no" / "file")
+    )
     assert (failed.code, failed.err) == (
         1,
         f"Not exported: {tmp_path}/no/file can't be written: No such file or directory\n",
@@ -250,6 +257,6 @@ def test_an_export_reads_back_as_the_effective_configs(commands: Commands, raw_z
 def test_a_broken_level_is_not_exported(commands: Commands, raw_zk: KazooClient) -> None:
     put(raw_zk, "/config/brokers/3", {"log.retention.ms": "2000"})
     raw_zk.create(DEFAULT, b"{")
-    said = commands.run("export", "--broker", "3")
+    said = commands.run("export", "--format", "properties", "--broker", "3")
     assert (said.code, said.out) == (1, "")
     assert DEFAULT in said.err

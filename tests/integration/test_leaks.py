@@ -169,6 +169,8 @@ REMOTE_COMMANDS: Final = [
     ["configs", "--describe", "--entity-type", "topics", "--entity-name", "orders"],
     ["configs", "--describe", "--entity-type", "users"],
     ["shell"],
+    ["export"],
+    ["load", "/dev/null"],
 ]
 """Commands over the API."""
 WITHOUT_CLUSTER: Final = {

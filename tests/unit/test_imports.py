@@ -65,7 +65,7 @@ SERVER = {
 def test_commands_over_the_api_need_the_base_package_alone() -> None:
     loaded = loaded_with(
         "app.cli.remote.get, app.cli.remote.session, app.cli.remote.profiles, app.cli.commands,"
-        "app.cli.remote.configs.command, app.cli.remote.configs.shell"
+        "app.cli.remote.configs.command, app.cli.remote.configs.shell, app.cli.remote.export.command, app.cli.remote.load"
     )
     assert {"app", "httpx", "typer"} <= loaded
     assert loaded & SERVER == set()

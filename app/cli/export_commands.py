@@ -1,0 +1,130 @@
+"""The subcommand ``export``, and its help. Its imports are made when it runs.
+
+The form ``properties`` is read from ZooKeeper directly: a downgrade needs it while no service runs, and the values that
+brokers ignore are known there alone. All other forms are read over the API.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.options import SettingsFile
+from app.cli.remote.options import ClusterName, ProfileName
+
+commands = typer.Typer(add_completion=False)
+
+
+class ExportFormat(StrEnum):
+    """The form of an export."""
+
+    YAML = "yaml"
+    PROPERTIES = "properties"
+
+
+class Kind(StrEnum):
+    """The types of an entity."""
+
+    USER = "user"
+    CLIENT_ID = "client-id"
+    USER_CLIENT_ID = "user,client-id"
+    IP = "ip"
+    TOPIC = "topic"
+    BROKER = "broker"
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
+
+
+def _name(option: str, help_text: str, metavar: str = "NAME") -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(option, metavar=metavar, help=help_text, show_default=False)
+    return found
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane export --output payments.yaml\n\n"
+    "    confplane export --type topic --prefix orders\n\n"
+    "    confplane export --format properties --cluster payments --broker 3 --output 3.properties\n\n"
+    "Exit codes: 0 exported; 1 something could not be exported, the service or a store is away, or the file can't be"
+    " written; 2 the arguments, the profile or the settings are not valid.",
+)
+def export(  # noqa: PLR0913 - one argument an option is typer's way
+    *,
+    export_format: Annotated[
+        ExportFormat,
+        typer.Option(
+            "--format",
+            help="yaml: for `confplane load`. properties: a broker's own configs as in its server.properties.",
+        ),
+    ] = ExportFormat.YAML,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="The file; an existing file is replaced once the export is complete.",
+            show_default="standard output",
+        ),
+    ] = None,
+    kind: Annotated[
+        Kind | None, typer.Option("--type", help="Only entities of exactly these types.", show_default=False)
+    ] = None,
+    user: Annotated[str | None, _name("--user", "Only this user and its client-ids; '' is the default user.")] = None,
+    client_id: Annotated[str | None, _name("--client-id", "Only this client-id; '' is the default client-id.")] = None,
+    ip: Annotated[str | None, _name("--ip", "Only this ip; '' is the default ip.")] = None,
+    topic: Annotated[str | None, _name("--topic", "Only this topic.")] = None,
+    broker: Annotated[str | None, _name("--broker", "Only this broker; '' is the default of all brokers.", "N")] = None,
+    group: Annotated[str | None, _name("--group", "Only this group.")] = None,
+    key: Annotated[str | None, _name("--key", "Only entities that set this key.", "KEY")] = None,
+    prefix: Annotated[
+        str, _name("--prefix", "Only entities whose name begins so; for a pair, the user's.", "TEXT")
+    ] = "",
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Write all quotas and configs of a cluster, or those of some entities, to a file or to standard output.
+
+    Secrets are never written: a secret is null in YAML. Credentials (SCRAM) and ACLs are no configs, and are left out.
+
+    The form `properties` is for a broker's downgrade: the effective values of its own configs and of the default of
+    all brokers, each with a comment on its source. It is read from ZooKeeper, with the service's settings; the service
+    need not run.
+    """
+    names = {
+        "user": user,
+        "client-id": client_id,
+        "ip": ip,
+        "topic": topic,
+        "broker": broker,
+        "group": group,
+    }
+    given = {name: value for name, value in names.items() if value is not None}
+    if export_format is ExportFormat.PROPERTIES:
+        if given.keys() != {"broker"} or kind is not None or key is not None or prefix or profile is not None:
+            raise typer.BadParameter(
+                "properties are of one broker: give --broker N and no other filter", param_hint="--format"
+            )
+        _properties(cluster, given["broker"], output, settings_file)
+    if settings_file is not None:
+        raise typer.BadParameter("it goes with --format properties alone", param_hint="--settings-file")
+    from app.cli.remote.export import command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.export.selection import Selection  # noqa: PLC0415 - as above
+    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+
+    filters = (given, None if kind is None else kind.value, key, prefix)
+    raise run(profile, cluster, lambda client: command.export(client, export_format.value, Selection(*filters), output))
+
+
+def _properties(cluster: str | None, broker: str, output: Path | None, settings_file: Path | None) -> None:
+    if cluster is None:
+        raise typer.BadParameter("properties need the cluster, by its name in the settings", param_hint="--cluster")
+    if not (broker.isascii() and broker.isdecimal() and int(broker) < 2**31):
+        raise typer.BadParameter(f"{broker!r} is not the id of a broker", param_hint="--broker")
+    from app.cli import export as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.options import load_settings  # noqa: PLC0415 - as above
+
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, int(broker), output))

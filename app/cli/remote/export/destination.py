@@ -1,0 +1,37 @@
+"""The destination of an export: standard output, or a file that is under its name once it is complete."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def opened(path: Path | None) -> Iterator[TextIO]:
+    """Open a file, or standard output for None; after a failure an existing file is as it was.
+
+    Raises:
+        OSError: The file can't be written.
+    """
+    if path is None:
+        yield sys.stdout
+        sys.stdout.flush()  # a reader that has gone is noticed here at the latest
+        return
+    if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        return
+    path = path.resolve()  # a link stays a link
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

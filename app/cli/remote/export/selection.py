@@ -1,0 +1,132 @@
+"""The entities of an export: the filters that choose them, and their reading page by page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from app.cli.remote.entities import facets_of
+from app.cli.remote.progress import counted
+from app.domain.entities import Entity, EntityType, split_id
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from app.client import ConfplaneClient
+
+Value = str | int | float | None
+"""A quota, a config, or None for a secret."""
+
+_PAGE_SIZE: Final = "1000"
+_REASONS: Final = 20
+_KINDS: Final = (
+    *((kind,) for kind in EntityType),
+    (EntityType.USER, EntityType.CLIENT_ID),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An entity with its keys, by facet; a facet without keys is absent."""
+
+    id: str
+    facets: dict[FacetName, dict[str, Value]]
+
+    @property
+    def entity(self) -> Entity:
+        """The entity of the id."""
+        return Entity.from_components(split_id(self.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Filters of an export, as the lists of the API have them.
+
+    Raises:
+        InvalidRequestError: No entity has all the types that are named.
+    """
+
+    names: Mapping[str, str]
+    """Types and names; '' names the default entity."""
+    kind: str | None = None
+    """Exactly these types, joined by a comma."""
+    key: str | None = None
+    prefix: str = ""
+    """The beginning of each entity's name; of a pair it is the user's name that counts."""
+
+    facets: tuple[FacetName, ...] = field(init=False)
+    """The facets of the entities that have all types that are named."""
+
+    def __post_init__(self) -> None:
+        wanted = {*self.names, *(self.kind or "").split(",")} - {""}
+        kinds = [kind for kind in _KINDS if wanted.issubset(kind) and self.kind in {None, ",".join(kind)}]
+        if not kinds:
+            raise InvalidRequestError(f"No entity is of the types {', '.join(sorted(wanted))} at once")
+        found = {facet for kind in kinds for facet in facets_of(Entity(tuple((each, None) for each in kind)))}
+        object.__setattr__(self, "facets", tuple(facet for facet in FacetName if facet in found))
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query of a list."""
+        given = {"kind": self.kind, "key": self.key, "pageSize": _PAGE_SIZE}
+        return {**self.names, **{name: value for name, value in given.items() if value is not None}}
+
+    def has(self, entity_id: str) -> bool:
+        """Say whether the name of an entity has the prefix."""
+        return not self.prefix or (split_id(entity_id)[0][1] or "").startswith(self.prefix)
+
+
+@dataclass(slots=True)
+class Source:
+    """The selected entities of a cluster, and counts of those that were read."""
+
+    client: ConfplaneClient
+    selection: Selection
+    entities: int = 0
+    secrets: int = 0
+    unreadable: dict[str, None] = field(default_factory=dict)
+    """Paths of znodes that the service can't read, in the order of the lists; facets may share a znode."""
+    left_out: int = 0
+    reasons: list[str] = field(default_factory=list)
+    """The first of the reasons for what was left out; all of them are comments in the export."""
+
+    def read(self, *facets: FacetName) -> AsyncIterator[Exported]:
+        """Iterate over entities in the order of their ids, with those of these facets that are selected.
+
+        The lists of all facets are read side by side. Each page is of its own moment: an entity that is there all the
+        while is read once, and one that comes or goes meanwhile may be read or not.
+
+        Raises:
+            ClientError: The service refused a page, or did not answer.
+        """
+        return counted(self._merged(facets), "entities")
+
+    async def _merged(self, facets: tuple[FacetName, ...]) -> AsyncIterator[Exported]:
+        lists = {facet: self._list(facet) for facet in self.selection.facets if facet in facets}
+        heads = {facet: await anext(items, None) for facet, items in lists.items()}
+        while ids := [head["id"] for head in heads.values() if head is not None]:
+            first = min(ids)
+            found: dict[FacetName, dict[str, Value]] = {}
+            for facet, head in heads.items():
+                if head is not None and head["id"] == first:
+                    found[facet] = head["quotas" if facet is FacetName.CLIENT_QUOTAS else "configs"]
+                    heads[facet] = await anext(lists[facet], None)
+            self.entities += 1
+            self.secrets += sum(value is None for values in found.values() for value in values.values())
+            yield Exported(first, found)
+
+    def leave_out(self, reason: str) -> str:
+        """Count a thing that an export can't have, and return the comment that says so in the export."""
+        self.left_out += 1
+        if len(self.reasons) < _REASONS:
+            self.reasons.append(reason)
+        return f"# Left out: {reason}\n"
+
+    async def _list(self, facet: FacetName) -> AsyncIterator[dict[str, Any]]:
+        async for page in self.client.pages(facet.value, **self.selection.query):
+            self.unreadable |= dict.fromkeys(page["skipped"])
+            for item in page["items"]:
+                if self.selection.has(item["id"]):
+                    yield item

@@ -1,0 +1,31 @@
+"""The form ``yaml``: a list of entities that ``confplane load`` reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import yaml
+
+from app.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from app.cli.remote.export.selection import Source
+
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""The one in C, many times as fast, where PyYAML is built with it."""
+_UNFOLDED: Final = 2**31 - 1
+"""Characters of the longest line: a folded value is hard to search for."""
+
+
+async def written(source: Source) -> AsyncIterator[str]:
+    """Write a document whose list has an item for each entity."""
+    yield f"# Configs of the cluster {source.client.cluster}, for `confplane load`. A secret is null.\n"
+    empty = True
+    async for each in source.read(*FacetName):
+        empty = False
+        item = {"id": each.id} | {facet.value: values for facet, values in each.facets.items()}
+        yield yaml.dump([item], Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_UNFOLDED)
+    if empty:
+        yield "[]\n"

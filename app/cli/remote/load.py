@@ -1,0 +1,163 @@
+"""``confplane load``: the entities of a file, set over the API."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from app.cli.remote.configs.describe import RESOURCE_TYPES
+from app.cli.remote.load_file import pieces
+from app.cli.remote.progress import counted
+from app.cli.remote.session import DONE, FAILED, UNKNOWN, new_key
+from app.client import ClientError, ProblemError
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from app.cli.remote.load_file import Loaded
+    from app.client import Answer, ConfplaneClient
+
+_STANDARD_INPUT: Final = Path("-")
+_Result = dict[str, Any]
+
+
+async def load(client: ConfplaneClient, path: Path, *, validate_only: bool, reason: str | None) -> int:
+    """Set the keys of a file, some hundred entities at a time until one is refused, and return the exit code.
+
+    The whole file is read first, so that a defect at its end leaves the cluster as it is.
+
+    Raises:
+        InvalidRequestError: The file can't be read, or is none of this form.
+        ClientError: The service refused a request as a whole, or did not answer.
+    """
+    changed = equal = 0
+    refused: list[tuple[Loaded, _Result]] = []
+    with _opened(path) as stream:
+        secrets = _checked(path, stream)
+        results = _Sending(client, validate_only, reason).results(stream)
+        try:
+            async for item, result in counted(results, "entities"):
+                if result["errorCode"]:
+                    refused.append((item, result))
+                elif _differs(result):
+                    changed += 1
+                else:
+                    equal += 1
+        except ClientError:
+            typer.echo(f"Not all is loaded. Entities changed before: {changed}", err=True)
+            raise
+    for item, result in refused:
+        typer.echo(f"{path}, line {item.line}, {item.entity.id}: {result['errorMessage']}", err=True)
+    left_out = f"; secrets left out: {secrets}" if secrets else ""
+    typer.echo(f"Entities {'to change' if validate_only else 'changed'}: {changed}; equal already: {equal}{left_out}")
+    if not refused:
+        return DONE
+    typer.echo("Not all is loaded. Correct the file and load it again: what is set already stays.", err=True)
+    return UNKNOWN if any(result["outcome"] == "unknown" for _, result in refused) else FAILED
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that can be read twice; a pipe is copied to the disk first.
+
+    Raises:
+        InvalidRequestError: The file can't be read.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if path == _STANDARD_INPUT else path.open("rb") as file:
+            if file.seekable():
+                yield file
+                return
+            with tempfile.TemporaryFile() as copy:
+                shutil.copyfileobj(file, copy)
+                yield copy
+    except OSError as error:
+        raise InvalidRequestError(f"{path} can't be read: {error.strerror}") from None
+
+
+def _checked(path: Path, stream: BinaryIO) -> int:
+    """Read the whole file, and return the number of its secrets.
+
+    Raises:
+        InvalidRequestError: The file is none of this form.
+    """
+    try:
+        return sum(item.secrets for piece in pieces(stream) for item in piece)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"Nothing is loaded. {path}, {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """Requests that set entities."""
+
+    client: ConfplaneClient
+    validate_only: bool
+    reason: str | None
+
+    async def results(self, stream: BinaryIO) -> AsyncIterator[tuple[Loaded, _Result]]:
+        """Set the entities of a file up to a request with a refusal, and yield each entity with its result."""
+        for piece in pieces(stream):
+            resources = [item for item in piece if item.values.get(FacetName.CONFIGS)]
+            clients = [item for item in piece if item.values and FacetName.CONFIGS not in item.values]
+            for items, send in ((resources, self._resources), (clients, self._clients)):
+                results = await send(items) if items else []
+                for item, result in zip(items, results, strict=True):
+                    yield item, result
+                if any(result["errorCode"] for result in results):
+                    return
+
+    async def _resources(self, items: Sequence[Loaded]) -> list[_Result]:
+        resources = []
+        for item in items:
+            [(kind, name)] = item.entity.components
+            ops = [
+                {"name": key, "configOperation": "SET", "value": value}
+                for key, value in item.values[FacetName.CONFIGS].items()
+            ]
+            resources.append({"resourceType": RESOURCE_TYPES[kind.plural], "resourceName": name or "", "configs": ops})
+        request = self.client.request(
+            "POST",
+            "configs:incrementalAlter",
+            json={"resources": resources, "validateOnly": self.validate_only},
+            params=None if self.reason is None else {"reason": self.reason},
+            headers={"Idempotency-Key": new_key()},
+        )
+        return await _results_of(request, "responses", len(items))
+
+    async def _clients(self, items: Sequence[Loaded]) -> list[_Result]:
+        entries = [
+            (item.entity, item.values.get(FacetName.CLIENT_QUOTAS, {}), item.values.get(FacetName.CLIENT_CONFIGS, {}))
+            for item in items
+        ]
+        request = self.client.alter_clients(
+            entries, validate_only=self.validate_only, reason=self.reason, idempotency_key=new_key()
+        )
+        return await _results_of(request, "entries", len(items))
+
+
+async def _results_of(request: Awaitable[Answer], member: str, number: int) -> list[_Result]:
+    """Return the results of an alter, which are in the problem when all entities are refused."""
+    try:
+        body = (await request).body
+    except ProblemError as error:
+        body = error.body
+        if len(body.get(member, ())) != number:
+            raise
+    results: list[_Result] = body[member]
+    return results
+
+
+def _differs(result: _Result) -> bool:
+    diff = result["diff"]
+    return any(diff.values()) if isinstance(diff, dict) else bool(diff)

@@ -1,0 +1,38 @@
+"""The subcommand ``load``, and its help. Its imports are made when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.remote.options import ClusterName, ProfileName, Reason
+
+commands = typer.Typer(add_completion=False)
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane load payments.yaml --validate-only\n\n"
+    '    confplane load payments.yaml --cluster payments-copy --reason "CHG-1234"\n\n'
+    "Exit codes: 0 loaded; 1 an entity was refused, or the service did not answer; 2 the file, the arguments or the"
+    " profile are not valid, and nothing was set; 3 the answer to a write was lost: load the file again."
+)
+def load(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; - is standard input.", show_default=False)],
+    *,
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Check everything, and set nothing.")] = False,
+    reason: Reason = None,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Set the quotas and configs of a file that `confplane export` wrote.
+
+    Keys that the file does not name stay as they are, and so do those with null, the place of a secret. The first
+    refusal ends the load. A file may be loaded again: what is equal already is no change.
+    """
+    from app.cli.remote import load as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+
+    raise run(profile, cluster, lambda client: command.load(client, file, validate_only=validate_only, reason=reason))

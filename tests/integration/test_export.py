@@ -1,0 +1,275 @@
+"""``confplane export`` over the API, and ``confplane load``, on a real service with two clusters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.commands import cli
+from app.cli.remote.export import selection
+from app.cli.remote.export.selection import Selection, Source
+from app.domain.entities import Entity
+from app.domain.facets import FacetName
+from tests.support import odd_configs, servers
+from tests.support.service import ROOT, Service
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kazoo.client import KazooClient
+
+    from app.devstack.zookeeper import ZooKeeper
+
+COPY: Final = "copy"
+
+
+class Said(NamedTuple):
+    """The end of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def copy_chroot(zookeeper: ZooKeeper) -> str:
+    return servers.make_chroot(zookeeper.hosts)
+
+
+@pytest.fixture(scope="module")
+def copy(copy_chroot: str) -> Iterator[KazooClient]:
+    """The cluster ``copy``, which is empty at first."""
+    yield from servers.raw_client(copy_chroot)
+
+
+@pytest.fixture(scope="module")
+def service(
+    module_chroot: str,
+    copy_chroot: str,
+    module_database: servers.Database,
+    tmp_path_factory: pytest.TempPathFactory,
+    zk: KazooClient,
+    copy: KazooClient,
+) -> Iterator[Service]:
+    """A service of two clusters, ``default`` with odd configs."""
+    odd_configs.write(zk)
+    odd_configs.write_topics(copy)
+    clusters = {"default": {"zookeeper": module_chroot}, COPY: {"zookeeper": copy_chroot}}
+    with Service(
+        tmp_path_factory.mktemp("service"),
+        connect=module_chroot,
+        dsn=module_database.service_dsn,
+        settings={"CONFPLANE_CLUSTERS": json.dumps(clusters)},
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def run(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """Runs a command to its end."""
+    (tmp_path / "token").write_text(service.token)
+    monkeypatch.setenv("CONFPLANE_URL", service.url)
+    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
+
+    def ran(*words: str, given: str | None = None) -> Said:
+        result = CliRunner().invoke(cli, list(words), input=given)
+        return Said(result.exit_code, result.stdout, result.stderr)
+
+    return ran
+
+
+def test_a_yaml_export_loaded_into_an_empty_cluster_gives_equal_znodes(
+    run: Callable[..., Said], copy: KazooClient, tmp_path: Path
+) -> None:
+    file, expected = tmp_path / "all.yaml", odd_configs.exportable()
+    assert run("export", "--output", str(file)) == (
+        0,
+        "",
+        f"Exported entities to {file}: {len(expected)}; secrets that it leaves to you: {odd_configs.SECRETS}\n",
+    )
+    assert "encoded" not in file.read_text()
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
+    assert run("export").out == file.read_text()
+    load = ("load", str(file), "--cluster", COPY)
+    left_out = f"; secrets left out: {odd_configs.SECRETS}\n"
+    assert run(*load, "--validate-only") == (0, f"Entities to change: {len(expected)}; equal already: 0{left_out}", "")
+    assert odd_configs.stored(copy) == {}
+    assert run(*load) == (0, f"Entities changed: {len(expected)}; equal already: 0{left_out}", "")
+    assert odd_configs.stored(copy) == expected
+    assert run(*load) == (0, f"Entities changed: 0; equal already: {len(expected)}{left_out}", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "ids"),
+    [
+        (["--type", "topic"], ["topic=a.b_c-d", "topic=orders"]),
+        (["--topic", "orders"], ["topic=orders"]),
+        (["--type", "topic", "--prefix", "ord"], ["topic=orders"]),
+        (["--user", "alice"], ["user=alice", "user=alice,client-id"]),
+        (["--user", "alice", "--type", "user"], ["user=alice"]),
+        (["--user", "", "--client-id", ""], ["user,client-id"]),
+        (["--client-id", "", "--type", "client-id"], ["client-id"]),
+        (["--broker", ""], ["broker"]),
+        (["--ip", "10.0.0.1"], ["ip=10.0.0.1"]),
+        (["--key", "acks"], ["user=alice"]),
+        (["--key", "retention.ms"], ["topic=orders"]),
+        (["--prefix", "CN=Al", "--type", "client-id"], ["client-id=CN~3DAlice~2C~20O~3DAcme~2Fx~20y~2A~C3~A9"]),
+        (["--user", "nobody"], []),
+        (["--group", "g"], []),
+    ],
+)
+def test_filters_select_entities(run: Callable[..., Said], words: list[str], ids: list[str]) -> None:
+    said = run("export", *words)
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert [line.removeprefix("- id: ") for line in lines if line.startswith("- id: ")] == ids
+    assert ("[]" in lines) == (not ids)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--format", "toml"], 2, "'toml' is not one of"),
+        (["--type", "user", "--topic", "orders"], 2, "No entity is of the types topic, user at once"),
+        (["--type", "user,ip"], 2, "'user,ip' is not one of"),
+        (["--settings-file", "confplane.yaml"], 2, "--settings-file"),
+        (["--format", "properties"], 2, "--broker N"),
+        (["--format", "properties", "--broker", "1"], 2, "properties need the cluster, by its name"),
+        (["--format", "properties", "--broker", "one", "--cluster", "default"], 2, "not the id of a broker"),
+        (["--format", "properties", "--broker", "1", "--topic", "orders"], 2, "no other filter"),
+        (["--output", "/nowhere/file"], 1, "Not exported: /nowhere/file can't be written: No such file or directory"),
+        (["--cluster", "nowhere"], 1, "nowhere"),
+    ],
+)
+def test_wrong_use_is_named(
+    run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, said: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    found = run("export", *words)
+    assert found.code == code
+    assert "- id" not in found.out
+    assert said in " ".join(found.err.replace("\u2502", " ").split())
+
+
+async def test_entities_that_stay_are_exported_once_while_others_come_and_go(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "_PAGE_SIZE", "2")
+    staying = [f"user=stay{number}" for number in range(9)]
+    async with service.client(cluster=COPY) as client:
+        for each in [*staying, "user=stay5a", "user=stay7a"]:
+            await client.put("client-quotas", each, {"producer_byte_rate": 1})
+            await client.put("client-configs", each, {"acks": "all"})
+        found = []
+        async for exported in Source(client, Selection({}, prefix="stay")).read(*FacetName):
+            if exported.id == "user=stay3":
+                await client.delete("client-quotas", "user=stay7a")
+                await client.delete("client-configs", "user=stay7a")
+                for name in ("stay0a", "stay8a"):
+                    await client.put("client-quotas", Entity.of(user=name), {"producer_byte_rate": 1})
+            found.append(exported)
+    assert [exported.id for exported in found] == sorted([*staying, "user=stay5a", "user=stay8a"])
+    quotas, configs = {"producer_byte_rate": 1}, {"acks": "all"}
+    for exported in found:
+        both = {FacetName.CLIENT_QUOTAS: quotas, FacetName.CLIENT_CONFIGS: configs}
+        assert exported.facets == ({FacetName.CLIENT_QUOTAS: quotas} if exported.id == "user=stay8a" else both)
+
+
+def test_a_znode_that_cannot_be_read_is_named_and_fails_the_export(
+    run: Callable[..., Said], copy: KazooClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "users.yaml"
+    notification = b'{"version":2,"entity_path":"users/broken"}'
+    copy.create("/config/users/broken", b"{", makepath=True)
+    copy.create("/config/changes/config_change_", notification, sequence=True, makepath=True)
+
+    def exported() -> Said:
+        return run("export", "--cluster", COPY, "--type", "user", "--output", str(file))
+
+    try:
+        wait_for(lambda: exported().code == 1)
+        left_out = 'Left out: the znode "/config/users/broken": the service can\'t read it'
+        assert exported().err.splitlines()[-1] == left_out
+        assert file.read_text().splitlines()[-1] == f"# {left_out}"
+    finally:
+        copy.delete("/config/users/broken")
+        copy.create("/config/changes/config_change_", notification, sequence=True)
+    wait_for(lambda: exported().code == 0)
+
+
+def test_a_reader_that_leaves_ends_an_export_quietly(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(service.token)
+    environment = {"CONFPLANE_URL": service.url, "CONFPLANE_TOKEN_FILE": str(tmp_path / "token")}
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", "export"],
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_load_stops_at_a_refusal_and_says_where(run: Callable[..., Said], copy: KazooClient, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(
+        "# A comment.\n\n- id: user=load1\n  client-quotas: {producer_byte_rate: 5}\n"
+        "- id: user=load2\n  client-configs: {acks: sometimes}\n"
+        "- {id: topic=orders, configs: {retention.ms: '5'}}\n"
+    )
+    said = run("load", str(file), "--cluster", COPY)
+    assert said.code == 1
+    assert said.out == "Entities changed: 2; equal already: 0\n"
+    refusal, advice = said.err.splitlines()
+    assert refusal.startswith(f"{file}, line 5, user=load2: ")
+    assert "acks" in refusal
+    assert advice == "Not all is loaded. Correct the file and load it again: what is set already stays."
+    assert odd_configs.stored(copy)["users/load1"] == {"producer_byte_rate": "5"}
+    assert "users/load2" not in odd_configs.stored(copy)
+    alone = "- id: user=load2\n  client-configs:\n    acks: sometimes\n"
+    assert run("load", "-", "--cluster", COPY, given=alone).err.startswith("-, line 1, user=load2: ")
+
+
+def test_a_defect_at_the_end_of_a_file_leaves_the_cluster_as_it_is(
+    run: Callable[..., Said], copy: KazooClient, tmp_path: Path
+) -> None:
+    file, before = tmp_path / "defect.yaml", odd_configs.stored(copy)
+    file.write_text("- id: user=load3\n  client-quotas: {producer_byte_rate: 5}\n" * 600 + "- id: nothing=1\n")
+    said = run("load", str(file), "--cluster", COPY)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"Nothing is loaded. {file}, line 1201: 'nothing=1' is not an entity id")
+    assert odd_configs.stored(copy) == before
+
+
+@pytest.mark.usefixtures("run")
+def test_the_guide_prints_what_it_shows(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/export.md").read_text()
+    exports, loads = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+    [file] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    [shown] = re.findall(r"```text\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "alice.yaml").write_text(file)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for script, printed in ((exports, "# Configs of the cluster copy"), (loads, shown)):
+        done = subprocess.run(
+            ["sh", "-c", f"set -eu\n{script}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "CONFPLANE_CLUSTER": COPY},
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(printed)

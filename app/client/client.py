@@ -185,11 +185,12 @@ class ConfplaneClient:
         headers = _headers(min_revision=min_revision, if_none_match=if_none_match)
         return await self.request("GET", f"{facet}/{_id(entity)}", params=params or None, headers=headers)
 
-    async def effective(self, facet: str, entity: Entity | str, *, min_revision: int | None = None) -> Answer:
+    async def effective(
+        self, facet: str, entity: Entity | str, *, min_revision: int | None = None, if_none_match: str | None = None
+    ) -> Answer:
         """Read the effective values of an entity."""
-        return await self.request(
-            "GET", f"{facet}/{_id(entity)}/effective", headers=_headers(min_revision=min_revision)
-        )
+        headers = _headers(min_revision=min_revision, if_none_match=if_none_match)
+        return await self.request("GET", f"{facet}/{_id(entity)}/effective", headers=headers)
 
     async def diff(self, facet: str, entity: Entity | str, *, before: str, after: str | None = None) -> Answer:
         """Read the keys that differ between two moments, each a revision or a time; ``after`` None is now."""

@@ -1,0 +1,39 @@
+"""Dynamic configs inside applications: the client's side of KIP-649.
+
+| file | content |
+|---|---|
+| ``names.py`` | the libraries: names and types of their settings |
+| ``rules.py`` | the dynamic values that a client takes over, and those that it drops |
+| ``source.py`` | the source of updates, and the poll |
+| ``kept.py`` | the file of last known good values |
+| ``follower.py`` | the settings of one client as updates arrive |
+| ``reconfigurable.py`` | objects that take changed settings over |
+| ``config.py`` | all of it together, run by a thread or a task |
+"""
+
+from app.client.dynamic.config import (
+    AsyncDynamicConsumerConfig,
+    AsyncDynamicProducerConfig,
+    DynamicConsumerConfig,
+    DynamicProducerConfig,
+    Service,
+)
+from app.client.dynamic.names import AIOKAFKA, CONFLUENT_KAFKA, JAVA, KAFKA_PYTHON, Library
+from app.client.dynamic.reconfigurable import Reconfigurable
+from app.client.dynamic.rules import Decision, Dropped
+
+__all__ = [
+    "AIOKAFKA",
+    "CONFLUENT_KAFKA",
+    "JAVA",
+    "KAFKA_PYTHON",
+    "AsyncDynamicConsumerConfig",
+    "AsyncDynamicProducerConfig",
+    "Decision",
+    "Dropped",
+    "DynamicConsumerConfig",
+    "DynamicProducerConfig",
+    "Library",
+    "Reconfigurable",
+    "Service",
+]

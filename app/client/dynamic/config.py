@@ -1,0 +1,290 @@
+"""``DynamicProducerConfig`` and ``DynamicConsumerConfig``: settings that follow a client's dynamic configs (KIP-649).
+
+Example::
+
+    service = Service("https://confplane.example.com", token=token, cluster="payments", user="alice")
+    own = {"bootstrap.servers": "kafka:9092", "client.id": "billing"}
+    with DynamicProducerConfig(own, library=CONFLUENT_KAFKA, service=service) as dynamic:
+        producer = confluent_kafka.Producer(dynamic.settings)
+
+No Kafka client changes these settings while it runs. A :class:`Reconfigurable` that is added hears of each change, and
+makes a new client; :mod:`app.client.dynamic.swap` has such ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from app.client.client import ConfplaneClient
+from app.client.dynamic.follower import Follower
+from app.client.dynamic.kept import Kept
+from app.client.dynamic.names import CLIENT_ID
+from app.client.dynamic.reconfigurable import Listener
+from app.client.dynamic.rules import SUPPORTED, enabled, max_age_s
+from app.client.dynamic.source import Away, Lacking, Poll, Registration
+from app.domain.definitions import Kind
+from app.domain.entities import Entity
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from app.client.dynamic.names import Library
+    from app.client.dynamic.reconfigurable import Reconfigurable
+    from app.client.dynamic.rules import Decision
+    from app.client.dynamic.source import Source
+
+_log: Final = logging.getLogger(__name__)
+
+FIRST_FETCH_S: Final = 2.0
+"""Seconds that a start waits for the first answer, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service, and the user whose client configs apply.
+
+    Args:
+        url: Base URL, without ``/v1``.
+        user: The user as whom the client logs in to Kafka.
+        token: Bearer token; None to send none.
+        cluster: Name of the cluster.
+        verify: The TLS context; True for the authorities of the system.
+    """
+
+    url: str
+    user: str
+    token: str | None = field(repr=False)
+    cluster: str = "default"
+    verify: ssl.SSLContext | bool = True
+
+    def client(self) -> ConfplaneClient:
+        """Make a client of the service."""
+        return ConfplaneClient(self.url, token=self.token, cluster=self.cluster, verify=self.verify)
+
+
+class _Dynamic:
+    """A client's settings: its own, and what updates change in them. The part that both ways of running share.
+
+    Args:
+        own: The user's own settings, as the library takes them.
+        library: The library.
+        service: The service; not used where ``source`` is given.
+        last_known_good: A file to keep the last values in; None for none.
+        spread_s: Seconds over which clients spread a change: each waits a random part of them before it reconfigures.
+        source: Another source of updates.
+
+    Raises:
+        ValueError: ``metadata.max.age.ms`` is no number above 0.
+    """
+
+    kind: Kind
+
+    def __init__(
+        self,
+        own: Mapping[str, Any],
+        *,
+        library: Library,
+        service: Service,
+        last_known_good: str | Path | None = None,
+        spread_s: float = 0.0,
+        source: Source | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        in_java = library.in_java(own)
+        names = {"user": service.user} | ({"client-id": in_java[CLIENT_ID]} if CLIENT_ID in in_java else {})
+        entity = Entity.from_names(names)
+        kept = None
+        if last_known_good is not None:
+            kept = Kept(Path(last_known_good), (service.url, service.cluster, entity.id))
+        self._label = f"{self.kind} {entity.id}"
+        self._follower = Follower(self.kind, own, library, label=self._label, kept=kept)
+        self._enabled = enabled(in_java)
+        self._max_age_s = max_age_s(in_java)
+        self._registration = Registration(library.name, library.version, SUPPORTED[self.kind])
+        self._entity, self._service, self._source = entity, service, source
+        self._spread_s, self._sleep = spread_s, sleep
+        self._listeners: list[Listener] = []
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings now in force, for the library's constructor."""
+        return dict(self._follower.settings)
+
+    @property
+    def decision(self) -> Decision:
+        """The dynamic values that are accepted, and those that are dropped."""
+        return self._follower.decision
+
+    def add(self, reconfigurable: Reconfigurable) -> dict[str, Any]:
+        """Offer each later change to an object, and return the settings that it begins with."""
+        settings = self.settings
+        self._listeners.append(Listener(reconfigurable, settings))
+        return settings
+
+    async def _follow(self, decided: Callable[[], None]) -> None:
+        """Follow the source until it has nothing to give; ``decided`` is called after each update."""
+        async with contextlib.AsyncExitStack() as stack:
+            source = self._source
+            if source is None:
+                client = await stack.enter_async_context(self._service.client())
+                source = Poll(client, self._entity, self._registration, max_age_s=self._max_age_s, sleep=self._sleep)
+            while True:
+                update = await source.next()
+                self._follower.take(update)
+                decided()
+                await self._settle()
+                if isinstance(update, Lacking):
+                    return
+
+    async def _settle(self) -> None:
+        settings = self.settings
+        behind = [listener for listener in self._listeners if listener.behind(settings)]
+        if behind and self._spread_s:
+            await self._sleep(random.uniform(0, self._spread_s))  # noqa: S311 - spreads load, hides nothing
+        for listener in behind:
+            await listener.offer(settings, self._label)
+
+    async def _begin(self) -> asyncio.Task[None]:
+        """Follow the source in a task, and return it after the first answer or after two seconds."""
+        decided = asyncio.Event()
+        task = asyncio.create_task(self._follow(decided.set))
+        waiting = asyncio.create_task(decided.wait())
+        try:
+            await asyncio.wait({waiting, task}, timeout=FIRST_FETCH_S, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            waiting.cancel()
+        task.add_done_callback(self._ended)
+        if not decided.is_set():
+            if task.done():
+                await task  # raises the defect that ended it
+            self._follower.take(Away(f"no answer in {FIRST_FETCH_S:g} s"))
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s: dynamic configs are no longer followed", self._label, exc_info=error)
+
+
+class _Async(_Dynamic):
+    """Runs as a task of the event loop that starts it."""
+
+    _task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Wait for the first answer, two seconds at most, and follow changes from then on.
+
+        Without an answer the settings are those of the last known good values, else the user's own.
+        """
+        if self._enabled and self._task is None:
+            self._task = await self._begin()
+
+    async def stop(self) -> None:
+        """Stop following. The settings stay as they are."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        self._task = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+class _Threaded(_Dynamic):
+    """Runs in a thread of its own, which calls the reconfigurables."""
+
+    _thread: threading.Thread | None = None
+    _end: Callable[[], object]
+
+    def start(self) -> None:
+        """Wait for the first answer, two seconds at most, and follow changes from then on.
+
+        Without an answer the settings are those of the last known good values, else the user's own.
+        """
+        if not self._enabled or self._thread is not None:
+            return
+        begun: Future[Callable[[], object]] = Future()
+        self._thread = threading.Thread(target=self._run, args=(begun,), name=f"dynamic {self._label}", daemon=True)
+        self._thread.start()
+        self._end = begun.result()
+
+    def stop(self) -> None:
+        """Stop following. The settings stay as they are."""
+        if self._thread is not None:
+            self._end()
+            self._thread.join()
+        self._thread = None
+
+    def _run(self, begun: Future[Callable[[], object]]) -> None:
+        async def main() -> None:
+            try:
+                task = await self._begin()
+            except Exception as error:  # noqa: BLE001 - raised by start
+                begun.set_exception(error)
+                return
+            loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+            def end() -> None:
+                with contextlib.suppress(RuntimeError):  # the loop has ended by itself: the service lacks the feature
+                    loop.call_soon_threadsafe(ended.set)
+
+            begun.set_result(end)
+            waiting = asyncio.create_task(ended.wait())
+            await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
+            for each in (waiting, task):
+                each.cancel()
+            await asyncio.wait({waiting, task})
+
+        asyncio.run(main())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class DynamicProducerConfig(_Threaded):
+    """A producer's settings, followed in a thread."""
+
+    kind = Kind.PRODUCER
+
+
+class DynamicConsumerConfig(_Threaded):
+    """A consumer's settings, followed in a thread."""
+
+    kind = Kind.CONSUMER
+
+
+class AsyncDynamicProducerConfig(_Async):
+    """A producer's settings, followed in a task."""
+
+    kind = Kind.PRODUCER
+
+
+class AsyncDynamicConsumerConfig(_Async):
+    """A consumer's settings, followed in a task."""
+
+    kind = Kind.CONSUMER

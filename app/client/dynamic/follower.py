@@ -1,0 +1,104 @@
+"""The settings of one client as updates arrive: pure but for the log and the file of last known good values."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from app.client.dynamic.rules import Decision, decide
+from app.client.dynamic.source import Away, Lacking, Unchanged, Values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.client.dynamic.kept import Kept
+    from app.client.dynamic.names import Library
+    from app.client.dynamic.source import Update
+    from app.domain.definitions import Kind
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Follower:
+    """Turns updates into settings. Each decision is logged once, and so is each outage.
+
+    Args:
+        kind: Producer or consumer.
+        own: The user's own settings, as the library takes them.
+        library: The library.
+        label: The client's name in the log.
+        kept: The file of last known good values; None for none.
+    """
+
+    def __init__(self, kind: Kind, own: Mapping[str, Any], library: Library, *, label: str, kept: Kept | None) -> None:
+        self._kind = kind
+        self._own = dict(own)
+        self._in_java = library.in_java(own)
+        self._library = library
+        self._label = label
+        self._kept = kept
+        self._begun = False
+        self._away = False
+        self._stored: Mapping[str, str] | None = None
+        self.decision = Decision({})
+        """The latest decision."""
+        self.settings: Mapping[str, Any] = library.merged(own, {})
+        """The settings for the library. Replaced as a whole, never changed."""
+
+    def take(self, update: Update) -> None:
+        """Take an update. Where the first one brings no values, the last known good ones are taken instead."""
+        begins, self._begun = not self._begun, True
+        match update:
+            case Values(configs):
+                self._back()
+                self._decide(configs, "")
+                self._store(configs)
+            case Unchanged():
+                self._back()
+            case Away(reason):
+                if not self._away:
+                    _log.warning("%s: dynamic configs can't be read, those in force stay: %s", self._label, reason)
+                self._away = True
+                if begins:
+                    self._take_kept()
+            case Lacking(reason):
+                _log.warning("%s: the service has no dynamic configs, they are off: %s", self._label, reason)
+
+    def _take_kept(self) -> None:
+        configs = None if self._kept is None else self._kept.load()
+        if configs is None:
+            _log.warning("%s: starts with its own settings until dynamic configs can be read", self._label)
+        else:
+            self._decide(configs, " from the last known good values")
+
+    def _decide(self, configs: Mapping[str, str], origin: str) -> None:
+        decision = decide(self._kind, self._in_java, configs, self._library)
+        if decision == self.decision:
+            return
+        before, self.decision = self.decision, decision
+        self.settings = self._library.merged(self._own, decision.accepted)
+        for key, value in decision.accepted.items():
+            if before.accepted.get(key) != value:
+                _log.info("%s: accepted the dynamic config %s=%s%s", self._label, key, value, origin)
+        for key in before.accepted.keys() - decision.accepted.keys():
+            _log.info("%s: the dynamic config %s is gone, its own setting is back", self._label, key)
+        for dropped in decision.dropped:
+            if dropped not in before.dropped:
+                _log.warning(
+                    "%s: dropped the dynamic config %s=%s%s: %s",
+                    *(self._label, dropped.key, dropped.value, origin, dropped.reason),
+                )
+
+    def _store(self, configs: Mapping[str, str]) -> None:
+        if self._kept is None or configs == self._stored:
+            return
+        try:
+            self._kept.save(configs)
+        except OSError as error:
+            _log.warning("%s: the last known good values can't be kept: %s", self._label, error)
+        self._stored = dict(configs)
+
+    def _back(self) -> None:
+        if self._away:
+            _log.info("%s: dynamic configs can be read again", self._label)
+        self._away = False

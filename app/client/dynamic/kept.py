@@ -1,0 +1,60 @@
+"""The last known good values in a file, for a start while the service is away."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file with the values of one client. Another client, cluster or service does not read them.
+
+    Args:
+        path: The file; its directory exists.
+        bound_to: URL, cluster, and entity id.
+    """
+
+    path: Path
+    bound_to: tuple[str, str, str]
+
+    def load(self) -> dict[str, str] | None:
+        """Return the values; None where the file is absent, or is none of this client."""
+        try:
+            content = json.loads(self.path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        match content:
+            case {"boundTo": list(bound_to), "configs": dict(configs)} if tuple(bound_to) == self.bound_to:
+                texts = {key: value for key, value in configs.items() if isinstance(value, str)}
+                return texts if len(texts) == len(configs) else None
+            case _:
+                return None
+
+    def save(self, configs: Mapping[str, str]) -> None:
+        """Replace the file in one step, readable by its owner alone.
+
+        Raises:
+            OSError: The file can't be written. The former one is as it was.
+        """
+        content = json.dumps({"boundTo": self.bound_to, "configs": dict(configs)}, indent=2).encode()
+        made = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            made.replace(self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                made.unlink()
+            raise

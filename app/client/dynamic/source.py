@@ -1,0 +1,213 @@
+"""The source of dynamic values, and its one implementation: the poll.
+
+A poll begins with KIP-649's describe, which registers the client's software and the configs that it supports. The polls
+after it are reads of the effective values with the ETag of the last answer, so an unchanged answer has no body. Once a
+day a poll registers anew, since the service counts as seen what registered that day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from app.client.errors import ClientError, ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from app.client.client import Answer, ConfplaneClient
+    from app.domain.entities import Entity
+
+_FACET: Final = "client-configs"
+_LACKING_STATUSES: Final = frozenset({404, 405, 501})
+_LACKING_CODES: Final = frozenset({35, 42})
+"""UNSUPPORTED_VERSION and INVALID_REQUEST: the answers of a service that does not know the request."""
+_FIRST_RETRY_S: Final = 1.0
+_LONGEST_RETRY_AFTER_S: Final = 3_600.0
+_JITTER: Final = 0.2
+_SECONDS_PER_DAY: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The dynamic values now in force at the service, by Java's names."""
+
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The values are those of the last answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """No values this time; the next may be different."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The service does not have the feature: nothing will ever come."""
+
+    reason: str
+
+
+Update = Values | Unchanged | Away | Lacking
+
+
+class Source(Protocol):
+    """The way by which changes arrive."""
+
+    async def next(self) -> Update:
+        """Wait for the next update; the first comes as soon as it can be had."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The facts that a client registers."""
+
+    software_name: str
+    software_version: str
+    supported_configs: Sequence[str]
+
+
+def lacking(status: int, code: int | None) -> bool:
+    """Say whether an error means that the service does not have the feature, by its HTTP status and Kafka's code."""
+    return status in _LACKING_STATUSES or code in _LACKING_CODES
+
+
+def pause_s(max_age_s: float, failures: int, retry_after_s: float | None, share: float) -> float:
+    """Return the seconds before the next poll.
+
+    After an answer they are ``max_age_s`` within a fifth. After failures they double from a second up to ``max_age_s``,
+    shortened by up to half; ``Retry-After`` is the least, up to an hour.
+
+    Args:
+        max_age_s: ``metadata.max.age.ms``, in seconds.
+        failures: Polls without an answer since the last one that had an answer.
+        retry_after_s: ``Retry-After`` of the last answer.
+        share: A random number from 0 to 1.
+    """
+    if not failures:
+        return max_age_s * (1 - _JITTER + 2 * _JITTER * share)
+    backoff = min(max_age_s, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 32)) * (0.5 + 0.5 * share)
+    return max(backoff, min(retry_after_s or 0.0, _LONGEST_RETRY_AFTER_S) * (1 + _JITTER * share))
+
+
+class Poll:
+    """Asks the service again and again.
+
+    Args:
+        client: A client of the cluster, whose event loop is the one of :meth:`next`.
+        entity: ``<user>`` or ``<user, client-id>``.
+        registration: The facts to register.
+        max_age_s: ``metadata.max.age.ms``, in seconds.
+        sleep: Waits for seconds.
+        share: Draws a random number from 0 to 1.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        client: ConfplaneClient,
+        entity: Entity,
+        registration: Registration,
+        *,
+        max_age_s: float,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        share: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._entity = entity
+        self._registration = registration
+        self._max_age_s = max_age_s
+        self._sleep = sleep
+        self._share = share
+        self._clock = clock
+        self._pause_s = 0.0
+        self._failures = 0
+        self._etag: str | None = None
+        self._registered_at: float | None = None
+
+    async def next(self) -> Update:
+        """Wait for the time of the next poll, and poll."""
+        await self._sleep(self._pause_s)
+        try:
+            update = await self._polled()
+        except ProblemError as error:
+            if lacking(error.status, error.kafka_error_code):
+                return Lacking(str(error))
+            return self._failed(error)
+        except ClientError as error:
+            return self._failed(error)
+        self._failures = 0
+        self._pause_s = pause_s(self._max_age_s, 0, None, self._share())
+        return update
+
+    def _failed(self, error: ClientError) -> Away:
+        self._failures += 1
+        self._pause_s = pause_s(self._max_age_s, self._failures, error.retry_after_s, self._share())
+        return Away(str(error))
+
+    async def _polled(self) -> Update:
+        now = self._clock()
+        if self._registered_at is None or now - self._registered_at >= _SECONDS_PER_DAY:
+            configs = _described(await self._register())
+            self._registered_at = now
+            self._etag = None
+            return Values(configs)
+        answer = await self._client.effective(_FACET, self._entity, if_none_match=self._etag)
+        if answer.body is None:
+            return Unchanged()
+        configs = _pairs(answer.body, "configs")
+        self._etag = answer.etag
+        return Values(configs)
+
+    async def _register(self) -> Answer:
+        return await self._client.describe(
+            _FACET,
+            [{"entityType": kind, "matchType": "exact", "match": name} for kind, name in self._entity.components],
+            resolveEntity=True,
+            supportedConfigs=list(self._registration.supported_configs),
+            clientInformation={
+                "softwareName": self._registration.software_name,
+                "softwareVersion": self._registration.software_version,
+            },
+        )
+
+
+def _described(answer: Answer) -> dict[str, str]:
+    entries = answer.body.get("entries") if isinstance(answer.body, dict) else None
+    if not isinstance(entries, list) or len(entries) > 1:
+        raise _strange()
+    return _pairs(entries[0], "values") if entries else {}
+
+
+def _pairs(holder: Any, member: str) -> dict[str, str]:
+    """Return the keys and values of a list of ``{"key": ..., "value": ...}``.
+
+    Raises:
+        ClientError: The answer has another form, so it is from a server between the client and the service.
+    """
+    items = holder.get(member) if isinstance(holder, dict) else None
+    if not isinstance(items, list):
+        raise _strange()
+    found: dict[str, str] = {}
+    for item in items:
+        match item:
+            case {"key": str(key), "value": str(value)}:
+                found[key] = value
+            case _:
+                raise _strange()
+    return found
+
+
+def _strange() -> ClientError:
+    return ClientError("the answer is not that of a Confplane")

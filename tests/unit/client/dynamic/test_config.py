@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.client.dynamic import (
+    CONFLUENT_KAFKA,
+    AsyncDynamicConsumerConfig,
+    AsyncDynamicProducerConfig,
+    DynamicProducerConfig,
+)
+from app.client.dynamic import config as module
+from app.client.dynamic.kept import Kept
+from app.client.dynamic.source import Away, Lacking, Unchanged, Values
+from tests.support.waiting import until
+from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from app.client.dynamic.source import Update
+
+ALL, ONE = Values({"acks": "all"}), Values({"acks": "1"})
+BOUND = ("http://confplane.test", "default", "user=alice,client-id=billing")
+
+
+class Taken:
+    """Takes settings over, unless it is told to refuse or to fail."""
+
+    def __init__(self, *, refused: str | None = None, failures: int = 0) -> None:
+        self.acks: list[Any] = []
+        self.offered: list[Any] = []
+        self.threads: set[str] = set()
+        self._refused = refused
+        self._failures = failures
+
+    def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
+        self.offered.append(settings.get("acks"))
+        if settings.get("acks") == self._refused:
+            raise ValueError("not these")
+
+    async def reconfigure(self, settings: Mapping[str, Any]) -> None:
+        if self._failures:
+            self._failures -= 1
+            raise RuntimeError("not now")
+        self.threads.add(threading.current_thread().name)
+        self.acks.append(settings.get("acks"))
+
+
+async def followed(*updates: Update, taken: Taken | None = None, **options: Any) -> AsyncDynamicProducerConfig:
+    script = Script(*updates)
+    own = {**OWN, "acks": "-1"}
+    dynamic = AsyncDynamicProducerConfig(own, library=CONFLUENT_KAFKA, service=SERVICE, source=script, **options)
+    if taken is not None:
+        assert dynamic.add(taken) == {**OWN, "acks": "-1"}
+    async with dynamic:
+        await until(lambda: script.exhausted)
+    return dynamic
+
+
+async def test_settings_follow_and_a_removed_key_goes_back(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "app.client.dynamic")
+    taken = Taken()
+    dynamic = await followed(ALL, ALL, Unchanged(), ONE, Values({}), taken=taken)
+    assert taken.acks == ["all", "1", "-1"]
+    assert dynamic.settings == {**OWN, "acks": "-1"}
+    label = "producer user=alice,client-id=billing"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{label}: accepted the dynamic config acks=all",
+        f"{label}: accepted the dynamic config acks=1",
+        f"{label}: the dynamic config acks is gone, its own setting is back",
+    ]
+
+
+async def test_what_is_dropped_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    wrong = Values({"acks": "seven"})
+    dynamic = await followed(wrong, wrong, Away("lost"), Away("lost again"), wrong)
+    (dropped,) = dynamic.decision.dropped
+    assert [record.getMessage().partition("billing: ")[2] for record in caplog.records] == [
+        f"dropped the dynamic config acks=seven: {dropped.reason}",
+        "dynamic configs can't be read, those in force stay: lost",
+    ]
+
+
+async def test_an_outage_leaves_the_values_in_force() -> None:
+    taken = Taken()
+    dynamic = await followed(ALL, *[Away("lost")] * 50, taken=taken)
+    assert dynamic.settings["acks"] == "all"
+    assert taken.acks == ["all"]
+
+
+async def test_away_at_start_the_last_known_good_values_are_in_force(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    assert (await followed(Away("lost"), last_known_good=kept)).settings["acks"] == "-1"
+    assert not kept.exists()
+    await followed(ONE, ALL, last_known_good=kept)
+    assert Kept(kept, BOUND).load() == {"acks": "all"}
+    assert (await followed(Away("lost"), last_known_good=kept)).settings["acks"] == "all"
+    assert (await followed(Away("lost"), ONE, last_known_good=kept)).settings["acks"] == "1"
+
+
+async def test_kept_values_of_a_service_that_lacks_the_feature_are_not_used(tmp_path: Path) -> None:
+    await followed(ALL, last_known_good=tmp_path / "kept.json")
+    script = Script(Lacking("404 Not found"))
+    options: dict[str, Any] = {"library": CONFLUENT_KAFKA, "service": SERVICE, "source": script}
+    async with AsyncDynamicProducerConfig(OWN, last_known_good=tmp_path / "kept.json", **options) as dynamic:
+        assert dynamic.settings == OWN
+    assert not script.exhausted
+
+
+async def test_a_service_that_does_not_answer_holds_a_start_up_for_two_seconds_at_most(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert module.FIRST_FETCH_S == 2
+    monkeypatch.setattr(module, "FIRST_FETCH_S", 0.05)
+    Kept(tmp_path / "kept.json", BOUND).save({"acks": "0"})
+    late = asyncio.Event()
+
+    class Late(Script):
+        async def next(self) -> Update:
+            await late.wait()
+            return await super().next()
+
+    taken = Taken()
+    dynamic = AsyncDynamicProducerConfig(
+        OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Late(ALL), last_known_good=tmp_path / "kept.json"
+    )
+    await dynamic.start()
+    assert dynamic.settings["acks"] == "0"
+    assert dynamic.add(taken)["acks"] == "0"
+    late.set()
+    await until(lambda: taken.acks == ["all"])
+    await dynamic.stop()
+
+
+async def test_refused_settings_are_not_offered_again_until_they_change(caplog: pytest.LogCaptureFixture) -> None:
+    taken = Taken(refused="1")
+    await followed(ALL, ONE, ONE, ONE, Values({"acks": "0"}), ONE, taken=taken)
+    assert taken.acks == ["all", "0"]
+    assert taken.offered == ["all", "1", "0", "1"]
+    assert len(caplog.records) == 2
+
+
+async def test_a_failed_reconfiguration_is_tried_after_the_next_poll(caplog: pytest.LogCaptureFixture) -> None:
+    taken = Taken(failures=2)
+    await followed(ALL, Unchanged(), Unchanged(), Unchanged(), taken=taken)
+    assert taken.acks == ["all"]
+    assert taken.offered == ["all"] * 3
+    assert len(caplog.records) == 2
+
+
+async def test_a_change_is_spread_over_the_stated_time() -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    for _ in range(20):
+        await followed(ALL, Unchanged(), ONE, taken=Taken(), spread_s=30, sleep=sleep)
+    assert len(pauses) == 40
+    assert all(0 <= pause <= 30 for pause in pauses)
+    assert max(pauses) - min(pauses) > 10
+
+
+@pytest.mark.parametrize("switch", ["false", False])
+async def test_turned_off_nothing_is_asked_and_the_switch_is_not_passed_on(switch: object) -> None:
+    script = Script(ALL)
+    own = {**OWN, "enable.dynamic.config": switch}
+    dynamic = AsyncDynamicProducerConfig(own, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
+    async with dynamic:
+        await asyncio.sleep(0.01)
+    assert dynamic.settings == OWN
+    assert not script.exhausted
+
+
+async def test_a_consumer_under_the_new_protocol_is_told_where_its_timeouts_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = Script(Values({"session.timeout.ms": "20000"}))
+    own = {"group.id": "g", "group.protocol": "consumer"}
+    async with AsyncDynamicConsumerConfig(own, library=CONFLUENT_KAFKA, service=SERVICE, source=script) as dynamic:
+        assert dynamic.settings == own
+    assert "the group's config consumer.session.timeout.ms" in caplog.text
+
+
+async def test_in_a_thread_the_settings_follow_too() -> None:
+    taken, script = Taken(), Script(ALL, ONE)
+    dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=script)
+    dynamic.add(taken)
+    with dynamic:
+        await until(lambda: script.exhausted)
+    assert dynamic.settings["acks"] == "1"
+    assert taken.acks == ["all", "1"]
+    assert taken.threads == {"dynamic producer user=alice,client-id=billing"}
+    assert all(thread.name not in taken.threads for thread in threading.enumerate())
+
+
+async def test_a_thread_ends_where_the_service_lacks_the_feature() -> None:
+    dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script(Lacking("404")))
+    with dynamic:
+        await until(lambda: all("dynamic producer" not in thread.name for thread in threading.enumerate()))
+    assert dynamic.settings == OWN
+
+
+async def test_a_defect_of_a_source_is_raised_at_the_start_and_logged_later(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Script):
+        async def next(self) -> Update:
+            if not self._updates:
+                raise RuntimeError("a defect")
+            return await super().next()
+
+    options: dict[str, Any] = {"library": CONFLUENT_KAFKA, "service": SERVICE}
+    with pytest.raises(RuntimeError, match="a defect"):
+        DynamicProducerConfig(OWN, source=Broken(), **options).start()
+    with pytest.raises(RuntimeError, match="a defect"):
+        await AsyncDynamicProducerConfig(OWN, source=Broken(), **options).start()
+    caplog.clear()
+    async with AsyncDynamicProducerConfig(OWN, source=Broken(ALL), **options) as dynamic:
+        await until(lambda: "no longer followed" in caplog.text)
+    assert dynamic.settings["acks"] == "all"
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "secret" not in repr(SERVICE)

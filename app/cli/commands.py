@@ -42,6 +42,7 @@ _PANELS: Final = (
         "Configs, over the API of a service",
         {
             "app.cli.remote.read_commands": ("get", "effective", "history", "diff"),
+            "app.cli.remote.change_commands": ("set", "delete"),
             "app.cli.remote.configs_commands": ("configs", "shell"),
             "app.cli.export_commands": ("export",),
             "app.cli.remote.load_commands": ("load",),

@@ -287,7 +287,7 @@ class ConfplaneClient:
             "validateOnly": validate_only,
             "atomic": atomic,
         }
-        params = None if reason is None else {"reason": reason}
+        params = _given(reason=reason)
         headers = _headers(idempotency_key=idempotency_key)
         return await self.request("POST", f"{facet}:alter", json=body, params=params, headers=headers)
 
@@ -295,31 +295,73 @@ class ConfplaneClient:
         self,
         entries: Sequence[tuple[Entity, Mapping[str, Any], Mapping[str, Any]]],
         *,
+        quotas_etag: str | None = None,
+        configs_etag: str | None = None,
         validate_only: bool = False,
         atomic: bool = False,
         reason: str | None = None,
+        ticket: str | None = None,
         idempotency_key: str | None = None,
     ) -> Answer:
         """Alter quotas and client configs of entities, those of an entity in one change: key to value, None to remove.
 
         Args:
             entries: Entity, quotas, client configs.
+            quotas_etag: The ETag that the quotas of each entry must have.
+            configs_etag: The ETag that the client configs of each entry must have.
             validate_only: Go the whole way up to the write, and write nothing.
             atomic: All entries in one change.
             reason: The reason, for the trail.
+            ticket: The id of a ticket, for the trail.
             idempotency_key: See the class.
         """
+        etags = _given(quotasEtag=quotas_etag, configsEtag=configs_etag)
         body = {
             "entries": [
-                {"entity": _components(entity), "quotas": _ops(quotas), "configs": _ops(configs)}
+                {"entity": _components(entity), "quotas": _ops(quotas), "configs": _ops(configs), **etags}
                 for entity, quotas, configs in entries
             ],
             "validateOnly": validate_only,
             "atomic": atomic,
         }
-        params = None if reason is None else {"reason": reason}
+        params = _given(reason=reason, ticket=ticket)
         headers = _headers(idempotency_key=idempotency_key)
         return await self.request("POST", "clients:alter", json=body, params=params, headers=headers)
+
+    async def alter_configs(
+        self,
+        entries: Sequence[tuple[Entity, Mapping[str, str | None]]],
+        *,
+        etag: str | None = None,
+        validate_only: bool = False,
+        atomic: bool = False,
+        reason: str | None = None,
+        ticket: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Answer:
+        """Alter configs of topics, brokers, groups and subscriptions: key to value, None to remove.
+
+        Args:
+            entries: Entity, configs.
+            etag: The ETag that each entry must have.
+            validate_only: Go the whole way up to the write, and write nothing.
+            atomic: All entries in one change.
+            reason: The reason, for the trail.
+            ticket: The id of a ticket, for the trail.
+            idempotency_key: See the class.
+        """
+        resources = [
+            {**_resource(entity), "configs": _incremental_ops(values), **_given(etag=etag)}
+            for entity, values in entries
+        ]
+        body = {"resources": resources, "validateOnly": validate_only, "atomic": atomic}
+        params = _given(reason=reason, ticket=ticket)
+        headers = _headers(idempotency_key=idempotency_key)
+        return await self.request("POST", "configs:incrementalAlter", json=body, params=params, headers=headers)
+
+
+def _given(**members: str | None) -> dict[str, str]:
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _components(entity: Entity) -> list[dict[str, str | None]]:
@@ -329,6 +371,21 @@ def _components(entity: Entity) -> list[dict[str, str | None]]:
 def _ops(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {"key": key, "remove": True} if value is None else {"key": key, "value": value} for key, value in values.items()
+    ]
+
+
+def _resource(entity: Entity) -> dict[str, str]:
+    """Return the type and the name of an entity in Kafka's terms; '' is the default of all brokers."""
+    [(kind, name)] = entity.components
+    return {"resourceType": kind.replace("-", "_").upper(), "resourceName": name or ""}
+
+
+def _incremental_ops(values: Mapping[str, str | None]) -> list[dict[str, str]]:
+    return [
+        {"name": key, "configOperation": "DELETE"}
+        if value is None
+        else {"name": key, "configOperation": "SET", "value": value}
+        for key, value in values.items()
     ]
 
 

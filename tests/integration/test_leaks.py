@@ -165,6 +165,8 @@ REMOTE_COMMANDS: Final = [
     ["effective", "broker=0", "--all"],
     ["history", "broker=0"],
     ["diff", "broker=0", "--from", "1"],
+    ["set", "broker=5", "num.io.threads=9", "--validate-only"],
+    ["delete", "broker=5", "no.such.key"],
     ["configs", "--describe", "--entity-type", "brokers", "--all"],
     ["configs", "--describe", "--entity-type", "topics", "--entity-name", "orders"],
     ["configs", "--describe", "--entity-type", "users"],
@@ -178,6 +180,19 @@ WITHOUT_CLUSTER: Final = {
     *("profiles list", "profiles set", "profiles use", "profiles remove"),
 }
 """The service's own log is searched; of configs these know nothing. Profiles have no tokens."""
+
+
+def lines_with(secret: str) -> list[list[str]]:
+    """Return commands with a secret on the line."""
+    unsound = f"ssl.keystore.password={secret},{secret}={secret}={secret},{secret}"
+    altering = ["configs", "--alter", "--broker", "5", "--add-config"]
+    return [
+        [*altering, unsound],
+        [*altering, f"{KEY}={secret}", secret],
+        [*altering, f"no.such.key={secret}"],
+        ["set", "broker=5", f"{KEY}={secret}", "--validate-only"],
+        ["set", "broker=5", secret],
+    ]
 
 
 def tree(zk: KazooClient, path: str) -> str:
@@ -291,12 +306,9 @@ def evidence(
             "CONFPLANE_TOKEN_FILE": str(directory / "token"),
         }
         secret = planted("command line")
-        unsound = f"ssl.keystore.password={secret},{secret}={secret}={secret},{secret}"
-        altering = ["configs", "--alter", "--broker", "5", "--add-config"]
-        refused = [[*altering, unsound], [*altering, f"{KEY}={secret}", secret], [*altering, f"no.such.key={secret}"]]
-        for arguments in [*REMOTE_COMMANDS, *refused]:
+        for arguments in [*REMOTE_COMMANDS, *lines_with(secret)]:
             said = run(arguments, remote)
-            evidence.said[f"confplane {' '.join(arguments).partition(' --add-config')[0]} {len(evidence.said)}"] = (
+            evidence.said[f"confplane {' '.join(arguments[:3]).replace(secret, '')} {len(evidence.said)}"] = (
                 f"{said.code}\n{said.out}\n{said.err}"
             )
         for number in (0, 1, 4, 20):

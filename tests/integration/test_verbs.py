@@ -1,4 +1,4 @@
-"""Commands over the API on a real service: reads of now and of the past."""
+"""Commands over the API on a real service: reads of now and of the past, and changes."""
 
 from __future__ import annotations
 
@@ -131,6 +131,73 @@ def test_values_in_effect_and_their_sources() -> None:
     assert len(shown("effective", "topic=levels", "--all")) > 20
     (found,) = items("effective", "user=levels")
     assert set(found) == {"id", "client-quotas", "client-configs"}
+
+
+def test_set_and_delete_show_what_they_change() -> None:
+    done = run(
+        "set", "user=changed", f"{QUOTA}=9007199254740993", "acks=all", "--reason", "more load", "--ticket", "T-1"
+    )
+    assert [line.split() for line in done.out.splitlines()[1:]] == [
+        [QUOTA, "(not", "set)", "9007199254740993"],
+        ["acks", "(not", "set)", "all"],
+    ]
+    (change,) = items("history", "user=changed")
+    assert (change["reason"], change["ticket"]) == ("more load", "T-1")
+    assert done.err == f"Changed user=changed: revision {change['revision']}, change {change['changeId']}\n"
+    again = run("set", "user=changed", "acks=all")
+    assert (again.code, again.out) == (0, "")
+    assert "has these values already" in again.err
+    tried = run("delete", "user=changed", "acks", "--validate-only")
+    assert tried.err == "Valid; nothing was written\n"
+    assert tried.out.splitlines()[1].split() == ["acks", "all", "(not", "set)"]
+    assert run("delete", "user=changed", "acks").code == 0
+    assert shown("get", "user=changed") == [[QUOTA, "9007199254740993"]]
+    assert run("delete", "user=changed", "--all").code == 0
+    assert run("get", "user=changed").code == 1
+
+
+def test_configs_of_topics_and_brokers_are_set_and_deleted() -> None:
+    assert run("set", "topic=changed", "retention.ms=1000", "cleanup.policy=compact,delete").code == 0
+    assert run("delete", "topic=changed", "retention.ms").code == 0
+    assert shown("get", "topic=changed") == [["cleanup.policy", "compact,delete"]]
+    assert run("set", "broker", "message.max.bytes=2000000").code == 0
+    assert shown("get", "broker") == [["message.max.bytes", "2000000"]]
+    assert run("delete", "broker", "--all").code == 0
+
+
+def test_a_change_with_an_etag_is_made_only_on_what_was_read() -> None:
+    assert run("set", "user=tagged", f"{QUOTA}=1", "acks=all").code == 0
+    (read,) = items("get", "user=tagged")
+    etags = ["--quotas-etag", read["etags"]["client-quotas"], "--configs-etag", read["etags"]["client-configs"]]
+    assert run("set", "user=tagged", f"{QUOTA}=2", "acks=1", *etags).code == 0
+    late = run("set", "user=tagged", f"{QUOTA}=3", "acks=0", *etags)
+    assert (late.code, late.out) == (1, "")
+    assert shown("get", "user=tagged") == [[QUOTA, "2"], ["acks", "1"]]
+    assert run("set", "topic=tagged", "retention.ms=1").code == 0
+    (topic,) = items("get", "topic=tagged")
+    assert run("set", "topic=tagged", "retention.ms=2", "--configs-etag", topic["etags"]["configs"]).code == 0
+    assert run("set", "topic=tagged", "retention.ms=3", "--configs-etag", topic["etags"]["configs"]).code == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("set user=refused acks=7", 1, "acks"),
+        ("set client-id=refused acks=all", 2, "clients have quotas alone; client configs need a user"),
+        ("set user=refused producer_byte_rate=much", 2, "The value of producer_byte_rate is not a number: 'much'"),
+        ("set topic=refused no.such=1", 1, "no.such"),
+        ("set user=refused acks=all,1 acks=1", 2, "acks is given twice"),
+        ("delete user=refused acks", 2, "not set, so not to be deleted: acks"),
+        ("delete user=refused --all", 2, "nothing is set on user=refused"),
+        ("delete user=refused", 2, "--all"),
+        ("delete user=refused acks --all", 2, "--all"),
+    ],
+)
+def test_refused_changes_change_nothing(line: str, code: int, said: str) -> None:
+    found = run(*line.split())
+    assert (found.code, found.out) == (code, "")
+    assert said in found.err
+    assert run("get", line.split()[1]).code == 1
 
 
 @pytest.mark.parametrize(

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli.remote.entities import MEMBERS, entity_of, facets_of
+from app.cli.remote.declared import declared, keys_of
+from app.cli.remote.entities import entity_of, facets_of
 from app.cli.remote.moments import moment_of
 from app.cli.remote.output import NOT_KEPT, note_inexact, print_json, print_table, value_text
 from app.cli.remote.session import DONE, FAILED
-from app.client import ProblemError
 
 if TYPE_CHECKING:
     from app.client import Answer, ConfplaneClient
-    from app.domain.entities import Entity
     from app.domain.facets import FacetName
-
-_NOT_FOUND: Final = 404
-_NOT_SET: Final = 91
-"""Kafka's code RESOURCE_NOT_FOUND: nothing is set on the entity."""
 
 
 async def get(client: ConfplaneClient, name: str, *, at: str | None, as_json: bool) -> int:
     """Print what all facets of an entity have, and return the exit code."""
     entity = entity_of(name)
     moment = None if at is None else moment_of(at)
-    facets = facets_of(entity)
-    answers = await asyncio.gather(*(_declared(client, each, entity, moment) for each in facets))
-    found = {facet: answer for facet, answer in zip(facets, answers, strict=True) if answer is not None}
+    found = await declared(client, entity, moment)
     if as_json:
         print_json(
             {"id": entity.id}
-            | {facet.value: _values(facet, found[facet]) if facet in found else None for facet in facets}
+            | {facet.value: keys_of(facet, found[facet]) if facet in found else None for facet in facets_of(entity)}
             | {"etags": {facet.value: answer.etag for facet, answer in found.items()}}
             | ({} if moment is None else {"at": {facet.value: answer.body["at"] for facet, answer in found.items()}})
         )
@@ -47,23 +39,8 @@ async def get(client: ConfplaneClient, name: str, *, at: str | None, as_json: bo
     return DONE
 
 
-async def _declared(client: ConfplaneClient, facet: FacetName, entity: Entity, moment: str | None) -> Answer | None:
-    """Return the answer with the keys of a facet; None where it has none."""
-    try:
-        return await client.get(facet.value, entity, at=moment)
-    except ProblemError as error:
-        if error.status == _NOT_FOUND and error.kafka_error_code == _NOT_SET:
-            return None
-        raise
-
-
-def _values(facet: FacetName, answer: Answer) -> dict[str, Any]:
-    values: dict[str, Any] = answer.body[MEMBERS[facet]]
-    return values
-
-
 def _rows(facet: FacetName, answer: Answer) -> list[tuple[str, str]]:
     """Return keys and values; of the past also keys whose values the trail does not have."""
-    values = _values(facet, answer)
+    values = keys_of(facet, answer)
     not_kept = [key for key in answer.body.get("at", {}).get("notKept", ()) if key not in values]
     return [(key, value_text(value)) for key, value in values.items()] + [(key, NOT_KEPT) for key in not_kept]

@@ -51,7 +51,7 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
     """Show the quotas and configs that are set on an entity, or list entities.
 
     Without ENTITY all entities with quotas or configs are listed, as the options select them. Secrets are shown as
-    `(hidden)`, in JSON as null.
+    `(hidden)`, in JSON as null. The JSON of an entity has the ETags that `confplane set` takes.
     """
     from app.cli.remote import get as command  # noqa: PLC0415 - see the module's docstring
     from app.cli.remote.lists import Selection, listed  # noqa: PLC0415 - as above

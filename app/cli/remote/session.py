@@ -89,7 +89,7 @@ def problem_text(error: ProblemError) -> str:
     lines += [
         f"  {each.get('pointer', '')}: {each.get('detail', '')}"
         for each in body.get("errors", ())
-        if isinstance(each, dict) and each.get("detail") != detail
+        if isinstance(each, dict)
     ]
     if error.status == 401:  # noqa: PLR2004 - an HTTP status
         lines.append("Check the token_file or token_command of the profile, or CONFPLANE_TOKEN_FILE.")

@@ -1,0 +1,120 @@
+"""A change of one entity's keys: the facet that each key is of, the request, and its result."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from app.cli.remote.entities import facets_of
+from app.cli.remote.session import new_key
+from app.domain.entities import EntityType
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+from app.domain.numbers import parse_java_double
+from app.domain.quotas import ClientQuotas
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from app.client import ConfplaneClient
+    from app.domain.entities import Entity
+
+_WHOLE: Final = re.compile(r"[0-9]{1,19}")
+"""Sent as an integer, which is exact above 2^53 too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Conditions of a change, and what the trail keeps beside it."""
+
+    validate_only: bool = False
+    reason: str | None = None
+    ticket: str | None = None
+    quotas_etag: str | None = None
+    configs_etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """New values of an entity by key; None removes the key."""
+
+    entity: Entity
+    quotas: dict[str, float | None]
+    configs: dict[str, str | None]
+    """Client configs of a user; for a topic, broker, group or subscription its configs."""
+
+    @classmethod
+    def of(cls, entity: Entity, values: Mapping[str, str | None]) -> Change:
+        """Sort keys by their facet.
+
+        All keys that are no quotas count as configs: the service knows which of them there are.
+
+        Raises:
+            InvalidRequestError: A quota is not a number, or an entity without a user has quotas alone.
+        """
+        if facets_of(entity) == (FacetName.CONFIGS,):
+            return cls(entity, {}, dict(values))
+        quotas = {key: _number(key, value) for key, value in values.items() if ClientQuotas().owns(entity, key)}
+        configs = {key: value for key, value in values.items() if key not in quotas}
+        if configs and EntityType.USER not in entity.types:
+            raise InvalidRequestError(
+                f"{', '.join(sorted(configs))}: {entity.types[0].plural} have quotas alone; client configs need a user"
+            )
+        return cls(entity, quotas, configs)
+
+    async def send(self, client: ConfplaneClient, terms: Terms | None = None) -> dict[str, Any]:
+        """Make the change with an Idempotency-Key, print its warnings, and return its result as the API has it."""
+        terms = terms or Terms()
+        if facets_of(self.entity) == (FacetName.CONFIGS,):
+            answer = await client.alter_configs(
+                [(self.entity, self.configs)],
+                etag=terms.configs_etag,
+                validate_only=terms.validate_only,
+                reason=terms.reason,
+                ticket=terms.ticket,
+                idempotency_key=new_key(),
+            )
+            [result] = answer.body["responses"]
+        else:
+            answer = await client.alter_clients(
+                [(self.entity, self.quotas, self.configs)],
+                quotas_etag=terms.quotas_etag,
+                configs_etag=terms.configs_etag,
+                validate_only=terms.validate_only,
+                reason=terms.reason,
+                ticket=terms.ticket,
+                idempotency_key=new_key(),
+            )
+            [result] = answer.body["entries"]
+        for warning in result["warnings"]:
+            typer.echo(f"Warning: {warning}", err=True)
+        found: dict[str, Any] = result
+        return found
+
+
+def refuse_unset(keys: Iterable[str], found: Collection[str]) -> None:
+    """Refuse to remove what is not set: a misspelt key is no success.
+
+    Raises:
+        InvalidRequestError: A key is none of those that were found.
+    """
+    if unset := [key for key in keys if key not in found]:
+        raise InvalidRequestError(f"Nothing is changed: not set, so not to be deleted: {', '.join(unset)}")
+
+
+def _number(key: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    try:
+        value = parse_java_double(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidRequestError(f"The value of {key} is not a number: {text!r}")
+    return value

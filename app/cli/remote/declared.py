@@ -1,0 +1,40 @@
+"""The keys that are set on an entity, by facet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from app.cli.remote.entities import MEMBERS, facets_of
+from app.client import ProblemError
+
+if TYPE_CHECKING:
+    from app.client import Answer, ConfplaneClient
+    from app.domain.entities import Entity
+    from app.domain.facets import FacetName
+
+_NOT_FOUND: Final = 404
+_NOT_SET: Final = 91
+"""Kafka's code RESOURCE_NOT_FOUND: nothing is set on the entity."""
+
+
+async def declared(client: ConfplaneClient, entity: Entity, moment: str | None = None) -> dict[FacetName, Answer]:
+    """Return the answers of the facets that have keys of an entity, now or at a moment of the past."""
+    facets = facets_of(entity)
+    answers = await asyncio.gather(*(_of(client, each, entity, moment) for each in facets))
+    return {facet: answer for facet, answer in zip(facets, answers, strict=True) if answer is not None}
+
+
+async def _of(client: ConfplaneClient, facet: FacetName, entity: Entity, moment: str | None) -> Answer | None:
+    try:
+        return await client.get(facet.value, entity, at=moment)
+    except ProblemError as error:
+        if error.status == _NOT_FOUND and error.kafka_error_code == _NOT_SET:
+            return None
+        raise
+
+
+def keys_of(facet: FacetName, answer: Answer) -> dict[str, Any]:
+    """Return the keys and values of an answer."""
+    values: dict[str, Any] = answer.body[MEMBERS[facet]]
+    return values

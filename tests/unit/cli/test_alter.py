@@ -1,0 +1,69 @@
+"""``confplane set`` with secrets, against answers that are made up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.commands import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.answers import Recorded
+
+KEY = "ssl.keystore.password"
+_ASKS = f"""
+import sys
+from app.cli.remote.assignments import values_of
+sys.exit(values_of(["{KEY}"]) != {{"{KEY}": "geheim"}})
+"""
+
+
+@pytest.fixture
+def secret(answered: Recorded) -> Recorded:
+    """Answers to the change of a secret."""
+    diff = [{"key": KEY, "before": None, "after": None, "secret": True}]
+    result: dict[str, Any] = {"warnings": [], "diff": diff, "revision": "7", "changeId": "c"}
+    answered.answers["incrementalAlter"] = {"responses": [result]}
+    return answered
+
+
+@pytest.mark.parametrize("given", ["line", "file", "standard input", "asked"])
+def test_a_secret_is_never_shown_and_on_a_command_line_it_is_warned_of(
+    secret: Recorded, given: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("geheim\n")
+    words = {"line": f"{KEY}=geheim", "file": f"{KEY}=@{tmp_path / 'file'}", "standard input": f"{KEY}=@-"}
+    answer = CliRunner().invoke(cli, ["set", "broker=0", words.get(given, KEY)], input="geheim\n")
+    assert answer.exit_code == 0
+    assert answer.stdout.splitlines()[1].split() == [KEY, "(hidden)", "(hidden)"]
+    assert "geheim" not in answer.output
+    assert ("everybody on the machine can read it" in answer.stderr) is (given == "line")
+    [(path, body)] = secret.sent
+    assert path == "configs:incrementalAlter"
+    [resource] = body["resources"]
+    assert resource["configs"] == [{"name": KEY, "configOperation": "SET", "value": "geheim"}]
+
+
+def test_a_terminal_does_not_show_what_is_typed() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:  # the process on the terminal
+        os.execv(sys.executable, [sys.executable, "-c", _ASKS])  # noqa: S606 - no shell is needed
+    shown = b""
+    while not shown.endswith(b": "):
+        shown += os.read(terminal, 1024)
+    os.write(terminal, b"geheim\n")
+    _, status = os.waitpid(pid, 0)
+    with contextlib.suppress(OSError):  # Linux: nobody has the other end
+        shown += os.read(terminal, 1024)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert KEY.encode() in shown
+    assert b"geheim" not in shown

@@ -69,6 +69,7 @@ from app.services.reads.describe import DescribeService
 from app.services.reads.history import HistoryService
 from app.services.recorder.record import Recorder
 from app.services.redaction import facets_by_tree, redactor
+from app.services.reverts.service import RevertService
 from app.services.target.notices import Unobserved
 from app.services.upkeep.dropping import Dropper
 from app.services.upkeep.files import WatchedFiles
@@ -282,6 +283,8 @@ def create_app(
     if limiter is not None:
         measured.append(limiter)
     measured += [*recorders.values(), *observers, *entrance.background, parts.database, parts.audit, registrations]
+    trail = PostgresTrailHistory(parts.database)
+    history = HistoryService(trail, parts.audit, describe)
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -289,7 +292,8 @@ def create_app(
             freezes=FreezeService(parts.runner),
             idempotency=idempotency,
             describe=describe,
-            history=HistoryService(PostgresTrailHistory(parts.database), parts.audit, describe),
+            history=history,
+            reverts=RevertService(parts.audit, trail, history, parts.alter),
             entries=Entries(describe),
             resolutions=Resolutions(describe),
             audit=parts.audit,

@@ -21,6 +21,7 @@ from app.api.freezes import routes as freezes
 from app.api.global_config import routes as global_config
 from app.api.grants import routes as grants
 from app.api.registrations import routes as registrations
+from app.api.reverts import routes as reverts
 from app.api.rollups import routes as rollups
 from app.api.routing.bodies import MAX_BODY
 from app.api.routing.lookup import Lookup
@@ -53,6 +54,7 @@ FAMILIES: Final = (
     global_config.routes,
     freezes.routes,
     audit.routes,
+    reverts.routes,
     registrations.routes,
     rollups.routes,
     definitions.routes,

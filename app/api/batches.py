@@ -78,7 +78,7 @@ async def alter(
     errors = [result.error for result in results]
     # Rendered one by one: together they may be megabytes.
     rendered = await in_slices(
-        lambda each: orjson.Fragment(orjson.dumps(_altered(each[1], echo(each[2]), diff(each[0], each[1])))),
+        lambda each: orjson.Fragment(orjson.dumps(altered_entry(each[1], echo(each[2]), diff(each[0], each[1])))),
         zip(made, results, entries, strict=True),
     )
     failed = sum(error is not None for error in errors)
@@ -146,7 +146,7 @@ def error_parts(error: ConfplaneError) -> list[dict[str, str]]:
     return [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
 
 
-def _altered(result: EntryResult, named: Mapping[str, Any], differences: Any) -> dict[str, Any]:
+def altered_entry(result: EntryResult, named: Mapping[str, Any], differences: Any) -> dict[str, Any]:
     """Return one result of an alter; ``named`` are the members that name its entity."""
     error = result.error
     entry: dict[str, Any] = {

@@ -33,6 +33,7 @@ from app.services.ports.trail import AuditLog
 from app.services.reads.describe import DescribeService
 from app.services.reads.history import HistoryService
 from app.services.recorder.record import Recorder
+from app.services.reverts.service import RevertService
 from app.services.target.fresh import Freshener
 from app.services.upkeep.readiness import Readiness
 
@@ -63,6 +64,7 @@ class Services:
     idempotency: IdempotencyService
     describe: DescribeService
     history: HistoryService
+    reverts: RevertService
     entries: Entries
     resolutions: Resolutions
     audit: AuditLog

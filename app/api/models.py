@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from app.api import patterns
+from app.services.ports.trail import MOST_REVERTS
 
 MAX_ENTRIES = 10_000
 """Entries in one request."""
@@ -49,6 +50,10 @@ ChangeId = Annotated[
         description="UUIDv7 of the change",
         examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"],
     ),
+]
+Reverts = Annotated[
+    Annotated[list[ChangeId], Field(max_length=MOST_REVERTS)] | None,
+    Field(description="Of a revert: the changes that it reverts, the latest thousand of them; else null"),
 ]
 Etag = Annotated[str, Field(pattern=patterns.ETAG, examples=['"5f2a9c0d1e3b4a6c7d8e9f00"'])]
 Time = Annotated[
@@ -178,6 +183,21 @@ class ProblemPart(AnswerModel):
     detail: str
 
 
+Kind = Literal["change", "import", "observed", "external", "recovered"]
+"""The kind of a change in the trail."""
+
+
+class LaterChange(AnswerModel):
+    """A change that touched the keys of a revert behind the reverted changes."""
+
+    change_id: ChangeId | None = Field(description="null: others wrote the keys, and the trail does not have it yet")
+    kind: Kind | None
+    principal: str | None
+    revision: Revision | None = Field(description="null: others removed the znode, and it is not known yet when")
+    time: Time | None
+    keys: list[str]
+
+
 class Problem(AnswerModel):
     """RFC 9457, with Kafka's error code."""
 
@@ -200,6 +220,9 @@ class Problem(AnswerModel):
         default=None, description="Of a moment before the history begins: the first revision that is known"
     )
     since_time: Time | None = Field(default=None, description="Of such a moment: the time of that revision")
+    later_changes: list[LaterChange] | Absent = Field(
+        default=None, description="Of a revert: the changes that stand in its way, the latest first, a hundred at most"
+    )
     throttle_time_ms: Count | Absent = Field(
         default=None, description="Of a limit that is used up: how long to wait, in ms"
     )
@@ -328,9 +351,7 @@ class HistoryItem(AnswerModel):
     """One change of an entity in one facet."""
 
     change_id: ChangeId
-    kind: Literal["change", "import", "observed", "external", "recovered"] = Field(
-        description="As in the trail; external: others wrote it, past this service"
-    )
+    kind: Kind = Field(description="As in the trail; external: others wrote it, past this service")
     writes: int | None = Field(description="Of a change by others: how many writes it was, at least")
     revision: Revision
     time: Time
@@ -339,6 +360,7 @@ class HistoryItem(AnswerModel):
     request_id: str
     reason: str | None
     ticket: str | None
+    reverts: Reverts
     moved: Literal[True] | Absent = Field(
         default=None, description="The client configs went to another layout; no value changed"
     )

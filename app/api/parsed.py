@@ -8,6 +8,7 @@ from app.api import patterns
 from app.domain.errors import InvalidRequestError
 
 _RFC_3339 = re.compile(patterns.TIME)
+_REVISION_DIGITS = 19
 
 
 def moment(text: str | None, pointer: str) -> datetime | None:
@@ -31,6 +32,21 @@ def time(text: str, pointer: str) -> datetime:
         " a + is written %2B",
         pointer=pointer,
     )
+
+
+def revision_or_time(text: str, pointer: str) -> int | datetime:
+    """Read a moment: a revision when it is all digits, or else a time.
+
+    Raises:
+        InvalidRequestError: The text is neither.
+    """
+    if text.isascii() and text.isdigit():
+        if len(text) > _REVISION_DIGITS or int(text) >= 2**63:
+            raise InvalidRequestError(
+                f"{pointer.removeprefix('/')} is no revision: it has too many digits", pointer=pointer
+            )
+        return int(text)
+    return time(text, pointer)
 
 
 def page_token(text: str | None) -> UUID | None:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from app.api.incoming import INCOMING
-from app.api.responses import CHALLENGE, json_response
+from app.api.responses import CHALLENGE, json_response, timestamp
 from app.domain import errors
 from app.domain.errors import ConfplaneError, KafkaCode
 from app.domain.texts import step
@@ -97,6 +97,8 @@ TABLE: Final[dict[type[ConfplaneError], Row]] = {
     errors.CorruptZnodeError: Row(409, "corrupt-znode", "Stored data can't be read"),
     errors.UndecodablePasswordError: Row(409, "undecodable-password", "A stored password can't be decoded"),
     errors.AlreadyExistsError: Row(409, "already-exists", "Already exists"),
+    errors.RevertConflictError: Row(409, "revert-conflict", "Later changes touched the same keys"),
+    errors.NotRevertibleError: Row(409, "not-revertible", "Can't be reverted"),
     errors.ConcurrentChangeError: Row(409, "concurrent-change", "Changed by others meanwhile"),
     errors.PreconditionFailedError: Row(412, "precondition-failed", "Precondition failed"),
     errors.ListFullError: Row(422, "list-full", "Brokers could not list more names"),
@@ -147,6 +149,8 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
             body["sinceTime"] = since_time
         case errors.CorruptZnodeError(path=path):
             body["path"] = path
+        case errors.RevertConflictError(later=later):
+            body["laterChanges"] = [later_change(each) for each in later]
         case errors.OutcomeUnknownError(change_id=change_id):
             body["changeId"] = change_id
         case errors.LimitExceededError(throttle_ms=throttle_ms):
@@ -154,6 +158,18 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
         case _:
             pass
     return body
+
+
+def later_change(change: errors.LaterChange) -> dict[str, Any]:
+    """Return a change that stands in the way of a revert."""
+    return {
+        "changeId": None if change.change_id is None else str(change.change_id),
+        "kind": change.kind,
+        "principal": change.principal,
+        "revision": None if change.revision is None else str(change.revision),
+        "time": None if change.time_ms is None else timestamp(change.time_ms),
+        "keys": list(change.keys),
+    }
 
 
 def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:

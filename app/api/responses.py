@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.domain.facets import JsonValue
     from app.services.clusters import Cluster
     from app.services.ports.store import ClusterStore
+    from app.services.ports.trail import Intent
 
 _INT64: Final = 2**63
 CLUSTER: Final = "confplane.cluster"
@@ -108,6 +109,11 @@ def number(value: JsonValue) -> Any:
 def page_response(request: Request, items: Sequence[Any], cursor: UUID | str | None) -> Response:
     """Answer a page of a list; ``cursor`` leads to the next page, None at the end."""
     return json_response(request, {"items": items, "nextPageToken": None if cursor is None else str(cursor)})
+
+
+def reverts(intent: Intent) -> list[str] | None:
+    """Return the ids of the changes that a change reverts; None for any other change."""
+    return [str(change_id) for change_id in intent.reverts] or None
 
 
 def timestamp(ms: int) -> str:

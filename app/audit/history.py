@@ -15,7 +15,8 @@ from uuid import UUID
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.audit import visible
+from app.audit import later_changes, visible
+from app.audit.later_changes import ANCHOR, NEAR
 from app.audit.tables import FAR_OUTCOME, FAR_S
 from app.audit.trail_queries import first_id_at
 from app.domain.entities import Entity
@@ -32,11 +33,9 @@ if TYPE_CHECKING:
     from app.audit.database import Database
     from app.domain.access.ranges import Ranges
     from app.domain.facets import Tree
-    from app.services.ports.history import Znode
+    from app.services.ports.history import Later, Touched, Znode
 
 _TEXTS: Final = ARRAY(Text)
-_NEAR: Final = timedelta(seconds=10 * FAR_S)
-"""The greatest distance between a change's id and the time of a neighbouring revision; ZooKeeper's clocks differ."""
 _CONCURRENT: Final = 50
 """Changes of one znode that may have been under way at a time, so that their ids and revisions are in another order."""
 _FIRST: Final = UUID(int=0)
@@ -44,11 +43,6 @@ _FIRST: Final = UUID(int=0)
 _KNOWLEDGE: Final = text(
     "SELECT since, since_at, revision FROM watermarks WHERE cluster = :cluster AND since IS NOT NULL"
 )
-
-_ANCHOR: Final = text("""
-SELECT time FROM outcomes WHERE cluster = :cluster AND committed AND revision <= :revision
-ORDER BY revision DESC LIMIT 1
-""")
 
 # The first of the moment's later changes by their ids, and then those that may have an earlier revision all the same.
 _FIRST_AFTER: Final = text(f"""
@@ -169,7 +163,7 @@ class PostgresTrailHistory:
         async def work(connection: AsyncConnection) -> tuple[Sequence[Row[Any]], Sequence[Row[Any]]]:
             # The states first: a change that is recorded in between is then seen as a change.
             states = (await connection.execute(_RECORDED, given)).all()
-            time = await connection.scalar(_ANCHOR, {"cluster": cluster, "revision": revision})
+            time = await connection.scalar(ANCHOR, {"cluster": cluster, "revision": revision})
             parameters = {
                 **given,
                 "paths": [full_path(znode.tree, Entity.from_id(znode.entity_id)) for znode in znodes],
@@ -215,6 +209,10 @@ class PostgresTrailHistory:
 
         return await self._database.read(work)
 
+    async def later(self, cluster: str, touched: Sequence[Touched]) -> list[list[Later] | None]:
+        """Return the changes behind revisions that touched keys: see the port."""
+        return await later_changes.find(self._database, cluster, touched)
+
 
 def _around(earlier: Written | None, later: Sequence[Written], recorded: Recorded | None) -> Around:
     first, second, *_ = *later, None, None
@@ -226,7 +224,7 @@ def _bounds(time: datetime | None) -> dict[str, Any]:
     if time is None:
         # Without a change at the revision or before it there is no earlier change to look for.
         return {"floor": _FIRST, "ceiling": _FIRST, "low": None, "high": None}
-    low, high = _shifted(time, -_NEAR), _shifted(time, _NEAR)
+    low, high = _shifted(time, -NEAR), _shifted(time, NEAR)
     return {"floor": first_id_at(low), "ceiling": first_id_at(high), "low": low, "high": high}
 
 

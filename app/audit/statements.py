@@ -15,7 +15,8 @@ standby, which can't write, the condition is false."""
 
 _INTENT: Final = """
     change_id uuid, attempt integer, cluster text, writer text, principal text, source text, request_id text,
-    reason text, ticket text, entities jsonb, behalf_of text, kind text, observed jsonb"""
+    reason text, ticket text, entities jsonb, behalf_of text, kind text, observed jsonb,
+    reverts uuid[]"""
 
 # The rows of the trail for the intents in ``given``, the last part left open.
 _INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
@@ -27,9 +28,11 @@ _INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
     entity_id, facet, path, version_read, czxid_read, keys, ops, before, after, ordinal)
 ), new_intents AS (
   INSERT INTO intents (
-    change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, behalf_of, kind, observed)
+    change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, behalf_of, kind, observed,
+    reverts)
   SELECT
-    change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, behalf_of, kind, observed
+    change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, behalf_of, kind, observed,
+    nullif(reverts, '{}')
   FROM given
   ON CONFLICT DO NOTHING
 ), new_entities AS (
@@ -64,7 +67,7 @@ WITH sent AS MATERIALIZED (
     key text, key_id uuid, holder uuid, fresh boolean, body text, seconds float8, results jsonb)
   ) WITH ORDINALITY AS row(
     change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, entities, behalf_of, kind,
-    observed, key, key_id, holder, fresh, body, seconds, results, number)
+    observed, reverts, key, key_id, holder, fresh, body, seconds, results, number)
   WHERE {WRITES}
 ), claimed AS (
   INSERT INTO request_keys (key, id, holder, cluster, body, writer, until)

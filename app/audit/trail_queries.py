@@ -63,7 +63,8 @@ TIME_SHIFT: Final = 80
 
 async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
     """Return a page and the cursor of the next one, or None at the end."""
-    if not all(storable(given) for given in (query.cluster, query.entity_id, query.key, query.principal) if given):
+    texts = (query.cluster, query.entity_id, query.key, query.principal, query.request_id)
+    if not all(storable(given) for given in texts if given):
         return [], None
     if query.within is not None and not query.within:
         return [], None
@@ -148,6 +149,8 @@ def _window(query: AuditQuery, before: UUID | None, size: int) -> Select[UUID]:
     elif query.key is not None:
         source = change_keys
         conditions = [source.c.key == query.key]
+    elif query.request_id is not None:
+        conditions = [source.c.request_id == query.request_id]
     elif query.outcome == "rejected":
         source = outcomes
         conditions = [~source.c.committed]
@@ -238,6 +241,8 @@ async def _fitting(
     statement = select(latest.c.change_id, (size + versions).label("stored")).where(latest.c.cluster == query.cluster)
     if query.principal is not None:
         statement = statement.where(latest.c.principal == query.principal)
+    if query.request_id is not None:
+        statement = statement.where(latest.c.request_id == query.request_id)
     statement = statement.where(*_during(query, func.coalesce(latest.c.time, latest.c.recorded_at)))
     if query.outcome == "open":
         statement = statement.where(latest.c.committed.is_(None))
@@ -355,6 +360,7 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
         behalf_of=row.behalf_of,
         kind=row.kind,
         observed=None if row.observed is None else Sighting(**row.observed),
+        reverts=tuple(row.reverts or ()),
     )
     outcome = None
     if row.committed is not None:

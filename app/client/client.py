@@ -359,6 +359,67 @@ class ConfplaneClient:
         headers = _headers(idempotency_key=idempotency_key)
         return await self.request("POST", "configs:incrementalAlter", json=body, params=params, headers=headers)
 
+    # ------------------------------------------------------------ reverts
+
+    async def revert_changes(
+        self,
+        selection: Mapping[str, str],
+        *,
+        keys: Sequence[str] = (),
+        force: bool = False,
+        validate_only: bool = False,
+        reason: str | None = None,
+        ticket: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Answer:
+        """Set the keys that changes touched to their values before.
+
+        Args:
+            selection: One of ``{"changeId": …}``, ``{"requestId": …}``, and ``{"principal": …, "since": …}``, the
+                last with or without ``until``; times are RFC 3339.
+            keys: Only these keys; none: all.
+            force: Also over later changes of the same keys.
+            validate_only: Go the whole way up to the write, and write nothing.
+            reason: The reason, for the trail.
+            ticket: The id of a ticket, for the trail.
+            idempotency_key: See the class.
+        """
+        body = {**selection, **({"keys": list(keys)} if keys else {}), "force": force, "validateOnly": validate_only}
+        params = _given(reason=reason, ticket=ticket)
+        headers = _headers(idempotency_key=idempotency_key)
+        return await self.request("POST", "audit:revert", json=body, params=params, headers=headers)
+
+    async def revert(  # noqa: PLR0913 - one argument a member of the request
+        self,
+        facet: str,
+        entity: Entity | str,
+        to: int | str,
+        *,
+        force: bool = False,
+        validate_only: bool = False,
+        if_match: str | None = None,
+        reason: str | None = None,
+        ticket: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Answer:
+        """Give an entity the keys of a facet that it had at a moment.
+
+        Args:
+            facet: The facet.
+            entity: The entity.
+            to: A revision, or a time as RFC 3339.
+            force: Also where others change the entity meanwhile.
+            validate_only: Go the whole way up to the write, and write nothing.
+            if_match: The ETag of the content that is replaced.
+            reason: The reason, for the trail.
+            ticket: The id of a ticket, for the trail.
+            idempotency_key: See the class.
+        """
+        body = {"to": str(to), "force": force, "validateOnly": validate_only}
+        params = _given(reason=reason, ticket=ticket)
+        headers = _headers(if_match=if_match, idempotency_key=idempotency_key)
+        return await self.request("POST", f"{facet}/{_id(entity)}:revert", json=body, params=params, headers=headers)
+
 
 def _given(**members: str | None) -> dict[str, str]:
     return {name: value for name, value in members.items() if value is not None}

@@ -33,6 +33,8 @@
     ├── UndecodablePasswordError       -1  a stored password that none of the secrets opens
     ├── AlreadyExistsError             92  create of what is there with other content
     ├── PreconditionFailedError        95  the etag given is not the current one
+    ├── RevertConflictError            95  later changes touched the keys that a revert would restore
+    ├── NotRevertibleError             42  a change that can't be reverted, or whose values are not kept
     ├── ConcurrentChangeError          95  others kept changing the entity until the deadline
     │   └── IdempotencyKeyBusyError    95  the first request with this Idempotency-Key is still under way
     ├── ListFullError                  44  an entity whose name no longer fits into what brokers can list
@@ -52,7 +54,10 @@ Source: clients/src/main/java/org/apache/kafka/common/protocol/Errors.java.
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 class KafkaCode(IntEnum):
@@ -312,6 +317,37 @@ class PreconditionFailedError(ConfplaneError):
     def __init__(self, detail: str, *, etag: str | None, pointer: str | None = None) -> None:
         super().__init__(detail, pointer=pointer, outcome=WriteOutcome.NOT_APPLIED)
         self.etag = etag
+
+
+class LaterChange(NamedTuple):
+    """A change that touched keys which a revert would restore."""
+
+    change_id: UUID | None
+    """None: the trail does not have the change yet."""
+    kind: str | None
+    """As in the trail; None: not known yet."""
+    principal: str | None
+    revision: int | None
+    """None: others removed the znode, and it is not known yet at which revision."""
+    time_ms: int | None
+    """ZooKeeper's time, milliseconds since the epoch."""
+    keys: tuple[str, ...]
+
+
+class RevertConflictError(ConfplaneError):
+    """Later changes touched the keys that a revert would restore; ``later`` are these changes, the latest first."""
+
+    code = KafkaCode.INVALID_UPDATE_VERSION
+
+    def __init__(self, detail: str, *, later: tuple[LaterChange, ...]) -> None:
+        super().__init__(detail, outcome=WriteOutcome.NOT_APPLIED)
+        self.later = later
+
+
+class NotRevertibleError(ConfplaneError):
+    """A change is of a kind that can't be reverted, or a value before it is not kept; the text says what helps."""
+
+    code = KafkaCode.INVALID_REQUEST
 
 
 class ConcurrentChangeError(ConfplaneError):

@@ -17,12 +17,13 @@ from app.audit import (
     PostgresOpenChanges,
     PostgresRegistrationLog,
     PostgresTrailHistory,
+    later_changes,
     open_changes,
     trail_queries,
 )
 from app.domain.access.ranges import Ranges
 from app.domain.facets import Tree
-from app.services.ports.history import Znode
+from app.services.ports.history import Touched, Znode
 from app.services.ports.trail import AuditQuery
 from tests.audit.rows import run
 from tests.support import servers
@@ -43,7 +44,7 @@ SELECT
   i, CASE WHEN i % 3 = 0 THEN 'payments' ELSE 'other' END AS cluster
 FROM generate_series(1, 60000) AS i;
 INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, request_id, recorded_at)
-SELECT change_id, attempt, cluster, 'User:p' || i % 1000, 'w', 's', 'r', at
+SELECT change_id, attempt, cluster, 'User:p' || i % 1000, 'w', 's', 'r' || i % 1000, at
 FROM made CROSS JOIN generate_series(1, 2) AS attempt WHERE attempt = 1 OR i % 20 = 0;
 INSERT INTO intent_entities
 SELECT change_id, attempt, 0, made.cluster, 'user=u' || i % 5000, 'client-quotas', '/config/users/u' || i % 5000, 1, 1,
@@ -133,6 +134,9 @@ def at(seconds: int) -> datetime:
         {"principal": "User:p6"},
         {"principal": "nobody"},
         {"outcome": "committed"},
+        {"request_id": "r6"},
+        {"request_id": "nobody"},
+        {"within": FEW, "request_id": "r6"},
         {"outcome": "rejected"},
         {"outcome": "open"},
         {"outcome": "open", "since": at(590), "until": at(600)},
@@ -226,6 +230,33 @@ async def test_the_changes_around_a_revision_are_found_by_indexes(plans: Plans, 
         assert [None if each is None else each.revision for each in (around.earlier, around.later, around.after_later)] == [
             earlier, later, after_later
         ]  # fmt: skip
+
+
+def touched(revision: int, *, keys: tuple[str, ...] | None, time_ms: int | None) -> list[Touched]:
+    return [Touched(znode.entity_id, keys, revision, time_ms) for znode in ZNODES]
+
+
+@pytest.mark.parametrize("revision", [0, 300, 30_000, 59_990])
+@pytest.mark.parametrize("timed", [True, False])
+async def test_later_changes_of_keys_are_found_by_indexes(plans: Plans, revision: int, *, timed: bool) -> None:
+    history = PostgresTrailHistory(plans.pool)
+    time_ms = 1_763_682_000_000 + revision * 10 if timed else None
+    for keys in (None, ("common",), ("rare", "never")):
+        found = await history.later("payments", touched(revision, keys=keys, time_ms=time_ms))
+        assert plans.scanned_whole() == []
+        for znode, later in zip(ZNODES, found, strict=True):
+            number = int(znode.entity_id.removeprefix("user=u"))
+            committed = [i for i in range(1, 60_001) if i % 3 == 0 and i % 100 not in {3, 6} and i % 5_000 == number]
+            named = [i for i in committed if keys is None or ("rare" if i % 100 == 0 else "common") in keys]
+            assert later is not None
+            assert [each.change.revision for each in later] == sorted((i for i in named if i > revision), reverse=True)
+
+
+async def test_a_search_for_later_changes_is_bounded(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(later_changes, "_EXAMINED", 3)
+    found = await PostgresTrailHistory(plans.pool).later("payments", touched(0, keys=None, time_ms=None))
+    assert found[:4] == [None] * 4
+    assert found[4] == []
 
 
 @pytest.mark.parametrize("within", [None, FEW])

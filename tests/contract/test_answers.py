@@ -411,6 +411,87 @@ def test_the_past(recorder: Recorder, noun: str, facet: str, content: dict[str, 
     recorder.send(f"diff{noun}", 400, f"{one}/diff")
     recorder.send(f"diff{noun}", 400, f"{one}/diff", params={"from": "x"})
     recorder.send(f"diff{noun}", 410, f"{one}/diff", params={"from": "1"})
+    _check_return(recorder, noun, f"{one}:revert", put, removed)
+
+
+def _check_return(recorder: Recorder, noun: str, url: str, put: str, removed: dict[str, Any]) -> None:
+    """Return an entity to the revision at which its content was put; it was removed behind that."""
+    operation_id, one = f"revert{noun}", url.removesuffix(":revert")
+    recorder.send(operation_id, 410, url, json={"to": "1"})
+    recorder.send(operation_id, 400, url, json={"to": "yesterday"})
+    recorder.send(operation_id, 412, url, json={"to": "9999-01-01T00:00:00Z"}, headers={"If-Match": '"none"'})
+    if noun == "Configs":
+        refused = recorder.send(operation_id, 409, url, json={"to": put}).json()
+        assert (refused["type"], refused["kafkaErrorCode"]) == ("/problems/not-revertible", 42)
+        assert "plugin.key" in refused["detail"]
+        return
+    shown = recorder.send(operation_id, 200, url, json={"to": put, "validateOnly": True}).json()
+    for _ in "12":
+        done = recorder.send(operation_id, 200, url, json={"to": put}, headers={"Idempotency-Key": "to"}).json()
+        assert (done["diff"], done["reverts"]) == (shown["diff"], [removed["changeId"]])
+    content = {change["key"]: change["before"] for change in removed["changes"]}
+    assert recorder.send(f"get{noun}", 200, one).json()["quotas" if noun == "ClientQuotas" else "configs"] == content
+    newest = recorder.send(f"history{noun}", 200, f"{one}/history").json()["items"][0]
+    assert (newest["changeId"], newest["reverts"]) == (done["changeId"], [removed["changeId"]])
+
+
+def test_the_return_of_broker_configs(recorder: Recorder) -> None:
+    one = f"{BASE}/configs/broker=801"
+    before = recorder.send("putConfigs", 200, one, json={"configs": {"log.retention.ms": "1000"}})
+    recorder.send("putConfigs", 200, one, json={"configs": {"log.retention.ms": "2000"}})
+    body = {"to": before.headers["confplane-revision"]}
+    for _ in "12":
+        recorder.send("revertConfigs", 200, f"{one}:revert", json=body, headers={"Idempotency-Key": "to"})
+    assert recorder.send("getConfigs", 200, one).json()["configs"] == {"log.retention.ms": "1000"}
+
+
+def test_reverts(recorder: Recorder) -> None:
+    url, quotas = f"{BASE}/audit:revert", f"{BASE}/client-quotas"
+    named = [{"entity": [{"entityType": "user", "entityName": f"revert-{each}"}]} for each in "ab"]
+    entries = [{**each, "ops": [{"key": "producer_byte_rate", "value": 7}]} for each in named]
+    request = {"X-Request-Id": "reverted-request"}
+    recorder.send("alterClientQuotas", 200, f"{quotas}:alter", json={"entries": entries}, headers=request)
+    one = recorder.send("putClientQuotas", 200, f"{quotas}/user=revert-a", json={"quotas": {"producer_byte_rate": 8}})
+    partly = recorder.send(
+        "revertChanges", 207, url, json={"requestId": "reverted-request", "validateOnly": True}
+    ).json()
+    assert partly["failed"] == 1
+    results = {each["id"]: each for each in partly["results"]}
+    refused = results["user=revert-a"]
+    assert (refused["errorCode"], refused["outcome"], refused["facet"]) == (95, "not_applied", "client-quotas")
+    [later] = refused["laterChanges"]
+    assert (later["changeId"], later["keys"]) == (one.headers["confplane-change-id"], ["producer_byte_rate"])
+    assert results["user=revert-b"]["diff"] == [{"key": "producer_byte_rate", "before": 7, "after": None}]
+    body = {"changeId": one.headers["confplane-change-id"]}
+    for _ in "12":
+        done = recorder.send("revertChanges", 200, url, json=body, headers={"Idempotency-Key": "revert"})
+        assert done.json()["results"][0]["reverts"] == [body["changeId"]]
+    again = recorder.send("revertChanges", 200, url, json=body).json()["results"][0]
+    assert (again["diff"], again["changeId"]) == ([], None)
+    assert "already" in again["warnings"][0]
+    recorder.send("putClientQuotas", 200, f"{quotas}/user=revert-a", json={"quotas": {"producer_byte_rate": 9}})
+    problem = recorder.send("revertChanges", 409, url, json=body).json()
+    assert (problem["type"], problem["kafkaErrorCode"]) == ("/problems/revert-conflict", 95)
+    assert problem["laterChanges"] == problem["results"][0]["laterChanges"]
+    recorder.send("revertChanges", 200, url, json={**body, "force": True, "keys": ["producer_byte_rate"]})
+    found = recorder.send("searchAudit", 200, f"{BASE}/audit", params={"requestId": "reverted-request"}).json()
+    assert {each["requestId"] for each in found["items"]} == {"reverted-request"}
+    recorder.send("revertChanges", 404, url, json={"changeId": MADE_UP})
+    recorder.send("revertChanges", 404, url, json={"requestId": "none"})
+    recorder.send("revertChanges", 409, url, json={**body, "keys": ["none"]})
+    moment = "2026-01-31T12:00:00Z"
+    for wrong in (
+        {},
+        {"changeId": "x"},
+        {**body, "requestId": "r"},
+        {**body, "since": moment},
+        {"principal": "User:x"},
+        {"principal": "User:x", "since": "today"},
+        {"principal": "User:x", "since": moment, "until": ""},
+        {"requestId": None},
+        {**body, "keys": []},
+    ):
+        recorder.send("revertChanges", 400, url, json=wrong)
 
 
 @pytest.mark.parametrize(

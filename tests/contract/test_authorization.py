@@ -246,6 +246,27 @@ async def test_the_trail_shows_visible_entities_alone(inside: Inside) -> None:
     assert done(await inside.send("auditor", "GET", f"audit/{both}")) == whole
 
 
+async def test_a_change_with_hidden_entities_is_not_reverted_in_part(inside: Inside) -> None:
+    body = entries("payments-v", "orders-v")
+    answer = await inside.send("admin", "POST", "client-quotas:alter", {**body, "atomic": True})
+    both = done(answer)["entries"][0]["changeId"]
+    answer = await inside.send("admin", "PUT", "client-quotas/user=orders-v", RATE)
+    hidden = answer.headers["confplane-change-id"]
+    for more in ({}, {"force": True}, {"validateOnly": True}):
+        problem = refused(await inside.send("team", "POST", "audit:revert", {"changeId": both, **more}))
+        assert "may not describe" in problem["detail"]
+        assert "orders-v" not in str(problem)
+    for change in (hidden, f"{hidden[:-4]}0000"):
+        missing = await inside.send("team", "POST", "audit:revert", {"changeId": change})
+        assert missing.status_code == 404
+        assert "orders-v" not in missing.text
+    own = await inside.send("team", "PUT", "client-quotas/user=payments-v", {"quotas": {"request_percentage": 3}})
+    undone = await inside.send("team", "POST", "audit:revert", {"changeId": own.headers["confplane-change-id"]})
+    assert done(undone)["failed"] == 0
+    for entity in ("user=orders-v", "user=never-there"):
+        refused(await inside.send("team", "POST", f"client-quotas/{entity}:revert", {"to": "9999-01-01T00:00:00Z"}))
+
+
 async def test_registrations_are_listed_and_cleared_by_grants(inside: Inside) -> None:
     def registering(user: str) -> dict[str, Any]:
         return {

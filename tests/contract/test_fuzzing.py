@@ -21,7 +21,7 @@ _QUICK = load(15)
 _LONG = load(800)
 
 
-SELDOM = ("create", "getRollup", "rotateToken", "putGrant", "getGrant", "getAccess", "diff", "history")
+SELDOM = ("create", "getRollup", "rotateToken", "putGrant", "getGrant", "getAccess", "diff", "history", "revert")
 """Operations, by the begin of their names, that random requests seldom succeed with."""
 
 

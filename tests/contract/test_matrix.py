@@ -279,6 +279,7 @@ def _resources(facet: str) -> dict[str, list[Case]]:
         f"diff{noun}": [
             Named(DESCRIBE, entities, lambda entity: ("GET", f"{facet}/{entity.id}/diff?from={NOW}", None))
         ],
+        f"revert{noun}": [Named(ALTER, entities, lambda entity: ("POST", f"{facet}/{entity.id}:revert", {"to": NOW}))],
         f"effective{noun}": [
             Named(
                 RESOLVE if facet == "client-configs" else DESCRIBE,
@@ -433,6 +434,7 @@ ROWS: Final[dict[str, list[Case]]] = {
     ],
     "searchAudit": [Listed(("GET", "audit?pageSize=1000", None), "audit", _of_changes)],
     "getAuditedChange": [Apart()],  # test_a_change_is_found_by_who_may_describe_its_entity
+    "revertChanges": [Apart()],  # test_a_change_is_reverted_by_who_may_alter_its_entity
     "listRegistrations": [
         Named(DESCRIBE, CLIENTS, lambda entity: ("GET", f"registrations?id={entity.id}", None)),
     ],
@@ -601,6 +603,24 @@ async def test_a_change_is_found_by_who_may_describe_its_entity(inside: Inside, 
         answer = await inside.send(name, "GET", f"audit/{change['changeId']}")
         allowed = caller.audits or caller.may(DESCRIBE, Entity.from_id(shown["id"]))
         assert answer.status_code == (200 if allowed else 404), answer.text
+
+
+@pytest.mark.parametrize("name", CALLERS)
+async def test_a_change_is_reverted_by_who_may_alter_its_entity(inside: Inside, name: str) -> None:
+    changes = (await inside.send("admin", "GET", "audit?pageSize=1000")).json()["items"]
+    caller = CALLERS[name]
+    for change in changes:
+        [shown] = change["entities"]
+        entity = Entity.from_id(shown["id"])
+        body = {"changeId": change["changeId"], "validateOnly": True}
+        answer = await inside.send(name, "POST", "audit:revert", body)
+        if caller.may(ALTER, entity):
+            assert answer.status_code in {200, 409, 422}, answer.text
+        elif caller.audits or caller.may(DESCRIBE, entity):
+            _check(answer, allowed=False, topic=_first(entity)[0] == "topic")
+        else:
+            assert answer.status_code == 404, answer.text
+            assert shown["id"] not in answer.text
 
 
 async def test_the_trail_of_an_entity_is_refused_alike(inside: Inside) -> None:

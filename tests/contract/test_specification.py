@@ -32,8 +32,8 @@ READS = frozenset(
 MANAGING = frozenset({"createToken", "revokeToken", "rotateToken", "createGrant", "putGrant", "deleteGrant"})
 WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations"}
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
-UNCONDITIONAL = frozenset({"alterEntityConfigs", "changeGlobalConfig"}) | FREEZES
-"""Writes of KIPs that have no preconditions, and freezes."""
+UNCONDITIONAL = frozenset({"alterEntityConfigs", "changeGlobalConfig", "revertChanges"}) | FREEZES
+"""Writes of KIPs that have no preconditions, reverts of changes, which have others, and freezes."""
 
 
 def _resolve(item: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,8 @@ def test_the_commands_of_the_guide(module_chroot: str, module_database: Database
             env=os.environ | {"CONFPLANE": base, "TOKEN": service.token},
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    first, second, history, single, listed, diff = map(json.loads, filter(None, done.stdout.splitlines()))
+    answers = map(json.loads, filter(None, done.stdout.splitlines()))
+    first, second, history, single, listed, diff, shown, undone, back = answers
     assert first["quotas"] == single["quotas"] == {"producer_byte_rate": 1048576}
     assert [(item["reason"], item["changes"][0]["after"]) for item in history["items"]] == [
         ("more", second["quotas"]["producer_byte_rate"]),
@@ -49,3 +50,11 @@ def test_the_commands_of_the_guide(module_chroot: str, module_database: Database
     assert single["at"]["exact"] is True
     assert listed["items"] == [single]
     assert diff["changes"] == [{"key": "producer_byte_rate", "before": 1048576, "after": 2097152}]
+    assert shown["results"][0]["diff"] == undone["results"][0]["diff"]
+    assert [(each["key"], each["before"], each["after"]) for each in undone["results"][0]["diff"]] == [
+        ("producer_byte_rate", 5, 2097152),
+        ("request_percentage", 1, None),
+    ]
+    assert (shown["results"][0]["changeId"], undone["failed"]) == (None, 0)
+    assert back["diff"] == [{"key": "producer_byte_rate", "before": 2097152, "after": 1048576}]
+    assert back["reverts"][-1] == undone["results"][0]["changeId"]

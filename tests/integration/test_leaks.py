@@ -112,10 +112,21 @@ def read(ask: Asker) -> None:
                 ask("read, past", "GET", target, params={"at": revision})
             if "from" in known:
                 ask("read, past", "GET", target, params={"from": revision})
+    reverts(ask, changes, revision)
     ask("read as a page", "GET", f"{BASE}/config-definitions", headers={"Accept": "text/html"})
     for path, bodies in DESCRIBES.items():
         for body in bodies:
             ask("describe", "POST", f"{BASE}/{path}", body)
+
+
+def reverts(ask: Asker, changes: list[str], revision: str) -> None:
+    """Revert every change, and every entity, but for the write; then all that was done."""
+    for change in changes:
+        ask("revert", "POST", f"{BASE}/audit:revert", {"changeId": change, "validateOnly": True, "force": True})
+    for name in ENTITIES:
+        for facet in ("client-quotas", "client-configs", "configs"):
+            ask("revert", "POST", f"{BASE}/{facet}/{name}:revert", {"to": revision, "validateOnly": True})
+    ask("reverted", "POST", f"{BASE}/audit:revert", {"principal": "User:admin", "since": "2020-01-01T00:00:00Z"})
 
 
 def names_of(group: Any) -> Iterator[str]:

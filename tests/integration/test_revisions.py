@@ -111,6 +111,15 @@ CALLS: Final[dict[str, Call]] = {
     "changeGlobalConfig": Call(
         "POST", "/global-config:change", {"configData": [{"configKey": "log.retention.ms", "configValue": "9"}]}
     ),
+    **{
+        f"revert{noun}": Call("POST", f"/{facet}/{entity}:revert", {"to": "9999-01-01T00:00:00Z"})
+        for noun, facet, entity in ENTITIES
+    },
+    "revertChanges": Call(
+        "POST",
+        "/audit:revert",
+        {"principal": "User:admin", "since": "2020-01-01T00:00:00Z", "validateOnly": True},
+    ),
     "clearRegistrations": Call("DELETE", "/registrations", params=(("all", "true"),)),
     "freezeCluster": Call("POST", ":freeze", {"reason": "an upgrade"}),
     "thawCluster": Call("POST", ":thaw", {"reason": "upgraded"}),

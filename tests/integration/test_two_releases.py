@@ -332,6 +332,7 @@ async def test_a_freeze_by_one_is_kept_by_the_other_and_the_trail_stays_whole_wh
                 await _busy(http, then, scene, "together")
                 await scene.recorded()
                 await _assert_both_show_the_trail(http, then)
+                await _assert_reverts(*((http, then) if second is PRESENT else (then, http)))
         # Now the other leads, from where the first one's recorder ended.
         async with opened(two) as then:
             await _busy(then, then, scene, "alone")
@@ -353,11 +354,39 @@ async def _assert_both_show_the_trail(*clients: httpx.AsyncClient) -> None:
         assert {(op["key"], op["value"]) for op in ops} == {(RATE, 1), (RATE, 2)}
         # Members that the earlier release does not have yet.
         assert {
-            (item.pop("onBehalfOf", None), item.pop("partial", False), item.pop("observed", None)) for item in items
-        } == {(None, False, None)}
+            (
+                item.pop("onBehalfOf", None),
+                item.pop("partial", False),
+                item.pop("observed", None),
+                item.pop("reverts", None),
+            )
+            for item in items
+        } == {(None, False, None, None)}
         shown.append(items)
     assert shown[0] == shown[1]
     assert [item["outcome"] for item in shown[0]] == ["committed", "committed"]
+
+
+async def _assert_reverts(earlier: httpx.AsyncClient, present: httpx.AsyncClient) -> None:
+    """The present release reverts changes of the earlier one, which shows the revert; later changes are named."""
+    changes = []
+    for value in (1, 2):
+        answer = await earlier.put("/client-quotas/user=reverted", json=quota(value))
+        changes.append(answer.headers["Confplane-Change-Id"])
+    done = await present.post("/audit:revert", json={"changeId": changes[1]})
+    assert done.json()["results"][0]["reverts"] == changes[1:]
+    for client in (earlier, present):
+        shown = await client.get("/client-quotas/user=reverted", headers=_seen(done))
+        assert shown.json()["quotas"] == {RATE: 1}
+    [last] = (await earlier.get("/audit", params={"pageSize": 1, "entity": "user=reverted"})).json()["items"]
+    assert (last["changeId"], last["outcome"]) == (done.headers["Confplane-Change-Id"], "committed")
+    late = await earlier.put("/client-quotas/user=reverted", json=quota(3))
+    refused = await present.post("/audit:revert", json={"changeId": last["changeId"]})
+    assert [each["changeId"] for each in refused.json()["laterChanges"]] == [late.headers["Confplane-Change-Id"]]
+
+
+def _seen(answer: httpx.Response) -> dict[str, str]:
+    return {"Confplane-Min-Revision": answer.headers["Confplane-Revision"]}
 
 
 def _other(release: Release, both: tuple[Release, Release]) -> Release:

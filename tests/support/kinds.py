@@ -28,6 +28,8 @@ from app.services.changes.alter import Part
 from app.services.changes.draft import Draft, Unchanged
 from app.services.changes.edits import Edit, EntityDraft
 from app.services.changes.freeze import FreezeService
+from app.services.ports.trail import AuditQuery
+from app.services.reverts.service import Selection
 from app.services.target.importer import Importer
 from app.services.target.state import TargetService
 from app.services.upkeep.compact import CompactService
@@ -39,6 +41,7 @@ from app.wiring import opened
 from tests.support import stepping
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
 from tests.support.observing import rules_of
+from tests.support.reverting import caller_of, reverts_of
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
@@ -121,6 +124,16 @@ class Made:
         [result] = await self.parts.alter.alter_entries([entry], self.caller)
         if result.error is not None:
             raise result.error
+
+    async def revert(self) -> None:
+        """Revert a request that set the quotas of two entities in one change."""
+        selection, set_up = Selection(request_id="reverted"), caller_of(request_id="reverted")
+        query = AuditQuery("default", request_id=selection.request_id)
+        if not (await self.parts.audit.search(query))[0]:
+            await Made(self.parts, set_up, self._encoder).batch()
+        self.arm()
+        done = await reverts_of(self.parts).changes(self.cluster, selection, self.caller)
+        assert [each.result.error for each in done.results] == [None, None]
 
     async def freeze(self) -> None:
         await FreezeService(self.parts.runner).freeze(self.store, "upgrade", self.caller)
@@ -270,6 +283,12 @@ KINDS: Final = {
             == [{RATE: "1"}, {"acks": "1"}]
         ),
         {NODE_LAYOUT: {"version": 1, "layout": "separate"}},
+    ),
+    "revert": Kind(
+        Made.revert,
+        lambda zk: [config(zk, f"/config/{each.path}") for each in (ALICE, PAIR)] == [{RATE: "7"}, {}],
+        {"/config/users/alice": {RATE: "7"}},
+        armed_late=True,
     ),
     "freeze": Kind(Made.freeze, lambda zk: stored(zk, NODE_FREEZE) is not None),
     "thaw": Kind(

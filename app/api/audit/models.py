@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.api.models import Absent, AnswerModel, ChangeId, EntityId, Page, Revision, Time
+from app.api.models import Absent, AnswerModel, ChangeId, EntityId, Kind, Page, Reverts, Revision, Time
 
 
 class AuditedOp(AnswerModel):
@@ -69,7 +69,7 @@ class AuditedChange(AnswerModel):
     """One change: its last attempt and its outcome."""
 
     change_id: ChangeId
-    kind: Literal["change", "import", "observed", "external", "recovered"] = Field(
+    kind: Kind = Field(
         description="import: a config of an observed Kafka cluster was taken over; observed: others wrote it to that "
         "cluster afterwards; external: others wrote it to ZooKeeper (a broker, Kafka's tools, a person by hand); "
         "recovered: this service wrote it and Postgres lost the rows, so what was asked for is not known"
@@ -78,6 +78,7 @@ class AuditedChange(AnswerModel):
         description="Of an external change: how many writes it was, at least; of a recovered one 1; else null"
     )
     observed: AuditedSighting | None = Field(description="Of import and observed changes; else null")
+    reverts: Reverts
     cluster: str
     attempt: Annotated[int, Field(ge=1)]
     principal: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.api.responses import number, timestamp
+from app.api.responses import number, reverts, timestamp
 from app.domain.facets import FacetName
 from app.domain.ops import OpType
 from app.domain.texts import rfc3339
@@ -23,6 +23,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
         "kind": record.kind,
         "writes": record.writes,
         "observed": None if intent.observed is None else _sighting(intent.observed),
+        "reverts": reverts(intent),
         "cluster": intent.cluster,
         "attempt": intent.attempt,
         "principal": intent.principal,

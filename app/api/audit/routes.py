@@ -47,6 +47,14 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
     ] = None,
     key: Annotated[str | None, Query(description="A config key that the change altered", max_length=249)] = None,
     principal: Annotated[str | None, Query(description="The principal of the change", max_length=1024)] = None,
+    request_id: Annotated[
+        str | None,
+        Query(
+            alias="requestId",
+            description="The id of the request that made the change, as X-Request-Id gave it",
+            max_length=128,
+        ),
+    ] = None,
     since: _Time = None,
     until: _Time = None,
     outcome: Annotated[
@@ -68,6 +76,7 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
             entity_id=entity if entity is None or entity == ENTITY else Entity.from_id(entity, pointer="entity").id,
             key=key,
             principal=principal,
+            request_id=request_id,
             since=parsed.moment(since, "since"),
             until=parsed.moment(until, "until"),
             outcome=outcome,

@@ -16,6 +16,7 @@ from app.api.responses import (
     json_response,
     number,
     page_response,
+    reverts,
     timestamp,
 )
 from app.api.routing.operations import read
@@ -34,10 +35,9 @@ _MOMENT: Final = (
     "A revision, when it is all digits, or else a time (RFC 3339 with an offset); a time of the future means now"
 )
 At = Annotated[str | None, Query(description=f"The content of a moment of the past. {_MOMENT}", max_length=64)]
-"""The moment of a read of the past; :func:`moment_of` reads it."""
+"""The moment of a read of the past; :func:`app.api.parsed.revision_or_time` reads it."""
 _From = Annotated[str | None, Query(alias="from", description=f"Needed. {_MOMENT}", max_length=64)]
 _To = Annotated[str | None, Query(description=f"{_MOMENT}. Now where it is absent", max_length=64)]
-_DIGITS: Final = 19
 
 
 def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, example_id: str) -> None:
@@ -78,7 +78,7 @@ async def _diff(name: FacetName, call: CallDep, entity: Entity, from_: _From = N
     if from_ is None:
         raise InvalidRequestError("Name the first moment: from is needed", pointer="from")
     found = await call.services.history.diff(
-        call.collection(name), entity, moment_of(from_, "from"), _or_now(to), call.caller.deadline
+        call.collection(name), entity, parsed.revision_or_time(from_, "from"), _or_now(to), call.caller.deadline
     )
     body = {
         "id": entity.id,
@@ -91,7 +91,9 @@ async def _diff(name: FacetName, call: CallDep, entity: Entity, from_: _From = N
 
 async def single(call: Call, collection: Collection, entity: Entity, at: str, if_none_match: IfNoneMatch) -> Response:
     """Answer with an entity at a moment."""
-    found = await call.services.history.existing(collection, entity, moment_of(at, "at"), call.caller.deadline)
+    found = await call.services.history.existing(
+        collection, entity, parsed.revision_or_time(at, "at"), call.caller.deadline
+    )
     if not_modified(if_none_match, found.etag):
         tag = (b"etag", found.etag.encode())
         return PreparedResponse(b"", [tag, *consistency_headers(call.cluster.store)], status=304)
@@ -100,7 +102,7 @@ async def single(call: Call, collection: Collection, entity: Entity, at: str, if
 
 async def listed(call: Call, collection: Collection, query: ListQuery, at: str) -> Response:
     """Answer with a page of a list at a moment."""
-    page = await call.services.history.page(collection, query, moment_of(at, "at"), call.caller.deadline)
+    page = await call.services.history.page(collection, query, parsed.revision_or_time(at, "at"), call.caller.deadline)
     call.charge(LimitClass.BULK, len(page.items))
     body = {
         "items": [_resource(call, collection, item) for item in page.items],
@@ -111,21 +113,8 @@ async def listed(call: Call, collection: Collection, query: ListQuery, at: str) 
     return json_response(call.request, body)
 
 
-def moment_of(text: str, name: str) -> int | datetime:
-    """Read a moment: a revision when it is all digits, or else a time.
-
-    Raises:
-        InvalidRequestError: The text is neither.
-    """
-    if text.isascii() and text.isdigit():
-        if len(text) > _DIGITS or int(text) >= 2**63:
-            raise InvalidRequestError(f"{name} is no revision: it has too many digits", pointer=name)
-        return int(text)
-    return parsed.time(text, name)
-
-
 def _or_now(text: str | None) -> int | datetime:
-    return datetime.max.replace(tzinfo=UTC) if text is None else moment_of(text, "to")
+    return datetime.max.replace(tzinfo=UTC) if text is None else parsed.revision_or_time(text, "to")
 
 
 def _resource(call: Call, collection: Collection, found: PastEntity) -> dict[str, Any]:
@@ -157,6 +146,7 @@ def _item(item: HistoryItem) -> dict[str, Any]:
         "requestId": intent.request_id,
         "reason": intent.reason,
         "ticket": intent.ticket,
+        "reverts": reverts(intent),
         **({"moved": True} if item.moved else {}),
         "changes": [_key_change(change) for change in item.changes],
     }

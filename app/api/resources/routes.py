@@ -19,6 +19,7 @@ from app.api.models import DeletedResource, ResourceBody
 from app.api.resources import past
 from app.api.resources.render import full_resource, resource
 from app.api.responses import JSON, PreparedResponse, consistency_headers, json_response
+from app.api.reverts import routes as reverts
 from app.api.routing.operations import Answer, change, read
 from app.api.routing.paths import entity_in_path
 from app.api.routing.preconditions import Conditions, ConditionsDep, not_modified
@@ -85,6 +86,7 @@ class Resources:
             summary, forms.effective, id=f"effective{noun}", limit=LimitClass.READ, tagged=True, problems=(409,)
         )
         routes.get(f"{path}/effective", operation, checks=[Fresh])(declared(self._effective, entity=resolved))
+        reverts.add_routes(routes, self._name, noun, forms.id_pattern, forms.example_id)
         past.add_routes(routes, self._name, noun, forms.id_pattern, forms.example_id)
         summary = "The declared content of an entity, exactly as it was set"
         operation = read(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CLUSTERS: Final = "/v1/clusters/"
 _CLUSTER: Final = "/v1/clusters/{cluster}"
 _ID: Final = "{id:path}"
-_SUFFIXES: Final = ("/effective", "/history", "/diff")
+_SUFFIXES: Final = ("/effective", "/history", "/diff", ":revert")
 """The ends of paths behind an entity id."""
 
 

@@ -14,6 +14,8 @@ from app.services.ports.trail import CHANGE
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from app.domain.entities import Entity
     from app.domain.errors import ConfplaneError
     from app.domain.facets import Tree
@@ -43,6 +45,8 @@ class Draft(Generic[D]):
     """The kind of the change in the trail."""
     observed: Sighting | None = None
     """The place of the followed writes in the trail; None for a change that follows nothing."""
+    reverts: tuple[UUID, ...] = ()
+    """The changes that this change reverts; see :class:`~app.services.ports.trail.Intent`."""
 
 
 @dataclass(frozen=True, slots=True)

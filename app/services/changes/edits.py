@@ -19,6 +19,7 @@ from app.services.ports.transactions import EntityWrite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from uuid import UUID
 
     from app.domain.entities import Entity
     from app.domain.facets import JsonValue
@@ -39,6 +40,17 @@ class Mode(StrEnum):
     """Refuse them: the entity must have no keys, or exactly the named ones; POST."""
 
 
+class Expected(Protocol):
+    """The content that an edit rests on, compared with the node as read at each attempt."""
+
+    def check(self, collection: Collection, entity: Entity, node: Node | None) -> None:
+        """Refuse a node of other content.
+
+        Raises:
+            ConfplaneError: The edit does not fit the node.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """One entity's part of a request."""
@@ -48,6 +60,10 @@ class Edit:
     mode: Mode = Mode.ALTER
     precondition: Precondition = field(default_factory=Precondition)
     pointer: str | None = None
+    expected: Expected | None = None
+    """The content that the edit rests on; None: any."""
+    reverts: tuple[UUID, ...] = ()
+    """The changes that the edit reverts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +234,15 @@ def check_node(collection: Collection, edit: Edit, node: Node | None) -> None:
     Raises:
         CorruptZnodeError: The node can't be read, or can't be written back without loss.
         PreconditionFailedError: The precondition does not hold.
+        ConfplaneError: The node has another content than the edit rests on.
     """
     if node is not None and node.defect is not None:
         path = full_path(collection.tree, edit.entity)
         raise CorruptZnodeError(path, node.defect, pointer=edit.pointer, outcome=WriteOutcome.NOT_APPLIED)
     if edit.precondition.demands:
         edit.precondition.check(_etag(collection, edit.entity, node))
+    if edit.expected is not None:
+        edit.expected.check(collection, edit.entity, node)
 
 
 def already_exists(collection: Collection, entity: Entity) -> AlreadyExistsError:

@@ -28,11 +28,11 @@ from app.services.collections import Collection
 from app.services.pace import Pace
 from app.services.policies import Policies, PolicyRequest
 from app.services.ports.history import Znode
-from app.services.ports.trail import CLIENTS
+from app.services.ports.trail import CLIENTS, MOST_REVERTS
 from app.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from app.domain.facets import Rank, Tree
@@ -142,6 +142,7 @@ class EntitiesChange:
             entities=tuple(map(_row, changed.values())),
             answers=() if self._caller.run is None else tuple(each.draft.answer(each.collection) for each in drafts),
             layout=_layout(placed),
+            reverts=_reverts(each for drafts in changed.values() for each in drafts),
         )
 
     async def _read(self, placed: Sequence[Collection], *, again: bool) -> _Nodes:
@@ -215,6 +216,12 @@ class EntitiesChange:
 
 def _layout(placed: Sequence[Collection]) -> LayoutCheck | None:
     return next((collection.layout for collection in placed if collection.layout is not None), None)
+
+
+def _reverts(drafts: Iterable[Drafted]) -> tuple[UUID, ...]:
+    """Return the changes that drafts revert, each once, the latest :data:`MOST_REVERTS` of them."""
+    # The ids begin with the time of their changes.
+    return tuple(sorted({each for drafted in drafts for each in drafted.draft.edit.reverts})[-MOST_REVERTS:])
 
 
 def _check_new(collection: Collection, edit: Edit) -> None:

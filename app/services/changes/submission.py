@@ -161,6 +161,7 @@ class Submission:
             behalf_of=caller.behalf_of,
             kind=attempt.draft.kind,
             observed=attempt.draft.observed,
+            reverts=attempt.draft.reverts,
         )
 
     async def _commit(self, attempts: list[Attempt[Any]]) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from app.domain.access.ranges import Ranges
+    from app.domain.errors import LaterChange
     from app.domain.facets import Tree
 
 Content = dict[str, str | None]
@@ -90,6 +91,27 @@ class Around:
     recorded: Recorded | None = None
 
 
+class Touched(NamedTuple):
+    """Keys of an entity that a change touched."""
+
+    entity_id: str
+    keys: tuple[str, ...] | None
+    """None: all keys."""
+    revision: int
+    time_ms: int | None
+    """The time of the revision, milliseconds since the epoch; None: it is looked up."""
+
+
+class Later(NamedTuple):
+    """A committed change of an entity behind a revision."""
+
+    change: LaterChange
+    path: str
+    """The full path of the znode."""
+    reverts: tuple[UUID, ...]
+    """The changes that it reverts."""
+
+
 class TrailHistory(Protocol):
     """The history of znodes. Every call raises ``UnavailableError`` when Postgres is away."""
 
@@ -119,4 +141,11 @@ class TrailHistory(Protocol):
             after: Only ids behind this id; None: all.
             size: Most ids.
             within: Only ids in these ranges; None: all.
+        """
+
+    async def later(self, cluster: str, touched: Sequence[Touched]) -> list[list[Later] | None]:
+        """Return, for each, the committed changes behind its revision that touched one of its keys, newest first.
+
+        None stands for an entity with more changes since than a search reads. Moves between layouts and new encodings
+        of passwords are left out: they give no key another value. The cost is that of the entities' changes since.
         """

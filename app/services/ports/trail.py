@@ -48,6 +48,10 @@ IMPORT: Final = "import"
 """The kind of a change that takes over configs of an observed cluster before the import is complete."""
 OBSERVED: Final = "observed"
 """The kind of a change that follows a write by others to an observed cluster."""
+MOST_REVERTS: Final = 1_000
+"""Ids of reverted changes that a row of the trail names, at most."""
+WHOLE_OPS: Final = frozenset({"MOVE", "DISCARD"})
+"""Ops of moves between layouts, which give no key another value."""
 FOLLOWING: Final = (IMPORT, OBSERVED)
 """The kinds of changes that follow an observed cluster (app/services/target)."""
 
@@ -95,6 +99,8 @@ class Intent:
     kinds are in app/services/recorder/recorded.py."""
     observed: Sighting | None = None
     """The place of the followed writes; None for a change that follows nothing."""
+    reverts: tuple[UUID, ...] = ()
+    """The changes that this change reverts, the latest :data:`MOST_REVERTS` of them; none for any other change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,7 @@ class AuditQuery:
     entity_id: str | None = None
     key: str | None = None
     principal: str | None = None
+    request_id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     outcome: str | None = None

@@ -17,7 +17,7 @@ from app.domain.facets import Tree, full_path
 from app.services.etags import digest
 from app.services.ports.history import Znode
 from app.services.ports.pages import PAGE_BYTES
-from app.services.ports.trail import CLIENTS, AuditQuery
+from app.services.ports.trail import CLIENTS, WHOLE_OPS, AuditQuery
 from app.services.reads.describe import (
     SLICE,
     ListQuery,
@@ -47,8 +47,6 @@ _ROUNDS: Final = 5
 """Pages of the trail that one page of a history may read; the other facets' changes are left out."""
 _OF_SEVERAL: Final = ("node", CLIENTS)
 """The facets of changes that may be of several facets."""
-_WHOLE: Final = frozenset({"MOVE", "DISCARD"})
-"""Ops of moves between layouts, which give no key another value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +392,7 @@ def _item(collection: Collection, entity: Entity, record: AuditRecord, layouts: 
     when = outcome.revision, outcome.time_ms
     facet = collection.name.value
     rows = [row for row in record.intent.entities if row.entity_id == entity.id and row.facet in {facet, *_OF_SEVERAL}]
-    if any(op.get("op") in _WHOLE for row in rows for op in row.ops):
+    if any(op.get("op") in WHOLE_OPS for row in rows for op in row.ops):
         return HistoryItem(record, *when, (), moved=True)
     trees = layouts.at(outcome.revision)
     read = {full_path(tree, entity) for tree in trees}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import jsonschema_rs
 import pytest
@@ -63,6 +64,10 @@ def _example(cls: type[ConfplaneError]) -> ConfplaneError:
         given["change_id"] = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
     if cls is errors.LimitExceededError:
         given["throttle_ms"] = 1500
+    if cls is errors.RevertConflictError:
+        seen = errors.LaterChange(None, None, None, 8589934635, 1769860800000, ("producer_byte_rate",))
+        known = UUID("019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"), "change", "User:olga"
+        given["later"] = seen, errors.LaterChange(*known, *seen[3:])
     return cls(**given)
 
 

@@ -180,9 +180,9 @@ def test_the_look_up_leads_where_the_router_would(method: str, root: str) -> Non
     some = {f"{base}/{facet}/{{id:path}}" for facet in ("client-quotas", "client-configs", "configs")}
     token, grant = "/v1/tokens/{tokenId}", "/v1/grants/{grantId}"
     allowed = {
-        "GET": {f"{base}/audit/{{changeId}}", f"{base}/rollups/{{name}}", token, grant},
+        # What would be effective values, or a revert, is an entity of this id to other methods.
+        "GET": {*some, f"{base}/audit/{{changeId}}", f"{base}/rollups/{{name}}", token, grant},
         "POST": {f"{token}:rotate"},
-        # What would be effective values is an entity of this id to other methods.
         "PUT": {*some, grant},
         "DELETE": {*some, token, grant},
     }

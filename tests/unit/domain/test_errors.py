@@ -33,6 +33,7 @@ def test_every_error_says_what_and_when(kind: type[ConfplaneError]) -> None:
         "OutcomeUnknownError": {"change_id": "x"},
         "LimitExceededError": {"throttle_ms": 1},
         "BeforeHistoryError": {"pointer": "at"},
+        "RevertConflictError": {"later": ()},
     }
     error = kind("a sentence", **extra.get(kind.__name__, {}))  # type: ignore[arg-type]  # each class has its own
     assert "a sentence" in error.detail

@@ -1,0 +1,1 @@
+"""Reverts: of changes of the trail, and of an entity to a moment."""

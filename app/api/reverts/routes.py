@@ -1,0 +1,134 @@
+"""Reverts: of changes of the trail, and of an entity to a moment."""
+
+from functools import partial
+from typing import Any, Final
+
+import orjson
+from starlette.responses import Response
+
+from app.api import batches, parsed, problems
+from app.api.context import CallDep
+from app.api.responses import json_response
+from app.api.reverts import models
+from app.api.routing.operations import change, partly
+from app.api.routing.paths import entity_in_path
+from app.api.routing.preconditions import ConditionsDep
+from app.api.routing.routes import Routes, declared
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError, RevertConflictError
+from app.domain.facets import FacetName
+from app.services.changes.edits import EntryResult
+from app.services.limits import LimitClass
+from app.services.pace import in_slices
+from app.services.ports.trail import MOST_REVERTS
+from app.services.reverts.service import Reversal, Selection
+
+routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
+
+_SELECTORS: Final = frozenset({"change_id", "request_id", "principal"})
+_UNCHANGED: Final = "Nothing is changed: these keys have the values of before already"
+
+
+@routes.post(
+    ":revert",
+    change(
+        "Revert one change, the changes of one request, or those of a principal in a span of time",
+        partly(models.RevertedChanges, "Some entities failed"),
+        limit=LimitClass.WRITE,
+        tagged=False,
+        problems=(413,),
+        problem=models.RevertProblem,
+    ),
+)
+async def revert_changes(call: CallDep, body: models.RevertChanges) -> Response:
+    """Sets each key that the changes touched to its value before them, with one result for each entity and facet.
+
+    Refused, with the changes named, where later changes touched the same keys, unless `force`; always refused where the
+    value before is not kept, such as a secret's. What one change did to several entities is reverted in one change, or
+    not at all. Needs ALTER_CONFIGS on each entity; changes of hidden entities alone are left out. Most changes: 10,000.
+    """
+    call.take(LimitClass.BULK)
+    done = await call.services.reverts.changes(
+        call.cluster,
+        _selection(body),
+        call.caller,
+        keys=frozenset(body.keys) or None,
+        force=body.force,
+        validate_only=call.validate_only or body.validate_only,
+    )
+    call.charge(LimitClass.WRITE, len(done.results) - 1)
+    results = [EntryResult((each.result,)) for each in done.results]
+    errors = [result.error for result in results]
+    rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_reversal(each))), done.results)
+    answer = {
+        "throttleTimeMs": call.throttle_ms(LimitClass.WRITE),
+        "failed": sum(error is not None for error in errors),
+        "skipped": [{"changeId": str(each.change_id), "reason": each.reason} for each in done.skipped],
+        "results": rendered,
+    }
+    return batches.altered(call.request, answer, errors, results)
+
+
+def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, example_id: str) -> None:
+    """Add the route that reverts an entity of a facet."""
+    entity = entity_in_path(id_pattern, example_id, suffix=":revert")
+    facts = change(
+        f"Give an entity the {name} that it had at a moment",
+        models.RevertedEntity,
+        id=f"revert{noun}",
+        limit=LimitClass.WRITE,
+        tagged=False,
+        problems=(410,),
+        description="Undoes all changes of the entity's keys behind the moment, by whomever. `If-Match` refuses content"
+        " that the caller has not seen; `force` goes on where others write meanwhile. 410 before the trail's begin",
+    )
+    routes.post("/{id:path}:revert", facts)(declared(partial(_revert_entity, name), entity=entity))
+
+
+async def _revert_entity(
+    name: FacetName, call: CallDep, entity: Entity, conditions: ConditionsDep, body: models.RevertEntity
+) -> Response:
+    made = await call.services.reverts.entity(
+        call.cluster.collections[name],
+        entity,
+        parsed.revision_or_time(body.to, "/to"),
+        call.caller,
+        precondition=conditions.precondition(),
+        force=body.force,
+        validate_only=call.validate_only or body.validate_only,
+    )
+    result = made.result
+    if result.error is not None:
+        raise result.error
+    headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}
+    return json_response(call.request, _reversal(made), headers=headers, revision=result.revision)
+
+
+def _selection(body: models.RevertChanges) -> Selection:
+    given = body.model_fields_set & _SELECTORS
+    of_span = body.model_fields_set & {"since", "until"}
+    if len(given) != 1 or (of_span and "principal" not in given) or ("principal" in given and not body.since):
+        raise InvalidRequestError(
+            "Name changeId, or requestId, or principal with since (and until): one of the three", pointer=""
+        )
+    if "change_id" in given:
+        return Selection(change_id=parsed.uuid(body.change_id, "/changeId"))
+    if "request_id" in given:
+        return Selection(request_id=body.request_id)
+    until = parsed.time(body.until, "/until") if "until" in of_span else None
+    return Selection(principal=body.principal, since=parsed.time(body.since, "/since"), until=until)
+
+
+def _reversal(reversal: Reversal) -> dict[str, Any]:
+    collection, result = reversal.collection, reversal.result
+    named = {
+        "facet": collection.name.value,
+        "id": result.edit.entity.id,
+        "reverts": [str(each) for each in reversal.changes[-MOST_REVERTS:]],
+    }
+    entry = batches.altered_entry(EntryResult((result,)), named, batches.diff(collection, result))
+    if isinstance(result.error, RevertConflictError):
+        entry["laterChanges"] = [problems.later_change(each) for each in result.error.later]
+    if result.error is None and not result.diff:
+        entry["warnings"] = [*entry["warnings"], _UNCHANGED]
+    return entry

@@ -1,0 +1,186 @@
+"""The contents that a revert rests on, compared with each node as read: no write of others is overwritten unseen.
+
+A key that has its wanted value already is left as it is, whoever set it. Any other key must have the value that the
+reverted changes left, and no later change may stand on the key. A later change that a still later one reverts does not
+stand, and nor does that one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.domain.changes import difference, stored
+from app.domain.errors import LaterChange, RevertConflictError
+from app.domain.texts import clipped
+from app.services.reverts.parts import Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection as Ids
+    from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from app.domain.changes import Node
+    from app.domain.entities import Entity
+    from app.domain.facets import JsonValue
+    from app.services.collections import Collection
+    from app.services.ports.history import Later
+    from app.services.reverts.parts import Span, Value
+
+_LISTED: Final = 100
+"""Later changes that a refusal lists."""
+_TOLD: Final = 3
+"""Later changes that its text names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedKey:
+    """One key that a revert restores."""
+
+    wanted: Value
+    """The value before the reverted changes."""
+    left: Value
+    """The value that they left."""
+    later: tuple[LaterChange, ...]
+    """The later changes of the key, the latest first."""
+    standing: tuple[LaterChange, ...]
+    """Those of them that no still later change reverts."""
+
+    @classmethod
+    def of(cls, key: str, span: Span, later: Sequence[Later], reverted: Ids[UUID]) -> ExpectedKey:
+        """Make one of the changes of an entity behind the first reverted change.
+
+        Args:
+            key: The key.
+            span: Its values.
+            later: The changes, the latest first.
+            reverted: The reverted changes.
+        """
+        others = [
+            each
+            for each in later
+            if key in each.change.keys
+            and (each.change.revision or 0) > span.revision
+            and each.change.change_id not in reverted
+        ]
+        return cls(span.before, span.after, *(_changes(key, each) for each in (others, standing(others))))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedKeys:
+    """The keys that a revert restores."""
+
+    keys: Mapping[str, ExpectedKey]
+    explained: int | None
+    """The zxid of the znode's last write, where the trail explains that write: it tells whether a hidden value is still
+    that of the reverted changes."""
+
+    def check(self, collection: Collection, entity: Entity, node: Node | None) -> None:
+        """Refuse a node on which others' later changes stand: see :class:`app.services.changes.edits.Expected`.
+
+        Raises:
+            RevertConflictError: Later changes touched the keys.
+        """
+        content = stored(node)
+        later: dict[UUID | None, LaterChange] = {}
+        for key, expected in self.keys.items():
+            now = content.get(key)
+            if _same(collection, entity, key, now, expected.wanted):
+                continue
+            if expected.left is Unknown.NOT_KEPT:
+                is_left = node is not None and node.mzxid == self.explained
+            else:
+                is_left = _same(collection, entity, key, now, expected.left)
+            if is_left and not expected.standing:
+                continue
+            for each in expected.standing or expected.later or (unrecorded(node, key),):
+                known = later.get(each.change_id)
+                keys = each.keys if known is None else (*known.keys, *each.keys)
+                later[each.change_id] = each._replace(keys=keys)
+        if later:
+            raise conflict(entity, later.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedWhole:
+    """All keys of a facet, of an entity that goes back to a moment."""
+
+    before: Mapping[str, str]
+    """The facet's keys as they were when the revert was planned."""
+    wanted: Mapping[str, JsonValue]
+    """The keys as they will be, each as :func:`readable` gives its value."""
+
+    def check(self, collection: Collection, entity: Entity, node: Node | None) -> None:
+        """Refuse a node that others wrote meanwhile, unless it is as wanted.
+
+        Raises:
+            RevertConflictError: Others changed keys meanwhile.
+        """
+        now = collection.own(entity, stored(node))
+        changed = [item.key for item in difference(self.before, now)]
+        if changed and {key: readable(collection, entity, key, now[key]) for key in now} != self.wanted:
+            raise conflict(entity, [unrecorded(node, *changed)])
+
+
+def standing(later: Sequence[Later]) -> list[Later]:
+    """Return the changes that no still later change of them reverts, of changes the latest first."""
+    ids = {each.change.change_id for each in later}
+    undone: set[UUID | None] = set()
+    left = []
+    for each in later:
+        if each.change.change_id in undone:
+            continue
+        reverted = ids.intersection(each.reverts)
+        if reverted:
+            undone |= reverted
+        else:
+            left.append(each)
+    return left
+
+
+def unrecorded(node: Node | None, *keys: str) -> LaterChange:
+    """Return the change that left a node, which the trail does not have yet."""
+    if node is None:
+        return LaterChange(None, None, None, None, None, keys)
+    return LaterChange(None, None, None, node.mzxid, node.mtime_ms, keys)
+
+
+def conflict(entity: Entity, later: Iterable[LaterChange]) -> RevertConflictError:
+    """Return the refusal that names later changes."""
+    changes = sorted(later, key=lambda each: each.revision or 0, reverse=True)
+    told = "; ".join(_told(each) for each in changes[:_TOLD])
+    more = f"; and {len(changes) - _TOLD} more" if len(changes) > _TOLD else ""
+    return RevertConflictError(
+        f"{entity.id}: later changes touched the same keys: {told}{more}. Revert these first, or send force to revert"
+        " over them",
+        later=tuple(changes[:_LISTED]),
+    )
+
+
+def readable(collection: Collection, entity: Entity, key: str, value: str) -> JsonValue:
+    """Return a stored value as an edit takes it: decoded where it can be, a secret as it is stored."""
+    try:
+        decoded = collection.facet.decode(entity, key, value)
+    except ValueError:
+        return value
+    return value if decoded is None else decoded
+
+
+def _same(collection: Collection, entity: Entity, key: str, value: str | None, other: Value) -> bool:
+    if value == other:
+        return True
+    if value is None or not isinstance(other, str) or collection.facet.is_secret(entity, key):
+        return False
+    return readable(collection, entity, key, value) == readable(collection, entity, key, other)
+
+
+def _changes(key: str, later: Iterable[Later]) -> tuple[LaterChange, ...]:
+    return tuple(each.change._replace(keys=(key,)) for each in later)
+
+
+def _told(change: LaterChange) -> str:
+    keys = ", ".join(clipped(key) for key in change.keys[:_TOLD])
+    at = "" if change.revision is None else f" at revision {change.revision}"
+    if change.change_id is None:
+        return f"a write{at} that is not in the trail yet ({keys})"
+    return f"change {change.change_id} by {change.principal}{at} ({keys})"

@@ -1,0 +1,378 @@
+"""Reverts of changes, and of an entity to a moment (docs/architecture.md, "Reverts").
+
+A revert is an alter like any other: the same grants, policies, validation and runner. Its edits carry the contents that
+they rest on (:mod:`app.services.reverts.expected`), which are compared with each node as read, and the changes that
+they revert, which the trail keeps.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from app.domain.access.operations import Operation
+from app.domain.changes import stored
+from app.domain.errors import (
+    BodyTooLargeError,
+    NotFoundError,
+    NotRevertibleError,
+    RevertConflictError,
+)
+from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
+from app.services.changes.alter import Part as AlterPart
+from app.services.changes.edits import Edit, EditResult
+from app.services.ports.history import Touched, Znode
+from app.services.ports.trail import MOST_REVERTS, AuditQuery
+from app.services.reads import trail as reading
+from app.services.reads.layouts import layouts_of
+from app.services.reverts.expected import ExpectedKey, ExpectedKeys, ExpectedWhole, conflict, readable
+from app.services.reverts.parts import Parts, Skipped, Unknown, not_kept, of_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection as Names
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from app.domain.entities import Entity
+    from app.domain.facets import JsonValue
+    from app.services.access import Access
+    from app.services.changes.alter import AlterService
+    from app.services.changes.callers import Caller
+    from app.services.clusters import Cluster
+    from app.services.collections import Collection
+    from app.services.etags import Precondition
+    from app.services.ports.history import Later, TrailHistory
+    from app.services.ports.trail import AuditLog, AuditRecord
+    from app.services.reads.history import HistoryService, PastEntity
+    from app.services.reverts.parts import Part
+
+_Key = tuple[FacetName, str]
+"""The facet and the entity of a part."""
+_Edits = dict[_Key, Edit | EditResult]
+"""The edits of parts, or their refusals."""
+_Results = dict[_Key, EditResult]
+"""The results of parts."""
+MOST_CHANGES: Final = 10_000
+"""Changes of one revert: as many as entries of one request."""
+_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The changes to revert: one change, those of one request, or those of a principal in a span of time."""
+
+    change_id: UUID | None = None
+    request_id: str | None = None
+    principal: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """The result for one entity in one facet."""
+
+    collection: Collection
+    result: EditResult
+    changes: tuple[UUID, ...]
+    """The reverted changes of the entity, in the order of their revisions."""
+
+    @classmethod
+    def of(cls, collection: Collection, result: EditResult, changes: Sequence[UUID]) -> Reversal:
+        """Make one of a result; a request that is sent again may find its own change among the changes."""
+        return cls(collection, result, tuple(each for each in changes if str(each) != result.change_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """The result of a revert."""
+
+    results: list[Reversal]
+    skipped: list[Skipped]
+    """The changes of the selection that are left out."""
+
+
+class RevertService:
+    """Reverts changes. One instance serves all clusters of a process.
+
+    Args:
+        audit: The trail as changes.
+        trail: The trail as a history of znodes.
+        history: Reads contents of the past.
+        alter: Runs the edits.
+    """
+
+    def __init__(self, audit: AuditLog, trail: TrailHistory, history: HistoryService, alter: AlterService) -> None:
+        self._audit = audit
+        self._trail = trail
+        self._history = history
+        self._alter = alter
+
+    # ------------------------------------------------------------ changes
+
+    async def changes(
+        self,
+        cluster: Cluster,
+        selection: Selection,
+        caller: Caller,
+        *,
+        keys: Names[str] | None = None,
+        force: bool = False,
+        validate_only: bool = False,
+    ) -> Reverted:
+        """Revert changes: set each key that they touched to its value before them.
+
+        What one change did to several entities is reverted in one change; everything else entity by entity.
+
+        Args:
+            cluster: The cluster.
+            selection: The changes.
+            caller: The caller.
+            keys: Only these keys; None: all.
+            force: Revert over later changes of the same keys.
+            validate_only: Go the same way up to the write, and return the results that the write would have.
+
+        Raises:
+            NotFoundError: The trail has no such change that the caller may see.
+            BodyTooLargeError: The changes are too many.
+            NotRevertibleError: None of the changes gave a key another value, or none can be reverted.
+            UnavailableError: A store is away.
+
+        Each result has its own error; besides those of an alter RevertConflictError, and NotRevertibleError where an
+        earlier value is not kept.
+        """
+        records = await self._selected(cluster.name, selection, caller.access)
+        layouts = await layouts_of(self._audit, cluster.collections[FacetName.CLIENT_CONFIGS])
+        parts = Parts(cluster.collections, layouts, keys)
+        parts.add(records)
+        groups = parts.groups()
+        if not groups:
+            first = parts.skipped[0]
+            raise NotRevertibleError(f"Change {first.change_id} can't be reverted. {first.reason}")
+        reverted = {record.intent.change_id for record in records}
+        sound = [part for part in of_parts(groups) if part.error is None]
+        expected = {} if force else await self._expected(sound, reverted)
+        edits = {part.key: _edit(part, expected.get(part.key)) for part in of_parts(groups)}
+        results: list[Reversal] = []
+        for some, together in _loads(groups):
+            run = self._together if together else self._run
+            done = await run(some, edits, caller, validate_only=validate_only)
+            results += [
+                Reversal.of(part.collection, await self._told(part, done[part.key], reverted), part.changes)
+                for part in some
+            ]
+        return Reverted(results, parts.skipped)
+
+    async def _run(self, parts: Sequence[Part], edits: _Edits, caller: Caller, *, validate_only: bool) -> _Results:
+        """Run parts that no change joins, all of one facet, each in a change of its own."""
+        given = [edits[part.key] for part in parts]
+        results = await self._alter.alter(parts[0].collection, given, caller, validate_only=validate_only)
+        return {part.key: result for part, result in zip(parts, results, strict=True)}
+
+    async def _together(self, parts: Sequence[Part], edits: _Edits, caller: Caller, *, validate_only: bool) -> _Results:
+        """Run parts that a change joins, in one change or not at all."""
+        entries: dict[str, list[Part]] = {}
+        for part in parts:
+            entries.setdefault(part.entity.id, []).append(part)
+        made = [tuple(AlterPart(part.collection, edits[part.key]) for part in some) for some in entries.values()]
+        results = await self._alter.alter_entries(made, caller, validate_only=validate_only, atomic=True)
+        return {
+            part.key: result
+            for some, entry in zip(entries.values(), results, strict=True)
+            for part, result in zip(some, entry.results, strict=True)
+        }
+
+    async def _selected(self, cluster: str, selection: Selection, access: Access) -> list[AuditRecord]:
+        """Return the selected changes."""
+        if selection.change_id is not None:
+            return [await reading.find(self._audit, access, cluster, selection.change_id)]
+        query = AuditQuery(
+            cluster,
+            principal=selection.principal,
+            request_id=selection.request_id,
+            since=selection.since,
+            until=selection.until,
+            page_size=_PAGE,
+        )
+        found: list[AuditRecord] = []
+        while True:
+            records, cursor = await reading.search(self._audit, access, query)
+            found += records
+            if len(found) > MOST_CHANGES:
+                raise BodyTooLargeError(
+                    f"These are more than {MOST_CHANGES} changes; revert them in several requests, the latest first, by"
+                    " since and until"
+                )
+            if cursor is None:
+                break
+            query = replace(query, before=cursor)
+        if not found:
+            named = selection.principal if selection.request_id is None else f"request {selection.request_id}"
+            raise NotFoundError(f"The trail of cluster {cluster!r} has no such change of {named}")
+        return found
+
+    async def _expected(self, parts: Sequence[Part], reverted: Names[UUID]) -> dict[_Key, ExpectedKeys]:
+        """Return the contents that the edits of parts rest on; parts with too many later changes are refused."""
+        # The mirror before the trail: the trail then has all later changes up to the explained one.
+        explained = {part.key: await self._explained(part) for part in parts}
+        touched = [Touched(part.entity.id, tuple(part.spans), part.revision, part.time_ms) for part in parts]
+        found = await self._trail.later(parts[0].collection.store.name, touched) if parts else []
+        expected: dict[_Key, ExpectedKeys] = {}
+        for part, later in zip(parts, found, strict=True):
+            if later is None:
+                part.refuse(_too_many(part.entity))
+                continue
+            keys = {key: ExpectedKey.of(key, span, later, reverted) for key, span in part.spans.items()}
+            expected[part.key] = ExpectedKeys(keys, explained[part.key])
+        return expected
+
+    async def _explained(self, part: Part) -> int | None:
+        """Return the zxid of the last write of a znode with hidden values, where the trail explains that write."""
+        if all(span.after is not Unknown.NOT_KEPT for span in part.spans.values()):
+            return None
+        collection = part.collection
+        node = collection.get(part.entity.id)
+        if node is None:
+            return None
+        [around] = await self._trail.around(collection.store.name, [Znode(collection.tree, part.entity.id)], node.mzxid)
+        known = around.earlier is not None and around.earlier.revision == node.mzxid
+        return node.mzxid if known or (around.recorded and around.recorded.mzxid >= node.mzxid) else None
+
+    async def _told(self, part: Part, result: EditResult, reverted: Names[UUID]) -> EditResult:
+        """Return a result whose error names the change that came in between, if the trail has it by now."""
+        error = result.error
+        if not isinstance(error, RevertConflictError) or all(each.change_id is not None for each in error.later):
+            return result
+        later = await self._since(part, reverted)
+        return replace(result, error=conflict(part.entity, [each.change for each in later])) if later else result
+
+    async def _since(self, part: Part, reverted: Names[UUID]) -> list[Later]:
+        touched = Touched(part.entity.id, tuple(part.spans), part.revision, part.time_ms)
+        [later] = await self._trail.later(part.collection.store.name, [touched])
+        return [each for each in later or () if each.change.change_id not in reverted]
+
+    # ------------------------------------------------------------ an entity
+
+    async def entity(
+        self,
+        collection: Collection,
+        entity: Entity,
+        to: int | datetime,
+        caller: Caller,
+        *,
+        precondition: Precondition,
+        force: bool = False,
+        validate_only: bool = False,
+    ) -> Reversal:
+        """Give an entity the keys of a facet that it had at a moment.
+
+        Args:
+            collection: The facet.
+            entity: The entity.
+            to: The moment, a revision or a time.
+            caller: The caller.
+            precondition: The content that the entity must have now.
+            force: Go on where others change the entity meanwhile.
+            validate_only: Go the same way up to the write, and return the result that the write would have.
+
+        Raises:
+            ForbiddenError: The caller may not alter the entity.
+            InvalidRequestError: The facet has no such entities; or the revision is above the newest.
+            BeforeHistoryError: The trail does not know the moment.
+            NotRevertibleError: The content is not known exactly, or a value is not kept.
+            UnavailableError: A store is away.
+
+        Any other error is in the result.
+        """
+        caller.require(collection.store.name, Operation.ALTER_CONFIGS, entity.id)
+        while True:
+            made = await self._to(collection, entity, to, caller, precondition, validate_only=validate_only)
+            contended = isinstance(made.result.error, RevertConflictError)
+            if not (contended and force and time.monotonic() < caller.deadline):
+                return made
+
+    async def _to(
+        self,
+        collection: Collection,
+        entity: Entity,
+        to: int | datetime,
+        caller: Caller,
+        precondition: Precondition,
+        *,
+        validate_only: bool,
+    ) -> Reversal:
+        seen = collection.seen_by(caller.access)
+        past = await self._history.entity(seen, entity, to, caller.deadline, name="/to")
+        if not past.exact:
+            raise _vague(past)
+        await collection.store.catch_up(caller.deadline)
+        node = collection.get(entity.id)
+        own = collection.own(entity, stored(node))
+        later = await self._undone(collection, entity, past.revision)
+        touched = {key for each in later or () for key in each.change.keys}
+        hidden = [key for key in past.not_kept if later is None or key in touched or key not in own]
+        if hidden:
+            raise not_kept(entity, hidden)
+        wanted: dict[str, JsonValue] = {
+            **{key: value for key, value in past.declared.items() if key not in past.not_kept},
+            **{key: readable(collection, entity, key, own[key]) for key in past.not_kept},
+        }
+        ops = tuple(
+            Op(key, OpType.SET, wanted[key]) if key in wanted else Op(key, OpType.DELETE)
+            for key in sorted(wanted.keys() | own.keys())
+            if key not in own or key not in wanted or readable(collection, entity, key, own[key]) != wanted[key]
+        )
+        changes = tuple(each.change.change_id for each in reversed(later or ()) if each.change.change_id is not None)
+        edit = Edit(
+            entity, ops, precondition=precondition, expected=ExpectedWhole(own, wanted), reverts=changes[-MOST_REVERTS:]
+        )
+        [result] = await self._alter.alter(collection, [edit], caller, validate_only=validate_only)
+        return Reversal.of(collection, result, changes)
+
+    async def _undone(self, collection: Collection, entity: Entity, revision: int) -> list[Later] | None:
+        """Return the changes of a facet's keys behind a revision, the latest first; None where they are too many."""
+        owns = collection.facet.owns
+        [later] = await self._trail.later(collection.store.name, [Touched(entity.id, None, revision, None)])
+        if later is None:
+            return None
+        return [each for each in later if any(owns(entity, key) for key in each.change.keys)]
+
+
+def _edit(part: Part, expected: ExpectedKeys | None) -> Edit | EditResult:
+    """Return the edit of a part, or its refusal."""
+    collection, entity = part.collection, part.entity
+    ops = tuple(
+        Op(key, OpType.SET, readable(collection, entity, key, span.before))
+        if isinstance(span.before, str)
+        else Op(key, OpType.DELETE)
+        for key, span in sorted(part.spans.items())
+    )
+    edit = Edit(entity, ops, expected=expected, reverts=tuple(part.changes))
+    return edit if part.error is None else EditResult(edit, part.error)
+
+
+def _loads(groups: Sequence[Sequence[Part]]) -> list[tuple[Sequence[Part], bool]]:
+    """Return the parts that are run at a time, each load with whether its parts belong together."""
+    alone: dict[FacetName, list[Part]] = {}
+    for group in groups:
+        if len(group) == 1:
+            alone.setdefault(group[0].collection.name, []).append(group[0])
+    return [*((group, True) for group in groups if len(group) > 1), *((parts, False) for parts in alone.values())]
+
+
+def _too_many(entity: Entity) -> NotRevertibleError:
+    return NotRevertibleError(
+        f"{entity.id} has too many changes since to look for those of the same keys; set its values by PUT or by an"
+        " alter, or send force to revert over all of them"
+    )
+
+
+def _vague(past: PastEntity) -> NotRevertibleError:
+    high = "not known yet" if past.high is None else f"revision {past.high}"
+    return NotRevertibleError(
+        f"The content of {past.entity_id} at revision {past.revision} is not known exactly: others wrote it several"
+        f" times behind revision {past.low}, up to one that is {high}. Name a revision outside of these"
+    )

@@ -1,0 +1,221 @@
+"""Reverts at the seams: facets and layouts, secrets, observed and frozen clusters, policies, bounds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from app.audit import later_changes
+from app.domain.entities import Entity
+from app.domain.errors import (
+    BodyTooLargeError,
+    FrozenError,
+    NotAttemptedError,
+    NotRevertibleError,
+    ObservedError,
+    PolicyViolationError,
+    RevertConflictError,
+)
+from app.domain.facets import FacetName, Tree
+from app.domain.ops import Op, OpType
+from app.services.changes import entities
+from app.services.changes.edits import Edit
+from app.services.changes.freeze import FreezeService
+from app.services.reverts import service as reverts
+from app.services.reverts.service import Selection
+from app.services.upkeep.compact import CompactService
+from tests.support import kinds
+from tests.support.kafka_double import CLUSTER_ID
+from tests.support.reverting import back_to, caller_of, made, now, revert
+from tests.support.stores import ALICE, content, kafka_writes, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.replicas import Replica
+    from tests.support.stage import Stage
+
+QUOTAS, CLIENT_CONFIGS, CONFIGS = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS, FacetName.CONFIGS
+RATE: Final = "producer_byte_rate"
+BROKER: Final = Entity.of(broker="0")
+PASSWORD: Final = "listener.name.external.ssl.key.password"
+THREADS: Final = "log.cleaner.threads"
+
+
+async def both(one: Replica) -> list[dict[str, str]]:
+    """The quotas and the client configs of alice, wherever they are."""
+    return [await now(one, ALICE, tree) for tree in Tree]
+
+
+def quota(value: int) -> Op:
+    return Op(RATE, OpType.SET, value)
+
+
+def acks(value: str) -> Op:
+    return Op("acks", OpType.SET, value)
+
+
+@pytest.mark.parametrize("layout", ["shared", "separate"])
+async def test_a_change_of_quotas_and_client_configs_is_undone_in_one(stage: Stage, layout: str) -> None:
+    one = await stage.replica(client_configs_layout=layout)
+    await one.edit_facets(ALICE, {QUOTAS: quota(1), CLIENT_CONFIGS: acks("all")})
+    before = await both(one)
+    result = await one.edit_facets(ALICE, {QUOTAS: quota(2), CLIENT_CONFIGS: acks("1")})
+    change = str(result.change_id)
+    later = made(await one.alter(ALICE, CLIENT_CONFIGS, acks="0"))
+    refused = {each.collection.name: each.result.error for each in await revert(one, change)}
+    assert isinstance(refused[CLIENT_CONFIGS], RevertConflictError)
+    assert isinstance(refused[QUOTAS], NotAttemptedError)
+    assert (await now(one, ALICE))[RATE] == "2"
+    await revert(one, later)
+    shown = await revert(one, change, validate_only=True)
+    done = await revert(one, change)
+    assert [each.result.diff for each in done] == [each.result.diff for each in shown]
+    assert {each.collection.name: [item.key for item in each.result.diff] for each in done} == {
+        QUOTAS: [RATE],
+        CLIENT_CONFIGS: ["acks"],
+    }
+    assert len({made(each.result) for each in done}) == 1
+    assert await both(one) == before
+    last = (await one.trail())[-1]
+    assert {row.facet for row in last.intent.entities} == (
+        {"clients"} if layout == "shared" else {"client-quotas", "client-configs"}
+    )
+    assert [str(each) for each in last.intent.reverts] == [change]
+    # One facet of it alone.
+    await revert(one, last.intent.change_id)
+    [alone] = await revert(one, change, keys={"acks"})
+    assert alone.collection.name is CLIENT_CONFIGS
+    assert made(alone.result)
+    assert (await now(one, ALICE))[RATE] == "2"
+
+
+async def test_secrets_are_refused_with_the_way_out(stage: Stage, tmp_path: Path) -> None:
+    encoder = kinds.secrets_of(tmp_path).model_dump(mode="json")
+    one = await stage.replica(password_encoder=encoder)
+    await one.record()
+
+    async def put(secret: str, threads: str) -> tuple[str, int]:
+        ops = Op(PASSWORD, OpType.SET, secret), Op(THREADS, OpType.SET, threads)
+        [result] = await one.edit(BROKER, CONFIGS, ops)
+        assert result.revision is not None
+        return made(result), result.revision
+
+    first, then = await put("hush-1", "2")
+    second, _ = await put("hush-2", "3")
+    [refused] = await revert(one, second)
+    assert isinstance(refused.result.error, NotRevertibleError)
+    for part in (PASSWORD, "PUT", "keys"):
+        assert part in refused.result.error.detail
+    [still] = await revert(one, second, force=True)
+    assert isinstance(still.result.error, NotRevertibleError)
+    with pytest.raises(NotRevertibleError, match=PASSWORD):
+        await back_to(one, BROKER, then, CONFIGS)
+    [named] = await revert(one, second, keys={THREADS})
+    assert made(named.result)
+    stored = await now(one, BROKER)
+    assert stored[THREADS] == "2"
+    # Before the first change there was no secret: that is known.
+    [kept] = await revert(one, first)
+    assert isinstance(kept.result.error, RevertConflictError)
+    [forced] = await revert(one, first, force=True)
+    assert made(forced.result)
+    assert await now(one, BROKER) == {}
+    # A secret that nobody changed since stays as it is.
+    _, then = await put("hush-3", "4")
+    secret = (await now(one, BROKER))[PASSWORD]
+    await one.edit(BROKER, CONFIGS, (Op(THREADS, OpType.SET, "5"),))
+    assert made(await back_to(one, BROKER, then, CONFIGS))
+    assert await now(one, BROKER) == {PASSWORD: secret, THREADS: "4"}
+    assert "hush" not in str(await one.trail())
+
+
+async def test_a_frozen_and_an_observed_cluster_refuse_reverts_as_any_write(stage: Stage) -> None:
+    one = await stage.replica(client_configs_layout="separate")
+    change = made(await one.alter(ALICE, producer_byte_rate=1))
+    configs = made(await one.alter(ALICE, CLIENT_CONFIGS, acks="all"))
+    freezes = FreezeService(one.parts.runner)
+    await freezes.freeze(one.store, "upgrade", caller_of())
+    [refused] = await revert(one, change)
+    assert isinstance(refused.result.error, FrozenError)
+    await freezes.thaw(one.store, "upgraded", caller_of())
+    target = {"version": 1, "kind": "kraft", "mode": "observe", "cluster_id": CLUSTER_ID, "paused": False}
+    stage.zk.set("/confplane/target", json.dumps({**target, "imported": True}).encode())
+    await until(lambda: one.store._guard.target is not None)
+    [refused] = await revert(one, change)
+    assert isinstance(refused.result.error, ObservedError)
+    assert await now(one, ALICE) == {RATE: "1"}
+    # Client configs are written there, and so reverted too.
+    [done] = await revert(one, configs)
+    assert made(done.result)
+    assert await now(one, ALICE, Tree.CLIENT_CONFIGS) == {}
+
+
+async def test_a_policy_is_asked_about_the_earlier_value(stage: Stage, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules:\n  - name: no-huge-quota\n    ranges: {producer_byte_rate: {max: 10}}\n")
+    one = await stage.replica(policy_file=str(rules))
+    await one.record()
+    kafka_writes(stage.zk, ALICE.path, content(producer_byte_rate="11"))
+    await one.record()
+    change = made(await one.alter(ALICE, producer_byte_rate=1))
+    for validate_only in (True, False):
+        [refused] = await revert(one, change, validate_only=validate_only)
+        assert isinstance(refused.result.error, PolicyViolationError)
+    assert await now(one, ALICE) == {RATE: "1"}
+
+
+async def test_upkeep_is_left_out_with_its_reason(stage: Stage) -> None:
+    one = await stage.replica()
+    removed = made(await one.alter(ALICE, producer_byte_rate=1))
+    await one.edit(ALICE, QUOTAS, (Op(RATE, OpType.DELETE),))
+    compact = CompactService(one.parts.runner, one.store).run(
+        [(Tree.CONFIG, ALICE.id)], caller_of(request_id="compact"), older_than_s=-60, apply=True
+    )
+    assert [result is None or result.error is None async for result in compact] == [True]
+    assert stage.zk.exists(f"/config/{ALICE.path}") is None
+    with pytest.raises(NotRevertibleError, match="no key another value"):
+        await revert(one, Selection(request_id="compact"))
+    # Behind the compaction, a change of the entity is still undone.
+    [done] = await revert(one, removed)
+    assert (done.result.error, done.result.diff) == (None, ())
+
+
+async def test_too_many_changes_are_refused_with_the_way_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await stage.replica()
+    first = made(await one.alter(ALICE, producer_byte_rate=1))
+    changes = [first, *[made(await one.alter(ALICE, producer_byte_rate=value)) for value in (2, 3, 4)]]
+    monkeypatch.setattr(reverts, "MOST_CHANGES", 3)
+    monkeypatch.setattr(reverts, "_PAGE", 2)
+    with pytest.raises(BodyTooLargeError, match="several requests"):
+        await revert(one, Selection(request_id="r"))
+    monkeypatch.setattr(reverts, "MOST_CHANGES", 4)
+    # A row of the trail names the latest of them, the answer all.
+    monkeypatch.setattr(entities, "MOST_REVERTS", 2)
+    [done] = await revert(one, Selection(request_id="r"))
+    assert [str(each) for each in done.changes] == changes
+    assert await now(one, ALICE) == {}
+    assert [str(each) for each in (await one.trail())[-1].intent.reverts] == changes[-2:]
+    monkeypatch.setattr(later_changes, "_EXAMINED", 3)
+    [refused] = await revert(one, first)
+    assert isinstance(refused.result.error, NotRevertibleError)
+    assert "force" in refused.result.error.detail
+    [forced] = await revert(one, first, force=True)
+    assert (forced.result.error, forced.result.diff) == (None, ())
+
+
+async def test_a_bulk_is_undone_entity_by_entity(stage: Stage) -> None:
+    one = await stage.replica()
+    users = [Entity.of(user=f"u{number}") for number in range(40)]
+    collection = one.parts.clusters.get("default").collections[QUOTAS]
+    edits: list[Any] = [Edit(user, (quota(1),)) for user in users]
+    await one.parts.alter.alter(collection, edits, caller_of(request_id="bulk"))
+    later = made(await one.alter(users[7], producer_byte_rate=2))
+    done = await revert(one, Selection(request_id="bulk"))
+    assert len(done) == len(users)
+    [refused] = [each for each in done if each.result.error is not None]
+    assert isinstance(refused.result.error, RevertConflictError)
+    assert later in refused.result.error.detail
+    assert [await now(one, user) for user in users[6:9]] == [{}, {RATE: "2"}, {}]

@@ -1,0 +1,92 @@
+"""Reverts over the API: sent again through another process, in bulk, and wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from app.client import ProblemError
+from app.domain.entities import Entity
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from app.client import ConfplaneClient
+    from tests.support.service import Service
+
+RATE: Final = "producer_byte_rate"
+
+
+async def test_a_revert_sent_again_through_another_process_is_done_once(pair: tuple[Service, Service]) -> None:
+    entity, key = Entity.of(user="again"), "revert, once"
+    async with pair[0].client() as one, pair[1].client() as two:
+        await one.put("client-quotas", entity, {RATE: 1})
+        wrong = await one.put("client-quotas", entity, {RATE: 2})
+        selection = {"changeId": str(wrong.change_id)}
+        first = await one.revert_changes(selection, reason="undo", idempotency_key=key)
+        again = await two.revert_changes(selection, idempotency_key=key)
+        assert (again.body, again.change_id, again.revision) == (first.body, first.change_id, first.revision)
+        assert (first.replayed, again.replayed) == (False, True)
+        shown = await two.get("client-quotas", entity, min_revision=first.revision)
+        assert shown.body["quotas"] == {RATE: 1}
+        newest = (await two.request("GET", "audit", params={"entity": entity.id})).body["items"]
+        assert [each["reverts"] for each in newest] == [[wrong.change_id], None, None]
+        assert newest[0]["reason"] == "undo"
+        with pytest.raises(ProblemError) as caught:
+            await two.revert_changes({**selection, "principal": "User:x"}, idempotency_key=key)
+        assert caught.value.status in {400, 422}
+
+
+async def test_reverts_of_one_change_at_once_in_two_processes_write_once(pair: tuple[Service, Service]) -> None:
+    entity = Entity.of(user="both")
+    async with pair[0].client() as one, pair[1].client() as two:
+        wrong = await one.put("client-quotas", entity, {RATE: 2})
+        selection = {"changeId": str(wrong.change_id)}
+        await two.get("client-quotas", entity, min_revision=wrong.revision)
+        answers = await asyncio.gather(*(each.revert_changes(selection) for each in (one, two) * 3))
+        assert len([each for each in answers if each.change_id is not None]) == 1
+        assert len([item async for item in two.items("audit", entity=entity.id, outcome="committed")]) == 2
+
+
+async def test_the_changes_of_a_request_are_reverted_with_a_result_for_each(pair: tuple[Service, Service]) -> None:
+    users = [Entity.of(user=f"many-{number}") for number in range(120)]
+    entries: list[tuple[Entity, dict[str, Any]]] = [(user, {RATE: 7}) for user in users]
+    async with pair[0].client() as one, pair[1].client() as two:
+        made = await one.alter("client-quotas", entries)
+        [item] = (await one.request("GET", "audit", params={"entity": users[0].id})).body["items"]
+        selection = {"requestId": item["requestId"]}
+        later = await two.put("client-quotas", users[5], {RATE: 8})
+        await two.get("client-quotas", users[-1], min_revision=made.revision)
+        shown = await two.revert_changes(selection, validate_only=True)
+        answer = await two.revert_changes(selection)
+        for each in (shown, answer):
+            assert (each.status, each.body["failed"], len(each.body["results"])) == (207, 1, len(users))
+        [refused] = [each for each in answer.body["results"] if each["errorCode"]]
+        assert (refused["id"], refused["laterChanges"][0]["changeId"]) == (users[5].id, later.change_id)
+        left = [item["id"] async for item in two.items("client-quotas") if item["id"].startswith("user=many-")]
+        assert left == [users[5].id]
+
+
+async def test_an_entity_goes_back_over_the_api(pair: tuple[Service, Service]) -> None:
+    entity = Entity.of(user="back")
+    async with pair[0].client() as one:
+        await until(partial(_recorded, one))
+        first = await one.put("client-quotas", entity, {RATE: 1})
+        second = await one.put("client-quotas", entity, {"consumer_byte_rate": 2})
+        assert first.revision is not None
+        with pytest.raises(ProblemError) as caught:
+            await one.revert("client-quotas", entity, first.revision, if_match=first.etag)
+        assert caught.value.status == 412
+        shown = await one.revert("client-quotas", entity, first.revision, if_match=second.etag, validate_only=True)
+        assert (shown.change_id, [each["key"] for each in shown.body["diff"]]) == (None, ["consumer_byte_rate", RATE])
+        done = await one.revert("client-quotas", entity, first.revision, if_match=second.etag)
+        assert done.body["reverts"] == [second.change_id]
+        assert (await one.get("client-quotas", entity)).body["quotas"] == {RATE: 1}
+
+
+async def _recorded(client: ConfplaneClient) -> bool:
+    """Say that the history has begun, or not yet."""
+    recorded = (await client.request("GET", f"/v1/clusters/{client.cluster}")).body["recorded"]
+    return recorded is not None and recorded["since"] is not None

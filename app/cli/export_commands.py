@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from app.cli.options import SettingsFile
-from app.cli.remote.options import ClusterName, ProfileName
+from app.cli.remote.options import At, ClusterName, ProfileName
 
 commands = typer.Typer(add_completion=False)
 
@@ -22,6 +22,7 @@ class ExportFormat(StrEnum):
     """The form of an export."""
 
     YAML = "yaml"
+    KAFKA_CONFIGS = "kafka-configs"
     PROPERTIES = "properties"
 
 
@@ -47,6 +48,7 @@ def _name(option: str, help_text: str, metavar: str = "NAME") -> typer.models.Op
     epilog="Examples:\n\n"
     "    confplane export --output payments.yaml\n\n"
     "    confplane export --type topic --prefix orders\n\n"
+    "    confplane export --format kafka-configs --output payments.sh\n\n"
     "    confplane export --format properties --cluster payments --broker 3 --output 3.properties\n\n"
     "Exit codes: 0 exported; 1 something could not be exported, the service or a store is away, or the file can't be"
     " written; 2 the arguments, the profile or the settings are not valid.",
@@ -57,7 +59,8 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         ExportFormat,
         typer.Option(
             "--format",
-            help="yaml: for `confplane load`. properties: a broker's own configs as in its server.properties.",
+            help="yaml: for `confplane load`. kafka-configs: a script of commands of Kafka's own tool. properties: one"
+            " broker's configs as in its server.properties.",
         ),
     ] = ExportFormat.YAML,
     output: Annotated[
@@ -82,6 +85,15 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
     prefix: Annotated[
         str, _name("--prefix", "Only entities whose name begins so; for a pair, the user's.", "TEXT")
     ] = "",
+    at: At = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="The words in front of the options of each command of Kafka's tool.",
+            show_default='kafka-configs.sh --bootstrap-server "$BOOTSTRAP"',
+        ),
+    ] = None,
     cluster: ClusterName = None,
     profile: ProfileName = None,
     settings_file: SettingsFile = None,
@@ -103,20 +115,25 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         "group": group,
     }
     given = {name: value for name, value in names.items() if value is not None}
+    if command is not None and export_format is not ExportFormat.KAFKA_CONFIGS:
+        raise typer.BadParameter("it goes with --format kafka-configs alone", param_hint="--command")
     if export_format is ExportFormat.PROPERTIES:
-        if given.keys() != {"broker"} or kind is not None or key is not None or prefix or profile is not None:
+        if given.keys() != {"broker"} or prefix or not all(each is None for each in (kind, key, at, profile)):
             raise typer.BadParameter(
-                "properties are of one broker: give --broker N and no other filter", param_hint="--format"
+                "properties are of one broker: give --broker N, --cluster NAME and no other filter",
+                param_hint="--format",
             )
         _properties(cluster, given["broker"], output, settings_file)
     if settings_file is not None:
         raise typer.BadParameter("it goes with --format properties alone", param_hint="--settings-file")
-    from app.cli.remote.export import command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.export.command import export as written  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.export.command import form_of  # noqa: PLC0415 - as above
     from app.cli.remote.export.selection import Selection  # noqa: PLC0415 - as above
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    filters = (given, None if kind is None else kind.value, key, prefix)
-    raise run(profile, cluster, lambda client: command.export(client, export_format.value, Selection(*filters), output))
+    filters = (given, None if kind is None else kind.value, key, prefix, at)
+    form = form_of(export_format.value, command)
+    raise run(profile, cluster, lambda client: written(client, form, Selection(*filters), output))
 
 
 def _properties(cluster: str | None, broker: str, output: Path | None, settings_file: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -63,7 +64,10 @@ def service(
     """A service of two clusters, ``default`` with odd configs."""
     odd_configs.write(zk)
     odd_configs.write_topics(copy)
-    clusters = {"default": {"zookeeper": module_chroot}, COPY: {"zookeeper": copy_chroot}}
+    clusters = {
+        "default": {"zookeeper": module_chroot},
+        COPY: {"zookeeper": copy_chroot, "record_external_changes": True},
+    }
     with Service(
         tmp_path_factory.mktemp("service"),
         connect=module_chroot,
@@ -142,7 +146,8 @@ def test_filters_select_entities(run: Callable[..., Said], words: list[str], ids
         (["--type", "user", "--topic", "orders"], 2, "No entity is of the types topic, user at once"),
         (["--type", "user,ip"], 2, "'user,ip' is not one of"),
         (["--settings-file", "confplane.yaml"], 2, "--settings-file"),
-        (["--format", "properties"], 2, "--broker N"),
+        (["--command", "echo"], 2, "--format kafka-configs alone"),
+        (["--format", "properties"], 2, "give --broker N"),
         (["--format", "properties", "--broker", "1"], 2, "properties need the cluster, by its name"),
         (["--format", "properties", "--broker", "one", "--cluster", "default"], 2, "not the id of a broker"),
         (["--format", "properties", "--broker", "1", "--topic", "orders"], 2, "no other filter"),
@@ -158,6 +163,21 @@ def test_wrong_use_is_named(
     assert found.code == code
     assert "- id" not in found.out
     assert said in " ".join(found.err.replace("\u2502", " ").split())
+
+
+def test_an_export_of_the_past_has_what_there_was(service: Service, run: Callable[..., Said]) -> None:
+    wait_for(lambda: run("export", "--cluster", COPY, "--at", "0s").code == 0, why="the trail knows all writes")
+
+    async def written() -> int | None:
+        async with service.client(cluster=COPY) as client:
+            first = await client.put("client-quotas", "user=past", {"producer_byte_rate": 1})
+            await client.put("client-quotas", "user=past", {"producer_byte_rate": 2})
+            return first.revision
+
+    revision = asyncio.run(written())
+    words = ("export", "--cluster", COPY, "--user", "past")
+    assert "producer_byte_rate: 2\n" in run(*words).out
+    assert "producer_byte_rate: 1\n" in run(*words, "--at", str(revision)).out
 
 
 async def test_entities_that_stay_are_exported_once_while_others_come_and_go(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli.remote.export import yaml_form
+from app.cli.remote.export import kafka_configs, yaml_form
 from app.cli.remote.export.destination import opened
 from app.cli.remote.export.selection import Source
 from app.cli.remote.session import DONE, FAILED
@@ -19,10 +20,20 @@ if TYPE_CHECKING:
     from app.cli.remote.export.selection import Selection
     from app.client import ConfplaneClient
 
-FORMS: Final[dict[str, Callable[[Source], AsyncIterator[str]]]] = {"yaml": yaml_form.written}
+    Form = Callable[[Source], AsyncIterator[str]]
+    """Writes a source piece by piece."""
 
 
-async def export(client: ConfplaneClient, form: str, selection: Selection, output: Path | None) -> int:
+def form_of(name: str, command: str | None) -> Form:
+    """Return a form by its name; ``command`` has other words for those of Kafka's tool."""
+    forms: dict[str, Form] = {
+        "yaml": yaml_form.written,
+        "kafka-configs": partial(kafka_configs.written, command=command or kafka_configs.COMMAND),
+    }
+    return forms[name]
+
+
+async def export(client: ConfplaneClient, form: Form, selection: Selection, output: Path | None) -> int:
     """Write the selected entities of a cluster, and return the exit code.
 
     Raises:
@@ -30,10 +41,9 @@ async def export(client: ConfplaneClient, form: str, selection: Selection, outpu
         ClientError: The service refused, or did not answer.
     """
     source = Source(client, selection)
-    written = FORMS[form](source)
     try:
         with opened(output) as stream:
-            async for text in written:
+            async for text in form(source):
                 stream.write(text)
             for path in source.unreadable:
                 stream.write(source.leave_out(f"the znode {json.dumps(path)}: the service can't read it"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from app.cli.remote.entities import facets_of
+from app.cli.remote.moments import moment_of
 from app.cli.remote.progress import counted
 from app.domain.entities import Entity, EntityType, split_id
 from app.domain.errors import InvalidRequestError
@@ -54,12 +55,16 @@ class Selection:
     """Exactly these types, joined by a comma."""
     key: str | None = None
     prefix: str = ""
-    """The beginning of each entity's name; of a pair it is the user's name that counts."""
+    """The beginning of each entity's name; for a pair, of the user's."""
+    at: str | None = None
+    """A moment of the past, as :func:`app.cli.remote.moments.moment_of` reads it, once for all lists; None is now."""
 
     facets: tuple[FacetName, ...] = field(init=False)
     """The facets of the entities that have all types that are named."""
 
     def __post_init__(self) -> None:
+        if self.at is not None:
+            object.__setattr__(self, "at", moment_of(self.at))
         wanted = {*self.names, *(self.kind or "").split(",")} - {""}
         kinds = [kind for kind in _KINDS if wanted.issubset(kind) and self.kind in {None, ",".join(kind)}]
         if not kinds:
@@ -70,7 +75,7 @@ class Selection:
     @property
     def query(self) -> dict[str, str]:
         """The query of a list."""
-        given = {"kind": self.kind, "key": self.key, "pageSize": _PAGE_SIZE}
+        given = {"kind": self.kind, "key": self.key, "at": self.at, "pageSize": _PAGE_SIZE}
         return {**self.names, **{name: value for name, value in given.items() if value is not None}}
 
     def has(self, entity_id: str) -> bool:

@@ -1,0 +1,102 @@
+"""The forms of an export, of entities that are made up; tests/interop plays one into a real cluster by Kafka's tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+
+from app.cli.remote.configs import arguments, options
+from app.cli.remote.export import kafka_configs
+from app.cli.remote.export.selection import Selection, Source
+from app.client import ConfplaneClient
+from app.domain.entities import Entity
+from tests.support.odd_configs import NAMES
+from tests.support.scripts import calls
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Items = dict[Entity, dict[str, Any]]
+
+VALUES: Final = (
+    "",
+    " both blanks ",
+    "a,b=[c],d",
+    "]",
+    "two\nlines\tand\rmore\f",
+    'it\'s "$HOME" `id` ${x} %{y} \\n \\',
+    "END",
+    "#no comment",
+    "!nor this",
+    "k: v",
+    "\u00e9\U0001f511\u0085\u2028",
+)
+
+
+def source(quotas: Items | None = None, client_configs: Items | None = None, configs: Items | None = None) -> Source:
+    """A source of these entities."""
+    lists = {"client-quotas": quotas or {}, "client-configs": client_configs or {}, "configs": configs or {}}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        facet = request.url.path.rpartition("/")[2]
+        member = "quotas" if facet == "client-quotas" else "configs"
+        found = sorted(lists[facet].items(), key=lambda item: item[0].id)
+        items = [{"id": entity.id, member: values} for entity, values in found]
+        return httpx.Response(200, json={"items": items, "nextPageToken": None, "skipped": []})
+
+    client = ConfplaneClient("http://confplane.test", token=None, transport=httpx.MockTransport(answer))
+    return Source(client, Selection({}))
+
+
+async def test_commands_name_the_entities_and_values_that_there_are(tmp_path: Path) -> None:
+    quotas: Items = {
+        Entity.of(user=None): {"producer_byte_rate": 1, "request_percentage": 0.5},
+        Entity.of(user=None, client_id=None): {"request_percentage": 1e-5},
+        Entity.of(ip="10.0.0.1"): {"connection_creation_rate": 2**31 - 1},
+        **{Entity.of(user=name, client_id=name[::-1]): {"producer_byte_rate": 2**63 - 1} for name in NAMES},
+    }
+    configs: Items = {
+        Entity.of(broker=None): {"log.retention.ms": "5"},
+        Entity.of(broker="7"): {f"key{number}": value for number, value in enumerate(VALUES)},
+        Entity.of(topic="orders"): {"cleanup.policy": "compact,delete", "retention.ms": "-1"},
+        Entity.of(group="a b"): {"consumer.session.timeout.ms": "50000"},
+        Entity.of(client_metrics="m"): {"interval.ms": "100", "metrics": "*"},
+    }
+    found = source(quotas, configs=configs)
+    script = "".join([text async for text in kafka_configs.written(found, "keep")])
+    (tmp_path / "script").write_text(script, "utf-8")
+    words = calls(tmp_path / "script", "keep", tmp_path)
+    read = [arguments.read(options.split(each)) for each in words]
+    assert {each.entity: each.added for each in read} == {
+        entity: {key: value if isinstance(value, str) else str(value) for key, value in values.items()}
+        for entity, values in (quotas | configs).items()
+    }
+    assert found.left_out == 0
+
+
+async def test_what_kafkas_tool_cannot_set_is_left_out_with_a_comment() -> None:
+    alice, broker = Entity.of(user="alice"), Entity.of(broker="3")
+    found = source(
+        {alice: {"producer_byte_rate": 2**53 + 1}},
+        {alice: {"acks": "all"}},
+        {broker: {"ssl.keystore.password": None, "a\nb": "c", "d": "e"}},
+    )
+    script = "".join([text async for text in kafka_configs.written(found, "keep")])
+    assert script.splitlines()[6:] == [
+        "# A secret, to be set by hand: broker=3, ssl.keystore.password",
+        "# Left out: broker=3, \"a\\nb\": Kafka's tool takes letters, digits, '.', '_' and '-' in a key",
+        "keep --alter --entity-type brokers --entity-name 3 --add-config d=e",
+        "# Left out: user=alice, producer_byte_rate: Kafka's tool rounds 9007199254740993",
+        "# Left out: user=alice, acks: Kafka's tool has no client configs",
+    ]
+    assert (found.left_out, len(found.reasons), found.secrets) == (3, 3, 1)
+
+
+@pytest.mark.parametrize("count", [5, 25])
+async def test_reasons_are_bounded(count: int) -> None:
+    found = source(client_configs={Entity.of(user=f"u{number}"): {"acks": "all"} for number in range(count)})
+    script = "".join([text async for text in kafka_configs.written(found, "keep")])
+    assert script.count("# Left out") == found.left_out == count
+    assert len(found.reasons) == min(count, 20)

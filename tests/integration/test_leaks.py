@@ -176,6 +176,8 @@ REMOTE_COMMANDS: Final = [
     ["effective", "broker=0", "--all"],
     ["history", "broker=0"],
     ["diff", "broker=0", "--from", "1"],
+    ["audit", "--entity", "broker=0"],
+    ["whoami"],
     ["set", "broker=5", "num.io.threads=9", "--validate-only"],
     ["delete", "broker=5", "no.such.key"],
     ["configs", "--describe", "--entity-type", "brokers", "--all"],
@@ -187,7 +189,7 @@ REMOTE_COMMANDS: Final = [
 ]
 """Commands over the API."""
 WITHOUT_CLUSTER: Final = {
-    *("dev", "serve", "migrate", "openapi"),
+    *("dev", "serve", "migrate", "openapi", "clusters"),
     *("profiles list", "profiles set", "profiles use", "profiles remove"),
 }
 """The service's own log is searched; of configs these know nothing. Profiles have no tokens."""

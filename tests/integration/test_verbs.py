@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -179,6 +180,64 @@ def test_a_change_with_an_etag_is_made_only_on_what_was_read() -> None:
     assert run("set", "topic=tagged", "retention.ms=3", "--configs-etag", topic["etags"]["configs"]).code == 1
 
 
+def test_the_trail_is_searched_and_a_change_is_shown() -> None:
+    assert run("set", "user=audited", f"{QUOTA}=1", "acks=all", "--reason", "more load").code == 0
+    assert run("set", "user=audited", "acks=7").code == 1
+    assert run("set", "topic=audited", "retention.ms=1").code == 0
+    (change,) = items("audit", "--entity", "user=audited", "--outcome", "committed", "--since", "1h")
+    assert (change["principal"], change["reason"]) == ("User:admin", "more load")
+    by_key = items("audit", "--key", "retention.ms", "--principal", "User:admin", "--limit", "1")
+    assert [each["entities"][0]["id"] for each in by_key] == ["topic=audited"]
+    (row,) = shown("audit", "--entity", "user=audited", "--outcome", "committed")
+    assert row[:2] == [change["committedAt"], change["revision"]]
+    assert {"User:admin", "user=audited", "committed", "load", change["changeId"]} <= set(row)
+    assert items("audit", change["changeId"]) == [change]
+    single = run("audit", change["changeId"])
+    facts = [line.split(maxsplit=1) for line in single.out.splitlines()]
+    assert ["reason", "more load"] in facts
+    assert ["revision", change["revision"]] in facts
+    assert [each.split() for each in single.out.splitlines()[-2:]] == [
+        ["user=audited", QUOTA, "(not", "set)", "1"],
+        ["user=audited", "acks", "(not", "set)", "all"],
+    ]
+    none = run("audit", "--principal", "User:nobody")
+    assert (none.code, none.out) == (0, "")
+    assert "no such change" in none.err
+
+
+def test_the_caller_and_the_clusters(service: Service, tmp_path: Path) -> None:
+    facts = [re.split(r"  +", line) for line in run("whoami").out.splitlines()]
+    assert ["principal", "User:admin"] in facts
+    assert ["service", service.url] in facts
+    assert ["token from", f"the file {tmp_path / 'token'}"] in facts
+    assert service.token not in str(facts)
+    assert [each["principal"] for each in items("whoami")] == ["User:admin"]
+    assert [row[:2] for row in shown("clusters")] == [["default", "fresh"]]
+    assert [each["name"] for each in items("clusters")] == ["default"]
+
+
+def test_the_grants_and_limits_of_a_token_are_shown(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with httpx.Client(headers={"Authorization": f"Bearer {service.token}"}, trust_env=False) as admin:
+        grant = {"principal": "User:olga", "role": "viewer", "cluster": "default"}
+        answer = admin.post(f"{service.url}/v1/grants", json=grant)
+        assert answer.status_code == 201, answer.text
+        token = {"principal": "User:olga", "narrowing": {"readOnly": True}}
+        made = admin.post(f"{service.url}/v1/tokens", json=token)
+        assert made.status_code == 201, made.text
+    (tmp_path / "olga").write_text(made.json()["token"])
+    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "olga"))
+    end = time.monotonic() + 30
+    while "viewer" not in (said := run("whoami").out):
+        assert time.monotonic() < end, said
+    assert "reads alone" in said
+    assert "User:olga  allow       the role viewer  all of the role  default" in said
+    refused = run("set", "user=olga", "acks=all")
+    assert refused.code == 1
+    assert "`confplane whoami` shows your grants" in refused.err
+
+
 @pytest.mark.parametrize(
     ("line", "code", "said"),
     [
@@ -211,6 +270,10 @@ def test_refused_changes_change_nothing(line: str, code: int, said: str) -> None
         ("history user=nobody", 0, "The trail has no change of user=nobody"),
         ("history usr=alice", 2, "names no entity"),
         ("diff user=alice", 2, "--from"),
+        ("audit --since yesterday", 2, "--since yesterday is no time"),
+        ("audit --outcome lost", 1, "outcome"),
+        ("audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10 --key acks", 2, "leave the options of a search out"),
+        ("audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10", 1, "019a9c5e"),
     ],
 )
 def test_what_can_not_be_shown_is_said(line: str, code: int, said: str) -> None:

@@ -35,7 +35,7 @@ def show() -> None:
     print_table(
         ("", "NAME", "URL", "CLUSTER", "TOKEN"),
         [
-            ("*" if name == stored.current else "", name, each.url, each.cluster, _token(each))
+            ("*" if name == stored.current else "", name, each.url, each.cluster, each.token_source)
             for name, each in stored.named.items()
         ],
     )
@@ -98,11 +98,3 @@ def remove(name: str) -> None:
     left = {each: profile for each, profile in stored.named.items() if each != name}
     Profiles(None if stored.current == name else stored.current, left).write()
     typer.echo(f"Removed the profile {name}")
-
-
-def _token(profile: Profile) -> str:
-    if profile.token_file is not None:
-        return f"the file {profile.token_file}"
-    if profile.token_command is not None:
-        return f"the command {profile.token_command[0]}"
-    return "none"

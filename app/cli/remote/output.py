@@ -75,6 +75,17 @@ def print_changes(changes: Iterable[Mapping[str, Any]], *, title: str | None = N
     print_table(("KEY", "BEFORE", "AFTER"), rows, title=title)
 
 
+def author_text(change: Mapping[str, Any]) -> str:
+    """Return the author of a change; a change that was not made through this service with its kind."""
+    principal: str = change["principal"]
+    return principal if change["kind"] == "change" else f"{principal} ({change['kind']})"
+
+
+def reason_text(change: Mapping[str, Any]) -> str:
+    """Return the reason and the ticket of a change."""
+    return " ".join(filter(None, (change["reason"], change["ticket"])))
+
+
 def note_inexact(moments: Iterable[Mapping[str, Any]]) -> None:
     """Note on standard error where a moment of the past is within writes of others that were seen as one."""
     for revision in dict.fromkeys(each["revision"] for each in moments if not each["exact"]):

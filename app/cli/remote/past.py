@@ -9,7 +9,7 @@ import typer
 
 from app.cli.remote.entities import entity_of, facets_of
 from app.cli.remote.moments import moment_of
-from app.cli.remote.output import note_inexact, print_json, print_table, side_text
+from app.cli.remote.output import author_text, note_inexact, print_json, print_table, reason_text, side_text
 from app.cli.remote.progress import counted
 from app.cli.remote.session import DONE
 
@@ -60,10 +60,9 @@ def _rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:
     shown = [(each["key"], side_text(each, "before"), side_text(each, "after")) for each in change["changes"]]
     if not shown:
         shown = [("(moved to another layout)" if change.get("moved") else "(no value changed)", "", "")]
-    by = change["principal"] if change["kind"] == "change" else f"{change['principal']} ({change['kind']})"
-    reason = " ".join(filter(None, (change["reason"], change["ticket"])))
-    first = (change["time"], change["revision"], by, *shown[0], reason, change["changeId"])
-    return [first, *(("", "", "", *each, "", "") for each in shown[1:])]
+    first = (change["time"], change["revision"], author_text(change), *shown[0])
+    beside = (reason_text(change), change["changeId"])
+    return [(*first, *beside), *(("", "", "", *each, "", "") for each in shown[1:])]
 
 
 async def diff(client: ConfplaneClient, name: str, *, before: str, after: str | None, as_json: bool) -> int:

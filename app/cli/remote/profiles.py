@@ -53,6 +53,15 @@ class Profile:
     certificate_file: Path | None = None
     key_file: Path | None = None
 
+    @property
+    def token_source(self) -> str:
+        """The place of the token, in words; never the token itself."""
+        if self.token_file is not None:
+            return f"the file {self.token_file}"
+        if self.token_command is not None:
+            return f"the command {self.token_command[0]}"
+        return "none"
+
     def to_json(self) -> dict[str, Any]:
         """Return the members that the file keeps."""
         kept: dict[str, Any] = {}

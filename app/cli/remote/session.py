@@ -28,6 +28,12 @@ CODES: Final = (
     " 3 the answer to a write was lost, and it may be done or not."
 )
 _TRIES: Final = 4
+_NEXT: Final = {
+    401: "Check the token_file or token_command of the profile, or CONFPLANE_TOKEN_FILE.",
+    403: "`confplane whoami` shows your grants.",
+    412: "Read the entity again: `confplane get ENTITY --json` has its ETags.",
+}
+"""The next step after a problem, by its HTTP status."""
 
 
 def run(profile: str | None, cluster: str | None, work: Callable[[ConfplaneClient], Awaitable[int]]) -> typer.Exit:
@@ -54,7 +60,7 @@ def code_of(work: Callable[[], int]) -> int:
         typer.echo(problem_text(error), err=True)
         return UNKNOWN if error.outcome == "unknown" else FAILED
     except ConnectionFailedError as error:
-        typer.echo(f"The service did not answer: {error}", err=True)
+        typer.echo(_no_answer(error), err=True)
         return UNKNOWN if error.may_be_applied else FAILED
     except ClientError as error:
         typer.echo(str(error), err=True)
@@ -91,9 +97,19 @@ def problem_text(error: ProblemError) -> str:
         for each in body.get("errors", ())
         if isinstance(each, dict)
     ]
-    if error.status == 401:  # noqa: PLR2004 - an HTTP status
-        lines.append("Check the token_file or token_command of the profile, or CONFPLANE_TOKEN_FILE.")
+    if error.status in _NEXT:
+        lines.append(_NEXT[error.status])
+    if error.outcome == "unknown":
+        shown = f"`confplane audit {body['changeId']}`" if "changeId" in body else "`confplane audit`"
+        lines.append(f"The write may be done or not; {shown} shows its outcome once it is settled.")
     return "\n".join(lines)
+
+
+def _no_answer(error: ConnectionFailedError) -> str:
+    step = "Check the URL: `confplane profiles list` shows the profiles and their URLs."
+    if error.may_be_applied:
+        step = "The write may be done or not; `confplane audit --since 10m` shows it if it is."
+    return f"The service did not answer: {error}\n{step}"
 
 
 async def _run(profile: Profile, work: Callable[[ConfplaneClient], Awaitable[int]]) -> int:

@@ -1,0 +1,76 @@
+"""``confplane whoami`` and ``confplane clusters``: the caller, and the clusters of the service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.cli.remote.output import print_json, print_table
+from app.cli.remote.session import DONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.cli.remote.profiles import Profile
+    from app.client import ConfplaneClient
+
+
+async def whoami(client: ConfplaneClient, profile: Profile, *, as_json: bool) -> int:
+    """Print the principal of a profile's token and its grants, and return the exit code."""
+    caller = (await client.request("GET", "/v1/whoami")).body
+    if as_json:
+        print_json(caller)
+        return DONE
+    facts = {
+        "principal": caller["principal"],
+        "groups": ", ".join(caller["groups"]) or None,
+        "on behalf of": caller["onBehalfOf"],
+        "owner": caller["owner"],
+        "authenticated by": caller["authenticatedBy"],
+        "token from": profile.token_source,
+        "token id": caller["tokenId"],
+        "expires": caller["expiresAt"],
+        "limits": _limits(caller["narrowing"]),
+        "service": profile.url,
+        "cluster": profile.cluster,
+    }
+    print_table(("CALLER", ""), [(name, str(value)) for name, value in facts.items() if value is not None])
+    if grants := caller["grants"]:
+        print_table(("PRINCIPAL", "PERMISSION", "GRANT", "RESOURCE", "CLUSTER"), [_grant(each) for each in grants])
+    return DONE
+
+
+def _limits(narrowing: Mapping[str, Any] | None) -> str | None:
+    """Return the limits of a credential in words; None where it has none."""
+    if narrowing is None:
+        return None
+    parts = ["reads alone"] if narrowing["readOnly"] else []
+    parts += [f"{name}: {', '.join(narrowing[name])}" for name in ("clusters", "operations") if narrowing[name]]
+    return "; ".join(parts)
+
+
+def _grant(grant: Mapping[str, Any]) -> tuple[str, ...]:
+    name = grant["name"] or ""
+    pattern = f"{name}*" if grant["patternType"] == "prefixed" else name
+    resource = " ".join(filter(None, (grant["resourceType"], pattern)))
+    granted = grant["operation"] or f"the role {grant['role']}"
+    return grant["principal"], grant["permission"], granted, resource or "all of the role", grant["cluster"] or "all"
+
+
+async def clusters(client: ConfplaneClient, *, as_json: bool) -> int:
+    """Print the clusters of the service, and return the exit code."""
+    found = [item async for item in client.items("/v1/clusters")]
+    if as_json:
+        for item in found:
+            print_json(item)
+        return DONE
+    rows = [(each["name"], _state(each), each["revision"], "; ".join(each["warnings"])) for each in found]
+    print_table(("CLUSTER", "STATE", "REVISION", "WARNINGS"), rows)
+    return DONE
+
+
+def _state(cluster: Mapping[str, Any]) -> str:
+    """Return the state of a cluster in words: its session, its copy of the configs, its freeze."""
+    parts = [cluster["session"] if cluster["session"] != "connected" else cluster["mirror"]]
+    if cluster["frozen"] is not None:
+        parts.append(f"frozen: {cluster['frozen']}")
+    return ", ".join(parts)

@@ -1,0 +1,81 @@
+"""The subcommands about the service, the caller and the trail, and their help. Their imports are made when they run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from app.cli.remote.options import AsJson, AsLines, ClusterName, Limit, ProfileName, Since, Until
+
+commands = typer.Typer(add_completion=False)
+
+_CODES = "Exit codes: 0 shown; 1 the service refused or did not answer; 2 the arguments or the profile are not valid."
+
+
+@commands.command(epilog=f"Example:\n\n    confplane whoami --profile production\n\n{_CODES}")
+def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: ProfileName = None) -> None:
+    """Show the principal of the token that is used, the place of the token, and the grants that count."""
+    from app.cli.remote import about, profiles, session  # noqa: PLC0415 - see the module's docstring
+
+    def work() -> int:
+        chosen = profiles.chosen(profile, cluster)
+        return session.connected(profile, cluster, lambda client: about.whoami(client, chosen, as_json=as_json))
+
+    raise typer.Exit(session.code_of(work))
+
+
+@commands.command(epilog=f"Example:\n\n    confplane clusters --json\n\n{_CODES}")
+def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
+    """List the clusters of the service, each with its state and its warnings."""
+    from app.cli.remote import about, session  # noqa: PLC0415 - see the module's docstring
+
+    raise session.run(profile, None, lambda client: about.clusters(client, as_json=as_json))
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane audit --entity user=alice --since 1d\n\n"
+    "    confplane audit --principal User:olga --outcome rejected --json\n\n"
+    "    confplane audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10\n\n"
+    f"{_CODES}"
+)
+def audit(  # noqa: PLR0913 - one argument an option is typer's way
+    change: Annotated[
+        str | None, typer.Argument(metavar="CHANGE", help="The id of one change.", show_default="a search")
+    ] = None,
+    *,
+    entity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENTITY", help="Changes of this entity; `cluster` for freezes, thaws and moves.", show_default=False
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Changes that altered this key.", show_default=False)
+    ] = None,
+    principal: Annotated[
+        str | None, typer.Option(metavar="PRINCIPAL", help="Changes by this principal.", show_default=False)
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(metavar="OUTCOME", help="Changes that are committed, rejected or open.", show_default=False),
+    ] = None,
+    limit: Limit = 20,
+    as_json: AsLines = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Search the trail of all changes, newest first, or show one change with its values before and after."""
+    from app.cli.remote import audit as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.session import run  # noqa: PLC0415 - as above
+
+    wanted = (entity, key, principal, since, until, outcome)
+    if change is not None:
+        if any(each is not None for each in wanted):
+            raise typer.BadParameter("A change is shown whole: leave the options of a search out")
+        raise run(profile, cluster, lambda client: command.show(client, change, as_json=as_json))
+    search = command.Search(*wanted)
+    raise run(profile, cluster, lambda client: command.search(client, search, limit=limit, as_json=as_json))

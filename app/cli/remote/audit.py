@@ -1,0 +1,124 @@
+"""``confplane audit``: the trail, searched; or one change of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from app.cli.remote.entities import entity_of
+from app.cli.remote.moments import time_of
+from app.cli.remote.output import ABSENT, HIDDEN, author_text, print_json, print_table, reason_text
+from app.cli.remote.progress import counted
+from app.cli.remote.session import DONE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from app.client import ConfplaneClient
+
+_LARGEST_PAGE: Final = 1000
+_CLUSTER: Final = "cluster"
+"""The entity of freezes, thaws and layouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The changes to search for; a member that is None leaves none of them out."""
+
+    entity: str | None
+    key: str | None
+    principal: str | None
+    since: str | None
+    until: str | None
+    outcome: str | None
+
+    def parameters(self) -> dict[str, str]:
+        """Return the parameters of the API.
+
+        Raises:
+            InvalidRequestError: No entity can have the name, or a time is none.
+        """
+        given = {
+            "entity": self.entity if self.entity is None or self.entity == _CLUSTER else entity_of(self.entity).id,
+            "key": self.key,
+            "principal": self.principal,
+            "since": None if self.since is None else time_of(self.since, "--since"),
+            "until": None if self.until is None else time_of(self.until, "--until"),
+            "outcome": self.outcome,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+async def search(client: ConfplaneClient, wanted: Search, *, limit: int, as_json: bool) -> int:
+    """Print the newest changes, at most so many, and return the exit code."""
+    found = [item async for item in counted(_newest(client, wanted.parameters(), limit), "changes")]
+    if as_json:
+        for item in found:
+            print_json(item)
+    elif found:
+        header = ("TIME", "REVISION", "BY", "ENTITY", "KEYS", "OUTCOME", "REASON", "CHANGE")
+        print_table(header, [row for item in found for row in _rows(item)])
+    else:
+        typer.echo(f"The trail has no such change in the cluster {client.cluster}", err=True)
+    return DONE
+
+
+async def show(client: ConfplaneClient, change_id: str, *, as_json: bool) -> int:
+    """Print one change, and return the exit code."""
+    item = (await client.request("GET", f"audit/{change_id}")).body
+    if as_json:
+        print_json(item)
+        return DONE
+    facts = {
+        "change": item["changeId"],
+        "time": _time(item),
+        "revision": item["revision"],
+        "by": author_text(item),
+        "on behalf of": item["onBehalfOf"],
+        "from": item["source"],
+        "request": item["requestId"],
+        "reason": item["reason"],
+        "ticket": item["ticket"],
+        "outcome": item["outcome"],
+        "error": item["errorMessage"],
+    }
+    print_table(("CHANGE", ""), [(name, str(value)) for name, value in facts.items() if value is not None])
+    typer.echo()
+    print_table(
+        ("ENTITY", "KEY", "BEFORE", "AFTER"), [row for entity in item["entities"] for row in _differences(entity)]
+    )
+    return DONE
+
+
+async def _newest(client: ConfplaneClient, wanted: Mapping[str, str], limit: int) -> AsyncIterator[dict[str, Any]]:
+    taken = 0
+    async for item in client.items("audit", pageSize=str(min(limit, _LARGEST_PAGE)), **wanted):
+        yield item
+        taken += 1
+        if taken == limit:
+            return
+
+
+def _rows(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each entity; the first of them has what is true of the change."""
+    beside = (item["outcome"], reason_text(item), item["changeId"])
+    first = (_time(item), item["revision"] or "", author_text(item))
+    for entity in item["entities"]:
+        yield (*first, entity["id"], ", ".join(entity["keys"]), *beside)
+        first, beside = ("", "", ""), ("", "", "")
+
+
+def _time(item: Mapping[str, Any]) -> str:
+    time: str = item["committedAt"] or item["createdAt"]
+    return time
+
+
+def _differences(entity: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the keys that a change altered; whole contents are in the JSON."""
+    secret = {op["key"] for op in entity["ops"] if op.get("secret")}
+    for key in entity["keys"]:
+        sides = [entity[side].get(key, ABSENT) for side in ("before", "after")]
+        before, after = [HIDDEN if side is None or key in secret else side for side in sides]
+        yield entity["id"], key, before, after

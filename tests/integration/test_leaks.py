@@ -189,7 +189,7 @@ REMOTE_COMMANDS: Final = [
 ]
 """Commands over the API."""
 WITHOUT_CLUSTER: Final = {
-    *("dev", "serve", "migrate", "openapi", "clusters"),
+    *("dev", "serve", "migrate", "openapi", "clusters", "login", "logout"),
     *("profiles list", "profiles set", "profiles use", "profiles remove"),
 }
 """The service's own log is searched; of configs these know nothing. Profiles have no tokens."""

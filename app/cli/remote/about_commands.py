@@ -79,3 +79,33 @@ def audit(  # noqa: PLR0913 - one argument an option is typer's way
         raise run(profile, cluster, lambda client: command.show(client, change, as_json=as_json))
     search = command.Search(*wanted)
     raise run(profile, cluster, lambda client: command.search(client, search, limit=limit, as_json=as_json))
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane profiles set people --url https://confplane.example.com --client-id confplane-cli\n\n"
+    "    confplane login --profile people\n\n"
+    "Exit codes: 0 logged in; 1 the service or the issuer refused or did not answer; 2 the profile is not valid."
+)
+def login(*, profile: ProfileName = None) -> None:
+    """Log in at the issuer of the service, in any browser, and keep the tokens.
+
+    The profile names the client of the issuer. The tokens are kept in a file that only you can read, and are renewed
+    as long as the issuer does so.
+    """
+    from app.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote import profiles, session  # noqa: PLC0415 - as above
+
+    raise typer.Exit(session.code_of(lambda: command.login(profiles.chosen(profile, None))))
+
+
+@commands.command(
+    epilog="Example:\n\n    confplane logout --profile people\n\n"
+    "Exit codes: 0 logged out; 1 the tokens are removed here, but not ended at the issuer; 2 the profile is not valid."
+)
+def logout(*, profile: ProfileName = None) -> None:
+    """End the tokens of a login at the issuer, and remove them."""
+    from app.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote import profiles, session  # noqa: PLC0415 - as above
+
+    raise typer.Exit(session.code_of(lambda: command.logout(profiles.chosen(profile, None))))

@@ -1,15 +1,22 @@
-"""Credentials of requests: tokens from a profile's file or command, and the files of TLS."""
+"""Credentials of requests: tokens from a profile's file, command or login, and the files of TLS."""
 
 from __future__ import annotations
 
 import ssl
 import subprocess
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from app.cli.remote import logins
 from app.cli.remote.profiles import ProfileError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.cli.remote.logins import Login
     from app.cli.remote.profiles import Profile
+    from app.client.device import DeviceLogin, Tokens
 
 _COMMAND_S: Final = 60
 
@@ -18,7 +25,8 @@ def token_of(profile: Profile) -> str | None:
     """Return the token of a profile, read now; None where the profile has no token.
 
     Raises:
-        ProfileError: The file or the command gave no token. The text has no part of their output.
+        ProfileError: The file or the command gave no token, or there is no login. The text has no part of a token.
+        LoginError: The issuer does not renew the token of a login.
     """
     if profile.token_file is not None:
         try:
@@ -29,11 +37,35 @@ def token_of(profile: Profile) -> str | None:
         source = f"The token file {profile.token_file}"
     elif profile.token_command is not None:
         token, source = _printed(profile.token_command), f"The token command {profile.token_command[0]}"
+    elif profile.client_id is not None:
+        token = logins.access_token(profile, lambda login, refresh: _renewed(profile, login, refresh))
+        source = f"The login of the client {profile.client_id}"
     else:
         return None
     if not token or not token.isascii() or any(each.isspace() for each in token):
         raise ProfileError(f"{source} gave no token: a token is one word of ASCII characters")
     return token
+
+
+@contextmanager
+def device_login(profile: Profile) -> Iterator[DeviceLogin]:
+    """Speak to a profile's service and its issuer, without the client certificate, which is for the service alone.
+
+    Raises:
+        ProfileError: The file of authorities can't be used.
+    """
+    from app.client.device import DeviceLogin  # noqa: PLC0415 - few commands log in
+
+    speaker = DeviceLogin(verify=tls_of(replace(profile, certificate_file=None)))
+    try:
+        yield speaker
+    finally:
+        speaker.close()
+
+
+def _renewed(profile: Profile, login: Login, refresh: str) -> Tokens:
+    with device_login(profile) as speaker:
+        return speaker.refresh(login.token_endpoint, login.client_id, refresh, resource=login.resource)
 
 
 def _printed(command: tuple[str, ...]) -> str:

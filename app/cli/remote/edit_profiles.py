@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
 from app.cli.remote import session
 from app.cli.remote.output import print_table
-from app.cli.remote.profiles import Profile, ProfileError, Profiles, file
+from app.cli.remote.profiles import ProfileError, Profiles, check_url, file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from app.cli.remote.profiles import Profile
 
 
 def run(work: Callable[[], None]) -> typer.Exit:
@@ -41,37 +44,36 @@ def show() -> None:
     )
 
 
-def put(
-    name: str,
-    url: str,
-    *,
-    cluster: str,
-    token_file: Path | None,
-    token_command: str | None,
-    ca_file: Path | None,
-    certificate_file: Path | None,
-    key_file: Path | None,
-) -> None:
+def put(name: str, made: Profile, token_command: str | None) -> None:
     """Write a profile, or replace it; paths are made absolute, because commands run in any directory.
 
+    Args:
+        name: The name of the profile.
+        made: The profile, without a command.
+        token_command: A program and its arguments, quoted as in a shell.
+
     Raises:
-        ProfileError: The URL is none, both places of a token are given, or the file can't be used.
+        ProfileError: The URL is none, several places of a token are given, or the file can't be used.
     """
-    if not url.startswith(("http://", "https://")):
-        raise ProfileError(f"--url {url} is no URL: give http://HOST:PORT or https://HOST")
-    if token_file is not None and token_command is not None:
-        raise ProfileError("Give either --token-file or --token-command")
+    check_url(made.url, "--url")
+    if sum(each is not None for each in (made.token_file, token_command, made.client_id)) > 1:
+        raise ProfileError("Give one of --token-file, --token-command and --client-id")
     try:
         command = None if token_command is None else tuple(shlex.split(token_command))
     except ValueError as error:
         raise ProfileError(f"--token-command can't be read: {error}") from None
     if command == ():
         raise ProfileError("--token-command is empty")
-    paths = [None if each is None else each.absolute() for each in (token_file, ca_file, certificate_file, key_file)]
-    token_path, ca_path, certificate_path, key_path = paths
-    made = Profile(url, cluster, token_path, command, ca_path, certificate_path, key_path)
     stored = Profiles.read()
-    Profiles(stored.current or name, stored.named | {name: made}).write()
+    whole = replace(
+        made,
+        token_command=command,
+        token_file=_absolute(made.token_file),
+        ca_file=_absolute(made.ca_file),
+        certificate_file=_absolute(made.certificate_file),
+        key_file=_absolute(made.key_file),
+    )
+    Profiles(stored.current or name, stored.named | {name: whole}).write()
     typer.echo(f"Wrote the profile {name} to {file()}")
 
 
@@ -98,3 +100,7 @@ def remove(name: str) -> None:
     left = {each: profile for each, profile in stored.named.items() if each != name}
     Profiles(None if stored.current == name else stored.current, left).write()
     typer.echo(f"Removed the profile {name}")
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()

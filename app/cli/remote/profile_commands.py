@@ -32,10 +32,11 @@ def list_profiles() -> None:
     "set",
     epilog="Examples:\n\n"
     "    confplane profiles set portal --url https://confplane.example.com --cluster payments --token-file token\n\n"
+    "    confplane profiles set people --url https://confplane.example.com --client-id confplane-cli\n\n"
     "    confplane profiles set ci --url https://confplane.example.com --token-command 'vault kv get -field=token ci'"
     f"\n\n{_CODES}",
 )
-def set_profile(
+def set_profile(  # noqa: PLR0913 - one argument an option is typer's way
     name: _Name,
     url: Annotated[str, typer.Option(metavar="URL", help="The service, without /v1.", show_default=False)],
     *,
@@ -49,6 +50,24 @@ def set_profile(
             metavar="COMMAND",
             help="A program and its arguments, quoted as in a shell; it prints the token.",
             show_default=False,
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The client of `confplane login` at the service's issuer.", show_default=False),
+    ] = None,
+    issuer: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The issuer of a login.", show_default="the service's only issuer"),
+    ] = None,
+    scope: Annotated[
+        str | None,
+        typer.Option(metavar="SCOPES", help="The scopes of a login.", show_default="openid offline_access"),
+    ] = None,
+    resource: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI", help="The resource of a login (RFC 8707), if the issuer wants one.", show_default=False
         ),
     ] = None,
     ca_file: Annotated[
@@ -66,19 +85,21 @@ def set_profile(
     The file has the place of the token and never the token.
     """
     from app.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli.remote.profiles import Profile  # noqa: PLC0415 - as above
 
-    raise command.run(
-        lambda: command.put(
-            name,
-            url,
-            cluster=cluster,
-            token_file=token_file,
-            token_command=token_command,
-            ca_file=ca_file,
-            certificate_file=certificate_file,
-            key_file=key_file,
-        )
+    made = Profile(
+        url,
+        cluster=cluster,
+        token_file=token_file,
+        client_id=client_id,
+        issuer=issuer,
+        scope=scope,
+        resource=resource,
+        ca_file=ca_file,
+        certificate_file=certificate_file,
+        key_file=key_file,
     )
+    raise command.run(lambda: command.put(name, made, token_command))
 
 
 @profiles.command(epilog=f"Example:\n\n    confplane profiles use production\n\n{_CODES}")

@@ -12,6 +12,9 @@ The file is ``$CONFPLANE_PROFILES``, or ``confplane/profiles.yaml`` below ``$XDG
         url: https://confplane.example.com
         token_file: /run/secrets/confplane-token
         ca_file: /etc/ssl/company.pem
+      people:
+        url: https://confplane.example.com
+        client_id: confplane-cli
 
 ``--profile`` or ``CONFPLANE_PROFILE`` names one. Otherwise ``CONFPLANE_URL`` names a service without a profile, then
 the current profile counts, then the service that ``confplane dev`` runs in this directory. ``CONFPLANE_CLUSTER`` and
@@ -23,9 +26,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 _FILE_VARIABLE: Final = "CONFPLANE_PROFILES"
 _DEV_DIRECTORY: Final = Path(".confplane")
@@ -40,8 +44,8 @@ class ProfileError(Exception):
 class Profile:
     """A service, a cluster of the service, and the credentials of requests.
 
-    At most one of ``token_file`` and ``token_command`` is set; neither where a client certificate or nothing is asked
-    for.
+    At most one of ``token_file``, ``token_command`` and ``client_id`` is set; none where a client certificate or
+    nothing is asked for.
     """
 
     url: str
@@ -49,9 +53,19 @@ class Profile:
     token_file: Path | None = None
     token_command: tuple[str, ...] | None = None
     """A program and its arguments; the program prints the token."""
+    client_id: str | None = None
+    """The client of ``confplane login`` at the issuer."""
+    issuer: str | None = None
+    """The issuer of a login; None for the only one that the service names."""
+    scope: str | None = None
+    """The scopes that a login asks for; None for those of OpenID Connect that give a refresh token."""
+    resource: str | None = None
+    """The resource that a login names (RFC 8707), for issuers that want one."""
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+    name: str | None = field(default=None, compare=False)
+    """The name in the file; None where the profile is of the environment or of ``confplane dev``."""
 
     @property
     def token_source(self) -> str:
@@ -60,16 +74,24 @@ class Profile:
             return f"the file {self.token_file}"
         if self.token_command is not None:
             return f"the command {self.token_command[0]}"
+        if self.client_id is not None:
+            return f"the login of the client {self.client_id}"
         return "none"
 
     def to_json(self) -> dict[str, Any]:
         """Return the members that the file keeps."""
         kept: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None and value != field.default:
-                kept[field.name] = list(value) if isinstance(value, tuple) else str(value)
+        for name in MEMBERS:
+            value = getattr(self, name)
+            if value is not None and (name, value) != ("cluster", DEFAULT_CLUSTER):
+                kept[name] = list(value) if isinstance(value, tuple) else str(value)
         return kept
+
+
+MEMBERS: Final = tuple(each.name for each in fields(Profile) if each.name != "name")
+"""The members of a profile in the file."""
+SOURCES: Final = ("token_file", "token_command", "client_id")
+"""The members that say where the token is from."""
 
 
 def file() -> Path:
@@ -157,12 +179,28 @@ def chosen(name: str | None, cluster: str | None) -> Profile:
     name = name or os.environ.get("CONFPLANE_PROFILE")
     url = os.environ.get("CONFPLANE_URL")
     if name is None and url is not None:
+        check_url(url, "CONFPLANE_URL")
         found = Profile(url)  # without the credentials of a profile, which are for another service
     else:
         found = _named(Profiles.read(), name) or _of_dev() or _nothing()
     if (token_file := os.environ.get("CONFPLANE_TOKEN_FILE")) is not None:
-        found = replace(found, token_file=Path(token_file), token_command=None)
+        found = replace(found, token_file=Path(token_file), token_command=None, client_id=None)
     return replace(found, cluster=cluster or os.environ.get("CONFPLANE_CLUSTER") or found.cluster)
+
+
+def check_url(url: str, where: str) -> None:
+    """Refuse a URL that no service can have; ``where`` names its place.
+
+    Raises:
+        ProfileError: It is not http or https, or has no host, or has a name of a user, which would be a credential.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ProfileError(f"{where}: {url!r} is no URL of a service; an example: https://confplane.example.com")
 
 
 def _nothing() -> NoReturn:
@@ -187,23 +225,25 @@ def _of_dev() -> Profile | None:
 
 
 def _profile(path: Path, name: str, members: object) -> Profile:
-    known = {field.name for field in fields(Profile)}
+    where = f"{path}: profiles.{name}"
     if not isinstance(members, dict) or not isinstance(members.get("url"), str):
-        raise ProfileError(f"{path}: profiles.{name} has no url")
-    if unknown := members.keys() - known:
+        raise ProfileError(f"{where} has no url")
+    if unknown := members.keys() - set(MEMBERS):
         listed = ", ".join(sorted(map(str, unknown)))
-        raise ProfileError(
-            f"{path}: profiles.{name} has the unknown members {listed}; known: {', '.join(sorted(known))}"
-        )
-    given: dict[str, Any] = dict(members)
-    for member in ("token_file", "ca_file", "certificate_file", "key_file"):
-        if given.get(member) is not None:
-            given[member] = Path(str(given[member])).expanduser()
-    command = given.get("token_command")
-    if command is not None:
-        if not isinstance(command, list) or not command or not all(isinstance(each, str) for each in command):
-            raise ProfileError(f"{path}: profiles.{name}.token_command is not a list of a program and its arguments")
-        given["token_command"] = tuple(command)
-    if given.get("token_file") and command:
-        raise ProfileError(f"{path}: profiles.{name} has both token_file and token_command")
-    return Profile(**given)
+        raise ProfileError(f"{where} has the unknown members {listed}; known: {', '.join(sorted(MEMBERS))}")
+    given: dict[str, Any] = {member: value for member, value in members.items() if value is not None}
+    command = given.pop("token_command", None)
+    if command is not None and not (
+        isinstance(command, list) and command and all(isinstance(each, str) for each in command)
+    ):
+        raise ProfileError(f"{where}.token_command is not a list of a program and its arguments")
+    for member, value in given.items():
+        if not isinstance(value, str):
+            raise ProfileError(f"{where}.{member} is not a text")
+        if member.endswith("_file"):
+            given[member] = Path(value).expanduser()
+    sources = [each for each in SOURCES if members.get(each) is not None]
+    if len(sources) > 1:
+        raise ProfileError(f"{where} has both {' and '.join(sources)}")
+    check_url(given["url"], f"{where}.url")
+    return Profile(**given, token_command=None if command is None else tuple(command), name=name)

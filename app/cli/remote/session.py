@@ -29,7 +29,7 @@ CODES: Final = (
 )
 _TRIES: Final = 4
 _NEXT: Final = {
-    401: "Check the token_file or token_command of the profile, or CONFPLANE_TOKEN_FILE.",
+    401: "Check the token: `confplane profiles list` shows its place; `confplane login` renews a login.",
     403: "`confplane whoami` shows your grants.",
     412: "Read the entity again: `confplane get ENTITY --json` has its ETags.",
 }

@@ -11,18 +11,33 @@ const owners = { acme: "acme", mallory: "mallory", nobody: undefined };
 
 const provider = new Provider(`http://127.0.0.1:${port}`, {
   jwks: JSON.parse(readFileSync(keys, "utf8")),
-  clients: Object.keys(owners).map((id) => ({
-    client_id: id,
-    client_secret: `${id}-secret`,
-    id_token_signed_response_alg: "ES256",
-    grant_types: ["client_credentials"],
-    redirect_uris: [],
-    response_types: [],
-  })),
-  extraTokenClaims: (_, token) => ({ repository_owner: owners[token.clientId], groups: ["pipelines"] }),
+  clients: [
+    ...Object.keys(owners).map((id) => ({
+      client_id: id,
+      client_secret: `${id}-secret`,
+      id_token_signed_response_alg: "ES256",
+      grant_types: ["client_credentials"],
+      redirect_uris: [],
+      response_types: [],
+    })),
+    {
+      client_id: "people",
+      token_endpoint_auth_method: "none",
+      id_token_signed_response_alg: "ES256",
+      grant_types: ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
+      redirect_uris: [],
+      response_types: [],
+    },
+  ],
+  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  extraTokenClaims: (_, token) => ({
+    repository_owner: token.clientId === "people" ? "acme" : owners[token.clientId], groups: ["pipelines"],
+  }),
   features: {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },
+    deviceFlow: { enabled: true },
+    revocation: { enabled: true },
     resourceIndicators: {
       enabled: true,
       getResourceServerInfo: (_, resource) => ({
@@ -34,5 +49,24 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
       }),
     },
   },
+});
+
+// In the place of the page on which a person confirms a login: /confirm?user_code=... confirms it as olga, with
+// &refused=1 it refuses it.
+provider.use(async (context, next) => {
+  if (context.path !== "/confirm") return next();
+  const code = await provider.DeviceCode.findByUserCode(context.query.user_code.replace("-", ""));
+  if (context.query.refused) {
+    Object.assign(code, { error: "access_denied", errorDescription: "End-User aborted interaction" });
+  } else {
+    const { resource, scope } = code.params;
+    const grant = new provider.Grant({ accountId: "olga", clientId: code.clientId });
+    grant.addOIDCScope(scope);
+    grant.addResourceScope(resource, "api");
+    const now = Math.floor(Date.now() / 1000);
+    Object.assign(code, { accountId: "olga", grantId: await grant.save(), scope, resource, authTime: now });
+  }
+  await code.save();
+  context.status = 204;
 });
 provider.listen(Number(port), "127.0.0.1");

@@ -1,0 +1,141 @@
+"""Logins: tokens of people, kept in files that only their owner can read.
+
+A file is below ``$XDG_STATE_HOME/confplane/logins`` (``~/.local/state``), one for each service and client. Processes
+that renew the same token take turns: issuers may accept a refresh token only once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from app.cli.remote.profiles import ProfileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from app.cli.remote.profiles import Profile
+    from app.client.device import Tokens
+
+_EARLY_S: Final = 30.0
+"""Seconds before its end at which a token is renewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Tokens of a person, bound to a service and a client of its issuer."""
+
+    url: str
+    client_id: str
+    issuer: str
+    token_endpoint: str
+    revocation_endpoint: str | None
+    resource: str | None
+    access: str
+    expires_at: float | None
+    """Seconds since 1970."""
+    refresh: str | None
+
+    @property
+    def is_usable(self) -> bool:
+        """True while the access token need not be renewed."""
+        return self.expires_at is None or time.time() < self.expires_at - _EARLY_S
+
+    def renewed(self, tokens: Tokens) -> Login:
+        """Return the login with other tokens."""
+        return replace(self, access=tokens.access, expires_at=tokens.expires_at, refresh=tokens.refresh)
+
+
+def file_of(profile: Profile) -> Path:
+    """Return the file of a profile's login, which may be absent."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    bound = json.dumps([profile.url, profile.client_id]).encode()
+    return Path(base) / "confplane" / "logins" / f"{hashlib.sha256(bound).hexdigest()[:32]}.json"
+
+
+def read(profile: Profile) -> Login | None:
+    """Return the login of a profile; None where there is none, or the file is of another service or client."""
+    try:
+        login = Login(**json.loads(file_of(profile).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return login if (login.url, login.client_id) == (profile.url, profile.client_id) else None
+
+
+def write(profile: Profile, login: Login) -> None:
+    """Replace the login of a profile.
+
+    Raises:
+        ProfileError: The file can't be written.
+    """
+    path = file_of(profile)
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        _make_directory(path)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(asdict(login), file)
+        partial.replace(path)
+    except OSError as error:
+        raise ProfileError(f"{path} can't be written: {error.strerror}") from None
+
+
+def remove(profile: Profile) -> None:
+    """Remove the login of a profile, if there is one."""
+    file_of(profile).unlink(missing_ok=True)
+
+
+def access_token(profile: Profile, renew: Callable[[Login, str], Tokens]) -> str:
+    """Return the access token of a profile's login; near its end it is renewed.
+
+    Args:
+        profile: A profile with a client id.
+        renew: Asks the issuer for new tokens, given the login and its refresh token.
+
+    Raises:
+        ProfileError: There is no login, or it has ended.
+    """
+    login = read(profile)
+    if login is not None and login.is_usable:
+        return login.access
+    with _turn(profile):
+        login = read(profile)  # another process may have renewed it
+        if login is None:
+            raise ProfileError(f"You are not logged in to {profile.url}: {_again(profile)}")
+        if login.is_usable:
+            return login.access
+        if login.refresh is None:
+            raise ProfileError(f"The login to {profile.url} has ended: {_again(profile)}")
+        login = login.renewed(renew(login, login.refresh))
+        write(profile, login)
+        return login.access
+
+
+def _again(profile: Profile) -> str:
+    return "run `confplane login" + (f" --profile {profile.name}`" if profile.name else "`")
+
+
+@contextmanager
+def _turn(profile: Profile) -> Iterator[None]:
+    """Hold the lock of a login: it is of the system, and ends with the process."""
+    path = file_of(profile).with_suffix(".lock")
+    try:
+        _make_directory(path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ProfileError(f"{path} can't be written: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _make_directory(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,0 +1,92 @@
+"""Tokens of logins: their files, and their renewal."""
+
+from __future__ import annotations
+
+import stat
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.cli.remote import logins
+from app.cli.remote.credentials import token_of
+from app.cli.remote.logins import Login
+from app.cli.remote.profiles import Profile, ProfileError
+from app.client.device import Tokens
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROFILE = Profile("https://confplane.test", client_id="people", name="work")
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def login(lifetime_s: float | None, refresh: str | None = "r1") -> Login:
+    """A login whose access token has so many seconds left."""
+    expires_at = None if lifetime_s is None else time.time() + lifetime_s
+    return Login(PROFILE.url, "people", "https://i", "https://i/token", None, None, "first", expires_at, refresh)
+
+
+def test_a_login_is_for_its_owner_its_service_and_its_client_alone() -> None:
+    logins.write(PROFILE, login(300))
+    path = logins.file_of(PROFILE)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert token_of(PROFILE) == "first"
+    for other in (replace(PROFILE, url="https://other.test"), replace(PROFILE, client_id="other")):
+        with pytest.raises(ProfileError, match=r"You are not logged in to .*confplane login --profile work"):
+            token_of(other)
+        logins.file_of(other).write_bytes(path.read_bytes())
+        assert logins.read(other) is None
+    logins.remove(PROFILE)
+    assert logins.read(PROFILE) is None
+
+
+def test_a_file_that_is_no_login_is_none() -> None:
+    logins.write(PROFILE, login(300))
+    for content in ("", "{", "[]", '{"url": 1}'):
+        logins.file_of(PROFILE).write_text(content)
+        assert logins.read(PROFILE) is None
+
+
+@pytest.mark.parametrize("lifetime_s", [300, None])
+def test_a_token_with_time_left_is_used_as_it_is(lifetime_s: float | None) -> None:
+    logins.write(PROFILE, login(lifetime_s))
+    assert logins.access_token(PROFILE, _never) == "first"
+
+
+def _never(*_: object) -> Tokens:
+    raise AssertionError("the token was renewed")
+
+
+def test_a_token_near_its_end_is_renewed_once_by_all_who_want_it() -> None:
+    logins.write(PROFILE, login(5))
+    asked: list[str] = []
+
+    def renew(_: Login, refresh: str) -> Tokens:
+        asked.append(refresh)
+        time.sleep(0.2)
+        return Tokens("second", time.time() + 300, "r2")
+
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(logins.access_token(PROFILE, renew))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (found, asked) == (["second"] * 8, ["r1"])
+    kept = logins.read(PROFILE)
+    assert kept is not None
+    assert kept.refresh == "r2"
+
+
+def test_a_token_that_can_not_be_renewed_asks_for_a_login() -> None:
+    logins.write(PROFILE, login(5, None))
+    with pytest.raises(ProfileError, match="has ended: run `confplane login --profile work`"):
+        logins.access_token(PROFILE, _never)

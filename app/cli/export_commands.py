@@ -23,6 +23,7 @@ class ExportFormat(StrEnum):
 
     YAML = "yaml"
     KAFKA_CONFIGS = "kafka-configs"
+    TERRAFORM = "terraform"
     PROPERTIES = "properties"
 
 
@@ -59,8 +60,8 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         ExportFormat,
         typer.Option(
             "--format",
-            help="yaml: for `confplane load`. kafka-configs: a script of commands of Kafka's own tool. properties: one"
-            " broker's configs as in its server.properties.",
+            help="yaml: for `confplane load`. kafka-configs: a script of commands of Kafka's own tool. terraform: a"
+            " configuration with import blocks. properties: one broker's configs as in its server.properties.",
         ),
     ] = ExportFormat.YAML,
     output: Annotated[

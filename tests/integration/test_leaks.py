@@ -185,6 +185,8 @@ REMOTE_COMMANDS: Final = [
     ["configs", "--describe", "--entity-type", "users"],
     ["shell"],
     ["export"],
+    ["export", "--format", "kafka-configs"],
+    ["export", "--format", "terraform"],
     ["load", "/dev/null"],
 ]
 """Commands over the API."""

@@ -51,7 +51,7 @@ NODES: Final[dict[str, dict[str, str]]] = {
     },
     "brokers/4": {
         _PRINCIPALS: "RULE:^CN=(.*?), OU=[a-z]+$/$1/L,DEFAULT",
-        "listener.name.internal.ssl.keystore.location": '/etc/\u00e9 = ${x}%{y}/it\'s\n"two" \\ lines.jks',
+        "listener.name.internal.ssl.keystore.location": '/etc/\u00e9 = ${x}%{y}$${z}/it\'s\n"two" \\ lines.jks',
     },
     **{f"users/{sanitize(name)}": {"producer_byte_rate": "1"} for name in NAMES},
     **{f"clients/{sanitize(name)}": {"consumer_byte_rate": "2"} for name in NAMES},

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.cli.remote.configs import arguments, options
-from app.cli.remote.export import kafka_configs
+from app.cli.remote.export import kafka_configs, terraform
 from app.cli.remote.export.selection import Selection, Source
 from app.client import ConfplaneClient
 from app.domain.entities import Entity
@@ -92,6 +92,39 @@ async def test_what_kafkas_tool_cannot_set_is_left_out_with_a_comment() -> None:
         "# Left out: user=alice, acks: Kafka's tool has no client configs",
     ]
     assert (found.left_out, len(found.reasons), found.secrets) == (3, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", '"plain"'),
+        ('a "b" \\n', r'"a \"b\" \\n"'),
+        ("two\nlines\r\t", r'"two\nlines\r\t"'),
+        ("${a} %{b} $c %d $${e}", '"$${a} %%{b} $c %d $$${e}"'),
+        ("\x01\x85\u2028\u00e9\U0001f511\U000e0001", r'"\u0001\u0085\u2028' + "\u00e9\U0001f511" + r'\U000e0001"'),
+    ],
+)
+def test_no_template_begins_in_a_string_of_hcl(text: str, expected: str) -> None:
+    assert terraform.quoted(text) == expected
+
+
+async def test_what_terraform_cannot_manage_is_left_out_with_a_comment() -> None:
+    found = source(
+        {Entity.of(user="a"): {"producer_byte_rate": 0.5}},
+        configs={
+            Entity.of(group="g"): {"a": "b"},
+            Entity.of(broker="1"): {"a": "e\u0301", "b": "c"},
+            Entity.of(broker="2"): {"a": "\u00e9", "b": None},
+        },
+    )
+    text = "".join([text async for text in terraform.written(found)])
+    assert [line for line in text.splitlines() if line.startswith(("#", '    "'))][2:] == [
+        '    "user=a" = { "producer_byte_rate" = 0.5 }',
+        "# Left out: broker=1: Terraform would change a text that is not in Unicode's form NFC",
+        '    "broker=2" = { "a" = "\u00e9", "b" = null }',
+        "# Left out: group=g: the module has no such entities",
+    ]
+    assert found.left_out == 2
 
 
 @pytest.mark.parametrize("count", [5, 25])

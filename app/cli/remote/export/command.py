@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.cli.remote.export import kafka_configs, yaml_form
+from app.cli.remote.export import kafka_configs, terraform, yaml_form
 from app.cli.remote.export.destination import opened
 from app.cli.remote.export.selection import Source
 from app.cli.remote.session import DONE, FAILED
@@ -29,6 +29,7 @@ def form_of(name: str, command: str | None) -> Form:
     forms: dict[str, Form] = {
         "yaml": yaml_form.written,
         "kafka-configs": partial(kafka_configs.written, command=command or kafka_configs.COMMAND),
+        "terraform": terraform.written,
     }
     return forms[name]
 
@@ -58,7 +59,7 @@ async def export(client: ConfplaneClient, form: Form, selection: Selection, outp
 def _ended(source: Source, output: Path | None) -> int:
     where = "" if output is None else f" to {output}"
     secrets = f"; secrets that it leaves to you: {source.secrets}" if source.secrets else ""
-    typer.echo(f"Exported entities{where}: {source.entities}{secrets}", err=True)
+    typer.echo(f"Exported {source.noun}{where}: {source.count}{secrets}", err=True)
     for reason in source.reasons:
         typer.echo(f"Left out: {reason}", err=True)
     if further := source.left_out - len(source.reasons):

@@ -89,7 +89,9 @@ class Source:
 
     client: ConfplaneClient
     selection: Selection
-    entities: int = 0
+    noun: str = "entities"
+    """The plural of what a form has of each read item."""
+    count: int = 0
     secrets: int = 0
     unreadable: dict[str, None] = field(default_factory=dict)
     """Paths of znodes that the service can't read, in the order of the lists; facets may share a znode."""
@@ -106,7 +108,7 @@ class Source:
         Raises:
             ClientError: The service refused a page, or did not answer.
         """
-        return counted(self._merged(facets), "entities")
+        return counted(self._merged(facets), self.noun)
 
     async def _merged(self, facets: tuple[FacetName, ...]) -> AsyncIterator[Exported]:
         lists = {facet: self._list(facet) for facet in self.selection.facets if facet in facets}
@@ -118,7 +120,7 @@ class Source:
                 if head is not None and head["id"] == first:
                     found[facet] = head["quotas" if facet is FacetName.CLIENT_QUOTAS else "configs"]
                     heads[facet] = await anext(lists[facet], None)
-            self.entities += 1
+            self.count += 1
             self.secrets += sum(value is None for values in found.values() for value in values.values())
             yield Exported(first, found)
 

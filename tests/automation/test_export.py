@@ -1,0 +1,63 @@
+"""``confplane export --format terraform``: its plan imports everything and changes nothing.
+
+``exported.tf`` is an export for which a real run showed this. Every run of the tests compares an export with it;
+``CONFPLANE_RECORD=1`` writes it anew, in a real run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from app.cli.remote.export.command import export, form_of
+from app.cli.remote.export.selection import Selection
+from tests.automation import tofu
+from tests.support import odd_configs, servers, tools
+from tests.support.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+
+EXPORTED: Final = Path(__file__).with_name("exported.tf")
+_RESOURCES: Final = 44
+"""The facets of all entities."""
+
+
+@pytest.fixture
+def service(zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Iterator[Service]:
+    """A service on a cluster with odd configs."""
+    chroot, database = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres)
+    for zk in servers.raw_client(chroot):
+        odd_configs.write(zk)
+    with Service(tmp_path / "service", connect=chroot, dsn=database.service_dsn) as running:
+        yield running
+
+
+async def test_an_export_is_the_recorded_one(service: Service, tmp_path: Path) -> None:
+    async with service.client() as client:
+        assert await export(client, form_of("terraform", None), Selection({}), tmp_path / "main.tf") == 0
+    assert (tmp_path / "main.tf").read_text() == EXPORTED.read_text()
+
+
+async def test_a_plan_of_an_export_imports_everything_and_changes_nothing(service: Service, tmp_path: Path) -> None:
+    tool, restapi = tools.obtain(tofu.program, fetched=False), tools.obtain(tofu.provider, fetched=False)
+    shutil.copytree(tofu.MODULE, tmp_path / "confplane")
+    workspace = tofu.Workspace(tmp_path, "exported", tool=tool, restapi=restapi, url=service.url, token=service.token)
+    workspace.directory.mkdir()
+    file = workspace.directory / "main.tf"
+    async with service.client() as client:
+        assert await export(client, form_of("terraform", None), Selection({}), file) == 0
+    workspace.run("init", "-input=false")
+    plan = workspace.changes(expected=True)
+    assert f"Plan: {_RESOURCES} to import, 0 to add, 0 to change, 0 to destroy" in plan, plan
+    assert f"{_RESOURCES} imported, 0 added, 0 changed, 0 destroyed" in workspace.apply()
+    assert "No changes" in workspace.changes(expected=False)
+    if os.environ.get("CONFPLANE_RECORD") == "1":
+        shutil.copy(file, EXPORTED)

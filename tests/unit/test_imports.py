@@ -71,6 +71,12 @@ def test_commands_over_the_api_need_the_base_package_alone() -> None:
     assert loaded & SERVER == set()
 
 
+def test_dynamic_configs_need_the_base_package_alone() -> None:
+    loaded = loaded_with("app.client.dynamic, app.client.dynamic.swap, app.client.dynamic.swap_async")
+    assert {"app", "httpx"} <= loaded
+    assert loaded & (SERVER | {"aiokafka", "confluent_kafka", "kafka"}) == set()
+
+
 def test_help_needs_the_base_package_alone() -> None:
     code = (
         "import sys; from app.cli.commands import cli; cli(['--help'], prog_name='confplane', standalone_mode=False);"

@@ -1,0 +1,38 @@
+"""Swaps for confluent-kafka (librdkafka)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, Producer
+
+from app.client.dynamic.swap import SwappedConsumer, SwappedProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from app.client.dynamic.config import DynamicConsumerConfig, DynamicProducerConfig
+
+
+def swapped_producer(dynamic: DynamicProducerConfig) -> SwappedProducer[Producer]:
+    """Return a producer that follows its dynamic configs."""
+    return SwappedProducer(dynamic, build=Producer, flush=_flush, close=lambda _: None)
+
+
+def swapped_consumer(
+    dynamic: DynamicConsumerConfig, topics: Sequence[str], *, commit: Callable[[Consumer], object] | None = None
+) -> SwappedConsumer[Consumer]:
+    """Return a consumer of topics that follows its dynamic configs."""
+    return SwappedConsumer(
+        dynamic,
+        build=Consumer,
+        join=lambda consumer: consumer.subscribe(list(topics)),
+        close=Consumer.close,
+        commit=commit,
+    )
+
+
+def _flush(producer: Producer) -> None:
+    """Wait for each record; one that can't be delivered ends after ``message.timeout.ms``."""
+    while producer.flush(1.0):
+        pass

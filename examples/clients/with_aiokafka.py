@@ -1,0 +1,55 @@
+"""A producer and a consumer of aiokafka that follow their dynamic configs, until an interrupt.
+
+::
+
+    export CONFPLANE=http://127.0.0.1:8080 TOKEN=... KAFKA=localhost:9092
+    python examples/clients/with_aiokafka.py alice orders
+
+The first argument is the user as whom the clients log in to Kafka, the second a topic. Each tenth of a second a record
+is sent and read.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+
+from app.client.dynamic import AIOKAFKA, AsyncDynamicConsumerConfig, AsyncDynamicProducerConfig, Service
+from app.client.dynamic.adapters.aiokafka import swapped_consumer, swapped_producer
+
+
+async def main(user: str, topic: str) -> None:
+    """Send and read."""
+    service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])
+    common = {"bootstrap_servers": os.environ["KAFKA"], "client_id": "example", "metadata_max_age_ms": 1000}
+    of_producer = AsyncDynamicProducerConfig(common, library=AIOKAFKA, service=service)
+    of_consumer = AsyncDynamicConsumerConfig(
+        {**common, "group_id": "example", "auto_offset_reset": "earliest"},
+        library=AIOKAFKA,
+        service=service,
+        spread_s=1,  # a minute, rather, where a group has many members
+    )
+    number = 0
+    async with of_producer, of_consumer:
+        producing, consuming = swapped_producer(of_producer), swapped_consumer(of_consumer, [topic])
+        await producing.start()
+        await consuming.start()
+        try:
+            while True:
+                async with producing.use() as producer:
+                    await producer.send(topic, b"%d" % number, key=b"%d" % number)
+                number += 1
+                consumer = await consuming.current()
+                for records in (await consumer.getmany(timeout_ms=100)).values():
+                    for record in records:
+                        print("read", record.value.decode(), flush=True)
+        finally:
+            await producing.close()
+            await consuming.close()
+
+
+logging.basicConfig(level=logging.WARNING)
+logging.getLogger("app.client.dynamic").setLevel(logging.INFO)
+with contextlib.suppress(KeyboardInterrupt):
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""A producer and a consumer of confluent-kafka that follow their dynamic configs, until an interrupt.
+
+::
+
+    export CONFPLANE=http://127.0.0.1:8080 TOKEN=... KAFKA=localhost:9092
+    python examples/clients/with_confluent_kafka.py alice orders
+
+The first argument is the user as whom the clients log in to Kafka, the second a topic. Each tenth of a second a record
+is sent and read.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+
+from app.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, DynamicProducerConfig, Service
+from app.client.dynamic.adapters.confluent_kafka import swapped_consumer, swapped_producer
+
+logging.basicConfig(level=logging.INFO)
+user, topic = sys.argv[1:]
+service = Service(os.environ["CONFPLANE"], user=user, token=os.environ["TOKEN"])
+common = {"bootstrap.servers": os.environ["KAFKA"], "client.id": "example", "metadata.max.age.ms": 1000}
+of_producer = DynamicProducerConfig(common, library=CONFLUENT_KAFKA, service=service)
+of_consumer = DynamicConsumerConfig(
+    {**common, "group.id": "example", "auto.offset.reset": "earliest"},
+    library=CONFLUENT_KAFKA,
+    service=service,
+    spread_s=1,  # a minute, rather, where a group has many members
+)
+number = 0
+with of_producer, of_consumer:
+    producing, consuming = swapped_producer(of_producer), swapped_consumer(of_consumer, [topic])
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            with producing.use() as producer:
+                producer.produce(topic, b"%d" % number, key=b"%d" % number)
+                producer.poll(0)
+            number += 1
+            message = consuming.current().poll(0.1)
+            if message is not None and message.error() is None:
+                print("read", (message.value() or b"").decode(), flush=True)
+producing.close()
+consuming.close()

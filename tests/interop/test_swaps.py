@@ -1,0 +1,97 @@
+"""Producers and consumers that follow their dynamic configs on a real broker, under load."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, Library
+from app.client.dynamic import Service as Reached
+from app.domain.entities import Entity
+from tests.interop.compare import new_topics
+from tests.interop.swapping import LIBRARIES, POLL_MS, Load, Member, arrived
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from app.client import ConfplaneClient
+    from tests.interop.admin import Admin
+    from tests.interop.broker import Broker
+    from tests.support.service import Service
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
+@pytest.mark.parametrize(
+    ("records", "changes"), [(2_000, 3), pytest.param(100_000, 20, marks=pytest.mark.long)], ids=str
+)
+async def test_no_record_is_lost_or_sent_twice_while_acks_change(
+    broker: Broker,
+    service: Service,
+    client: ConfplaneClient,
+    admin: Admin,
+    library: Library,
+    records: int,
+    changes: int,
+) -> None:
+    user = f"swapped-{uuid.uuid4().hex}"
+    await new_topics(client, admin, user)
+    entity = Entity.of(user=user)
+    given = list(islice(cycle(["1", "all"]), changes + 1))
+    await client.put("client-configs", entity, {"acks": given[0]})
+    own = {"bootstrap.servers": broker.bootstrap, "client.id": "load", "metadata.max.age.ms": POLL_MS}
+    own = {library.spelled(name): value for name, value in own.items()}
+    load = Load(library, Reached(service.url, user, service.token), own, user, least=records)
+    async with load.running():
+        for count, acks in enumerate(given, 1):
+            await client.put("client-configs", entity, {"acks": acks})
+            await load.made(count)
+    assert [str(acks) for acks in load.acks] == given
+    assert not load.failed[:3]
+    assert load.sent >= records
+    assert await asyncio.to_thread(arrived, broker.bootstrap, user) == list(range(load.sent))
+
+
+@pytest.mark.parametrize("members", [2, pytest.param(10, marks=pytest.mark.long)])
+async def test_a_group_rebalances_once_a_member_and_change_at_most(
+    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, members: int
+) -> None:
+    user = f"group-{uuid.uuid4().hex}"
+    await new_topics(client, admin, user)
+    entity = Entity.of(user=user)
+    own: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap,
+        "client.id": "member",
+        "metadata.max.age.ms": POLL_MS,
+        "group.id": user,
+        "auto.offset.reset": "earliest",
+    }
+    reached = Reached(service.url, user, service.token)
+    group = [
+        Member(DynamicConsumerConfig(own, library=CONFLUENT_KAFKA, service=reached, spread_s=2), user)
+        for _ in range(members)
+    ]
+
+    def generations() -> int:
+        return len(re.findall(rf"Stabilized group {user} generation", broker.said()))
+
+    for member in group:
+        member.start()
+    try:
+        await until(lambda: f"Stabilized group {user} generation" in broker.said())
+        for change, timeout in enumerate(("20000", "30000"), 1):
+            before = generations()
+            await client.put("client-configs", entity, {"session.timeout.ms": timeout})
+            for member in group:
+                await member.made(change + 1)
+            await until(lambda: any(member.assigned for member in group))
+            await asyncio.sleep(4)  # more than a heartbeat: a rebalance that is due begins
+            assert 1 <= generations() - before <= members
+    finally:
+        for member in group:
+            await asyncio.to_thread(member.stop)

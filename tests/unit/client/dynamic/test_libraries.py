@@ -1,0 +1,54 @@
+"""The libraries themselves take the settings that are made for them, and have the defaults that the rules assume."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+
+from app.client.dynamic import AIOKAFKA, CONFLUENT_KAFKA, KAFKA_PYTHON
+
+TIMEOUTS = {"session.timeout.ms": "20000", "heartbeat.interval.ms": "4000"}
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "-1", "all"])
+async def test_producers_take_acks(acks: str) -> None:
+    own: dict[str, Any] = {"bootstrap.servers": NOWHERE, "log_level": 0, "enable.dynamic.config": True}
+    confluent_kafka.Producer(CONFLUENT_KAFKA.merged(own, {"acks": acks}))
+    own = {"bootstrap_servers": NOWHERE, "enable_dynamic_config": True}
+    # A client of kafka-python connects at once, and leaves its sockets open where nobody answers.
+    assert KAFKA_PYTHON.merged(own, {"acks": acks}).keys() <= kafka.KafkaProducer.DEFAULT_CONFIG.keys()
+    await aiokafka.AIOKafkaProducer(**AIOKAFKA.merged(own, {"acks": acks})).stop()
+
+
+async def test_consumers_take_timeouts() -> None:
+    own: dict[str, Any] = {"bootstrap.servers": NOWHERE, "log_level": 0, "group.id": "g"}
+    confluent_kafka.Consumer(CONFLUENT_KAFKA.merged(own, TIMEOUTS)).close()
+    own = {"bootstrap_servers": NOWHERE, "group_id": "g"}
+    assert KAFKA_PYTHON.merged(own, TIMEOUTS).keys() <= kafka.KafkaConsumer.DEFAULT_CONFIG.keys()
+    await aiokafka.AIOKafkaConsumer(**AIOKAFKA.merged(own, TIMEOUTS)).stop()
+
+
+def test_librdkafka_refuses_timeouts_under_the_new_protocol() -> None:
+    with pytest.raises(confluent_kafka.KafkaException, match="defined broker side"):
+        confluent_kafka.Consumer({"group.id": "g", "group.protocol": "consumer", "session.timeout.ms": "20000"})
+
+
+def test_defaults() -> None:
+    found = kafka.KafkaConsumer.DEFAULT_CONFIG
+    assert found["session_timeout_ms"] == KAFKA_PYTHON.session_timeout_ms
+    assert found["heartbeat_interval_ms"] == KAFKA_PYTHON.heartbeat_interval_ms
+    parameters = inspect.signature(aiokafka.AIOKafkaConsumer).parameters
+    assert parameters["session_timeout_ms"].default == AIOKAFKA.session_timeout_ms
+    assert parameters["heartbeat_interval_ms"].default == AIOKAFKA.heartbeat_interval_ms
+
+
+@pytest.mark.parametrize("library", [CONFLUENT_KAFKA, KAFKA_PYTHON, AIOKAFKA], ids=lambda library: library.name)
+def test_the_version_is_that_of_the_installed_package(library: Any) -> None:
+    packages = {"confluent-kafka": confluent_kafka, "kafka-python": kafka, "aiokafka": aiokafka}
+    assert library.version == packages[library.name].__version__

@@ -50,6 +50,7 @@ class EntityType(StrEnum):
         return _PLURALS[self]
 
 
+_TYPES: Final = tuple(EntityType)
 _PLURALS: Final = {
     EntityType.USER: "users",
     EntityType.CLIENT_ID: "clients",
@@ -182,7 +183,7 @@ class Entity:
             given[entity_type] = name
         if not given:
             raise InvalidRequestError("Invalid empty client quota entity", pointer=pointer)
-        return cls(tuple((kind, given[kind]) for kind in EntityType if kind in given))
+        return cls(tuple([(kind, given[kind]) for kind in _TYPES if kind in given]))
 
     @classmethod
     def from_path(cls, path: str) -> Entity:

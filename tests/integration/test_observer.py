@@ -126,6 +126,25 @@ async def test_an_import_takes_over_all_configs_with_a_row_each(
     assert len(await one.followed()) == 6
 
 
+async def test_an_import_rests_on_its_survey_only_while_the_cluster_answers_the_same(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    filled(kafka)
+    one, two = await opened(imported=False), await opened(imported=False)
+    await one.importer.survey(soon())
+    await two.importer.survey(soon())
+    kafka.alter(ALICE, {RATE: "2048"})
+    kafka.alter(BOB, {RATE: "5"})
+    assert await one.import_all() == 7
+    assert (one.config(ALICE), one.config(BOB)) == (kafka.now.configs[ALICE], {RATE: "5"})
+    # What another process wrote meanwhile is not written again.
+    await two.aware()
+    assert await two.import_all() == 0
+    kafka.alter(BOB, {RATE: None})
+    assert await two.import_all() == 1
+    assert two.config(BOB) in (None, {})
+
+
 async def test_what_others_change_is_followed_with_its_place_in_the_log(opened: Opener, kafka: KafkaDouble) -> None:
     filled(kafka)
     one = await opened()

@@ -96,6 +96,9 @@ class Importer:
         self._follower = Follower(runner, store, decisions)
         self._looks = Looks(cluster, store, rules, decisions)
         self._targets = TargetService(runner, store)
+        self._quotas: Looked | None = None
+        """The last look at all client quotas, with what still differs. While the cluster's answer has its digest, the
+        answer is not decoded and compared again."""
         self._reports: dict[Area, AreaReport] = {}
         self.refused: dict[str, str] = {}
         """Entities that ZooKeeper can't hold, each with the reason."""
@@ -150,7 +153,7 @@ class Importer:
             while not equal:
                 equal = True
                 first: Looked | None = None
-                entities = 0
+                entities = stale = 0
                 unmanaged: dict[str, str] = {}
                 hidden: dict[str, str] = {}
                 async for looked, (done, total) in self._all(area, time.monotonic() + _LOOK_S):
@@ -163,10 +166,14 @@ class Importer:
                     for start in range(0, len(seen), _STEP):
                         followed = await self._follower.follow(seen[start : start + _STEP])
                         self.refused |= followed.refused
+                        stale += len(followed.stale)
                         if area is not Area.TOPICS:
                             yield Progress(area, min(start + _STEP, len(seen)), len(seen), self.written)
                     if area is Area.TOPICS:
                         yield Progress(area, done, total, self.written)
+                if area is Area.QUOTAS and self._quotas is not None:
+                    # What was written differs no more; behind what others overtook, all is compared again.
+                    self._quotas = None if stale else replace(self._quotas, seen=[])
                 if first is not None:
                     self._reports[area] = AreaReport(
                         permission,
@@ -196,7 +203,7 @@ class Importer:
     async def _all(self, area: Area, deadline: float) -> AsyncIterator[tuple[Looked, tuple[int, int]]]:
         """Look at all of an area, topics in pieces, each with the number of topics by then and of all."""
         if area is Area.QUOTAS:
-            yield await self._looks.quotas(b"", None, deadline), (1, 1)
+            yield await self._all_quotas(deadline), (1, 1)
         elif area is not Area.TOPICS:
             yield await self._looks.area(area, None, deadline), (1, 1)
         else:
@@ -205,6 +212,14 @@ class Importer:
                 piece = names[start : start + PIECE]
                 looked = await self._looks.topics(piece, None, time.monotonic() + _LOOK_S)
                 yield replace(looked, after=min(named_at, looked.after)), (start + len(piece), len(names))
+
+    async def _all_quotas(self, deadline: float) -> Looked:
+        last = self._quotas
+        looked = await self._looks.quotas(b"" if last is None else last.digest, None, deadline)
+        if looked.unchanged and last is not None:
+            looked = replace(last, after=looked.after, until=looked.until, at_ms=looked.at_ms)
+        self._quotas = looked
+        return looked
 
     async def _blockers(self, areas: Mapping[Area, AreaSurvey], deadline: float) -> tuple[str, ...]:
         name, found = self._store.name, []

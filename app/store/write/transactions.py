@@ -318,13 +318,17 @@ def check_size(writes: Sequence[Write], limits: Limits, changes: int = 1) -> Non
 
 def _at_most(write: Write) -> int:
     """Return more bytes than a write can take, without encoding it; nearly all writes are far below the limit."""
-    # A character takes at most 12 bytes escaped (two \\uXXXX); a path is in the node's, its parents' and the marker's
-    # operations and in the notification.
+    # A path is in the node's, its parents' and the marker's operations and in the notification.
     size = 8 * len(write.path.encode()) + 1024
     if isinstance(write, EntityWrite):
-        text = sum(len(key) + len(value) + 8 for key, value in write.config.items())
-        return size + 12 * text + len(write.extra or b"")
+        text = sum(8 + _escaped(key) + _escaped(value) for key, value in write.config.items())
+        return size + text + len(write.extra or b"")
     return size + 12 * len(str(write.value)) if isinstance(write, StateWrite) else size
+
+
+def _escaped(text: str) -> int:
+    """Return more bytes than a text can take in JSON: two escapes of six bytes for a character, at most."""
+    return len(text) * (2 if text.isascii() and text.isprintable() else 12)
 
 
 def _too_large(size: int, most: int) -> BodyTooLargeError:

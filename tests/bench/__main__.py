@@ -24,6 +24,7 @@ from tests.bench import (
     configs,
     describe,
     kafka,
+    kraft,
     latency,
     mirror,
     picture,
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="some of: reads access alters bulk beside load memory describe latency rollups kafka configs",
+        help="some of: reads access alters bulk beside load memory describe latency rollups kafka configs kraft",
     )
     options = parser.parse_args()
     rounds: int = options.rounds
@@ -111,10 +112,12 @@ def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[Stage], It
     rounds: int = options.rounds
     sizes = sorted({min(_SMALL, options.entities), options.entities})
 
-    def measured(measure: Callable[..., Iterator[Figure]], **sized: Any) -> Callable[[Stage], Iterator[Figure]]:
+    def measured(
+        measure: Callable[..., Iterator[Figure]], *, kafka: Callable[[], Path] = tools.kafka_class_path, **sized: Any
+    ) -> Callable[[Stage], Iterator[Figure]]:
         def run(stage: Stage) -> Iterator[Figure]:
             try:
-                class_path = tools.kafka_class_path().read_text()
+                class_path = kafka().read_text()
             except tools.ToolMissingError as missing:
                 progress.print(f"  skipped: {missing}")
                 return
@@ -129,6 +132,13 @@ def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[Stage], It
         **{f"{_KAFKA}-all-{size}": measured(kafka.everything, entities=size) for size in sizes},
         f"{_KAFKA}-start": measured(kafka.start, entities=options.entities),
         "configs": measured(configs.measure),
+        "kraft": measured(
+            kraft.measure,
+            kafka=tools.kraft_class_path,
+            seconds=options.seconds,
+            entities=options.entities,
+            changes=options.changes,
+        ),
     }
 
 

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 JUTE_MAXBUFFER = 64 * 1024 * 1024
 """The broker's limit on what it reads from ZooKeeper at once: its default, 1 MiB, ends at some 37,000 children."""
 
-_SOURCE = Path(__file__).with_name("KafkaLoad.java")
+LOAD = Path(__file__).with_name("KafkaLoad.java")
+"""The load that Kafka's own AdminClient makes."""
+
 _ANSWER_S = 1800.0
 _POLL_S = 0.0002
 _CHANGES = "/config/changes"
-# What kafka-server-start.sh and kafka-run-class.sh give the JVM.
-_AS_SHIPPED = (
+SHIPPED = (
     "-Xmx1G",
     "-Xms1G",
     "-server",
@@ -36,15 +37,15 @@ _AS_SHIPPED = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
-    f"-Djute.maxbuffer={JUTE_MAXBUFFER}",
 )
+"""The options that kafka-server-start.sh and kafka-run-class.sh give the JVM."""
 
 
 class BenchBroker(Broker):
     """A broker with the options of JVM and broker that Kafka ships, but for what it needs to run here."""
 
     start_seconds = 1800.0
-    java_options: Sequence[str] = _AS_SHIPPED
+    java_options: Sequence[str] = (*SHIPPED, f"-Djute.maxbuffer={JUTE_MAXBUFFER}")
 
     def _properties(self) -> str:
         return f"""\
@@ -121,7 +122,7 @@ class Peer:
                 stack.enter_context(broker)
             # Two cores: the load's JVM should take no more of them than it must.
             self._load = JavaCalls(
-                _SOURCE,
+                LOAD,
                 self._directory / "load.log",
                 class_path=self._class_path,
                 bootstrap=self.brokers[0].bootstrap,

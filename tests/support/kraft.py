@@ -93,6 +93,7 @@ class Shape:
         authorizer: ``StandardAuthorizer``: ``User:ANONYMOUS``, which is everybody on PLAINTEXT and the nodes
             themselves, is a super user; others have the rights that a test gives them.
         properties: More lines of every ``server.properties``.
+        java: Options of each JVM; by default those of little memory and a quick start.
     """
 
     voters: Sequence[Voter]
@@ -100,6 +101,7 @@ class Shape:
     logins: bool = False
     authorizer: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    java: Sequence[str] = ()
     cluster_id: str = field(default_factory=random_id)
 
 
@@ -261,11 +263,10 @@ class KraftNode(Server):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def _java(self) -> list[str]:
+        small = ("-Xmx384m" if self.broker else "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         return [
             str(find_java()),
-            "-Xmx384m" if self.broker else "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *(self._shape.java or small),
             "-XX:+ExitOnOutOfMemoryError",
             "-Dfile.encoding=UTF-8",
             "-Djava.net.preferIPv4Stack=true",
@@ -352,7 +353,7 @@ def kraft_cluster(
         brokers: Their numbers are 1, 2 and so on.
         controllers: Their numbers are 101, 102 and so on; 0: some brokers are controllers too.
         combined: The number of these brokers.
-        shape: More of :class:`Shape`: ``logins``, ``authorizer``, ``properties``.
+        shape: More of :class:`Shape`: ``logins``, ``authorizer``, ``properties``, ``java``.
     """
     voters = [Voter(101 + at) for at in range(controllers)] or [Voter(1 + at) for at in range(combined)]
     made = Shape(voters, class_path, **shape)  # type: ignore[arg-type]  # checked by the class

@@ -1,0 +1,179 @@
+"""Values in any spelling that a real Kafka 4 accepts: each is recorded once, and no later look at it differs."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from app.connection_settings import KafkaSettings
+from app.domain.definitions import ConfigType, catalog_of
+from app.domain.entities import Entity
+from app.domain.releases import newest
+from app.kraft.cluster import KraftCluster as Cluster
+from app.kraft.views import Resource, ResourceType
+from app.observation import rules_of
+from app.services.ports.kafka import Area
+from tests.support.kraft_writer import KraftWriter, RefusedError
+from tests.support.observing import Observing
+from tests.support.stage import Stage
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.domain.definitions import ConfigDef
+    from tests.support.kraft import KraftCluster
+    from tests.support.servers import Database
+
+CATALOG: Final = catalog_of("4.4")
+RULES: Final = rules_of(newest)
+RATES: Final = (1e3, 1024.0, 0.1 + 0.2, 1e-7, 2.0**53 + 2, 1e15, 1e22)
+"""Quotas are doubles for Kafka's tools, which spell them; LONGs among them without a fraction."""
+# Of brokers the defaults of topics alone: the node is that of other tests, too.
+BROKER_KEYS: Final = ("log.retention.ms", "log.cleanup.policy", "compression.type", "log.cleaner.min.cleanable.ratio")
+
+
+class Place(NamedTuple):
+    """A key of a resource."""
+
+    resource: Resource
+    entity: Entity
+    definition: ConfigDef
+
+
+def places(name: str) -> list[Place]:
+    """Return all keys of a topic, a group, a subscription, and those of the default of all brokers."""
+    topic, broker = Entity.of(topic=name), Entity.of(broker=None)
+    group, metrics = Entity.of(group=name), Entity.of(client_metrics=name)
+    of_brokers = [CATALOG.broker[key] for key in BROKER_KEYS]
+    return [
+        Place(Resource(kind, resource), entity, definition)
+        for kind, resource, entity, definitions in (
+            (ResourceType.TOPIC, name, topic, CATALOG.topic.values()),
+            (ResourceType.GROUP, name, group, CATALOG.group.values()),
+            (ResourceType.CLIENT_METRICS, name, metrics, CATALOG.client_metrics.values()),
+            (ResourceType.BROKER, "", broker, of_brokers),
+        )
+        for definition in definitions
+        if RULES.governs(entity, definition.name)
+    ]
+
+
+def spellings(random: Random, definition: ConfigDef, *, blanks: bool) -> list[str]:
+    """Return spellings of one value, those that brokers refuse among them; with ``blanks`` around it, some of them."""
+    value = definition.default or random.choice(["1", "x", "true"])
+    match definition.type:
+        case ConfigType.BOOLEAN:
+            found = [value.lower(), value.upper(), value.capitalize()]
+        case ConfigType.SHORT | ConfigType.INT | ConfigType.LONG:
+            sign, digits = ("-", value[1:]) if value.startswith("-") else ("", value)
+            found = [value, f"{sign}00{digits}", f"{sign or '+'}{digits}", f"{value}.0", f"{value}e0"]
+        case ConfigType.DOUBLE:
+            found = [value, f"0{value}", f"{value}e0", f"{value}0", f"+{value}"]
+        case ConfigType.LIST:
+            words = [word.strip() for word in value.split(",")]
+            if definition.name.endswith("cleanup.policy"):
+                words = ["delete", "compact"]
+            found = [separator.join(words) for separator in (",", " , ", ",\t", " ,")]
+        case _:
+            found = [value]
+    found += [f"{blank}{text}{blank}" for text in found for blank in (" ", "\t") if blanks]
+    return random.sample(found, k=len(found))
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
+    async with Stage(tmp_path, chroot, migrated, raw_zk) as running:
+        yield running
+
+
+@pytest.mark.parametrize("by_log", [False, True], ids=["by-looks", "by-the-log"])
+async def test_no_accepted_spelling_is_a_change_twice(kraft: KraftCluster, stage: Stage, *, by_log: bool) -> None:
+    await spelled(kraft, stage, 4, by_log=by_log, keys=24)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("by_log", [False, True], ids=["by-looks", "by-the-log"])
+@pytest.mark.parametrize("seed", range(5))
+async def test_no_accepted_spelling_of_any_key_is_a_change_twice(
+    kraft: KraftCluster, stage: Stage, seed: int, *, by_log: bool
+) -> None:
+    await spelled(kraft, stage, seed, by_log=by_log, keys=1_000)
+
+
+async def spelled(kraft: KraftCluster, stage: Stage, seed: int, *, by_log: bool, keys: int) -> None:
+    """Write values in one spelling and then in others; look at each twice."""
+    (node,) = kraft.nodes
+    random = Random(seed)  # noqa: S311 - no secret
+    settings = KafkaSettings.model_validate({"bootstrap": kraft.bootstrap, "controllers": [node.controller]})
+    cluster = Cluster("test", settings, RULES, lambda: None)
+    replica = await stage.replica(client_configs_layout="separate")
+    one = Observing(replica, cluster, log=by_log)
+    name = f"spelled-{'log' if by_log else 'looks'}-{random.randrange(1 << 30)}"
+    all_places = places(name)
+    tried = []
+    for place in random.sample(all_places, min(keys, len(all_places))):
+        # A number with blanks is taken into the log, and fails in brokers, which then do not list the group at all.
+        blanks = by_log or place.resource.type is not ResourceType.GROUP
+        tried.append((place, spellings(random, place.definition, blanks=blanks)))
+    users = [{"user": name, "client-id": f"{number}"} for number in range(len(RATES))]
+    async with KraftWriter(kraft.bootstrap[0]) as writer:
+        await writer.create_topics(name)
+        await one.import_all()
+        if by_log:
+            one.observer.start()
+        try:
+            accepted = [place for place, texts in tried if await _write(writer, place, texts)]
+            assert len(accepted) > len(tried) // 2
+            await writer.quotas(
+                *((user, {"request_percentage": rate}) for user, rate in zip(users, RATES, strict=True))
+            )
+            first = await _observed(one, cluster)
+            lacking = [place.definition.name for place in accepted if _stored(one, place) is None]
+            assert not lacking
+            assert await _observed(one, cluster) == first
+            # The same values, spelled otherwise: the log has each write, and a look sees no difference.
+            again = sum([await _write(writer, place, texts) for place, texts in tried if place in accepted])
+            assert again > len(accepted) // 2
+            second = await _observed(one, cluster)
+            assert (second - first > 0) is by_log
+            assert await _observed(one, cluster) == second
+        finally:
+            await one.observer.stop()
+            for resource in {place.resource for place in all_places}:
+                written = [place.definition.name for place, _ in tried if place.resource == resource]
+                await writer.configs((resource, dict.fromkeys(written)))
+            await writer.quotas(*((user, {"request_percentage": None}) for user in users))
+            await writer.delete_topics(name)
+
+
+async def _write(writer: KraftWriter, place: Place, texts: list[str]) -> bool:
+    """Write the next spelling that the cluster accepts; False where there is none left."""
+    while texts:
+        try:
+            await writer.configs((place.resource, {place.definition.name: texts.pop()}))
+        except RefusedError:
+            continue
+        return True
+    return False
+
+
+async def _observed(one: Observing, cluster: Cluster) -> int:
+    """Follow everything that was acknowledged, look at everything, and return the number of rows."""
+    deadline = time.monotonic() + 60
+    offset = await cluster.barrier(deadline)
+    log = one.observer.looking.log
+    if log is not None:
+        await until(lambda: log.following and (log.offset or 0) >= offset)
+    await one.freshener.look_over(Area, deadline)
+    return len(await one.followed())
+
+
+def _stored(one: Observing, place: Place) -> str | None:
+    return (one.config(place.entity) or {}).get(place.definition.name)

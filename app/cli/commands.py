@@ -7,6 +7,7 @@ is quick and complete without any extra.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -139,7 +140,11 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line, or a completion for a shell."""
+    if "_CONFPLANE_COMPLETE" in os.environ:
+        from app.cli.remote import completion  # noqa: PLC0415 - no other command needs it
+
+        completion.prepare()
     cli(prog_name="confplane")
 
 

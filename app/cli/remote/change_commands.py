@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.remote import completion
 from app.cli.remote.options import AsJson, ClusterName, EntityName, ProfileName, Reason, Ticket, ValidateOnly
 
 commands = typer.Typer(add_completion=False)
@@ -45,6 +46,7 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
             help="Keys and values. KEY=@FILE is the file's text, KEY=@- that of standard input; for KEY alone the value"
             " is asked for, and not shown.",
             show_default=False,
+            autocompletion=completion.keys_to_set,
         ),
     ],
     *,
@@ -78,7 +80,13 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
 def delete(  # noqa: PLR0913 - one argument an option is typer's way
     entity: EntityName,
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY", help="The keys to remove.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY",
+            help="The keys to remove.",
+            show_default=False,
+            autocompletion=completion.keys_that_are_set,
+        ),
     ] = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Remove all keys of the entity.")] = False,

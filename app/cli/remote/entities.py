@@ -15,7 +15,8 @@ MEMBERS: Final = {
     FacetName.CONFIGS: "configs",
 }
 """The member of an answer that has a facet's keys."""
-KINDS: Final = (*EntityType, "user,client-id")
+PAIR: Final = "user,client-id"
+KINDS: Final = (*EntityType, PAIR)
 """Types of entities, the pair among them, as the API filters by them."""
 
 _NEXT_TYPE: Final = re.compile(rf",(?=(?:{'|'.join(EntityType)})(?:=|,|$))")

@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
+from app.cli.remote import completion
+
 ProfileName = Annotated[
     str | None,
     typer.Option(
@@ -13,6 +15,7 @@ ProfileName = Annotated[
         metavar="NAME",
         help="The profile of the service.",
         show_default="the current profile",
+        autocompletion=completion.profile_names,
     ),
 ]
 ClusterName = Annotated[
@@ -22,6 +25,7 @@ ClusterName = Annotated[
         metavar="NAME",
         help="The cluster.",
         show_default="the cluster of the profile",
+        autocompletion=completion.cluster_names,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it.")]
@@ -30,9 +34,17 @@ _ENTITY: Final = (
     "The entity: user=alice, user=alice,client-id=billing, ip=10.0.0.1, topic=orders, broker=0; a type alone is the"
     " default entity."
 )
-EntityName = Annotated[str, typer.Argument(metavar="ENTITY", help=_ENTITY, show_default=False)]
-OptionalEntity = Annotated[str | None, typer.Argument(metavar="ENTITY", help=_ENTITY, show_default="a list")]
-Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Show this key alone.", show_default=False)]
+EntityName = Annotated[
+    str, typer.Argument(metavar="ENTITY", help=_ENTITY, show_default=False, autocompletion=completion.entity_ids)
+]
+OptionalEntity = Annotated[
+    str | None,
+    typer.Argument(metavar="ENTITY", help=_ENTITY, show_default="a list", autocompletion=completion.entity_ids),
+]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", metavar="KEY", help="Show this key alone.", show_default=False),
+]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="The reason, which the trail keeps.", show_default=False)
 ]

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from app.cli.remote import completion
+
 commands = typer.Typer(add_completion=False)
 profiles = typer.Typer(
     name="profiles",
@@ -17,7 +19,10 @@ profiles = typer.Typer(
 commands.add_typer(profiles)
 
 _CODES = "Exit codes: 0 done; 2 the file of profiles can't be used, or there is no such profile."
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile.", show_default=False)]
+_Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The profile.", show_default=False, autocompletion=completion.profile_names),
+]
 
 
 @profiles.command("list", epilog=f"Example:\n\n    confplane profiles list\n\n{_CODES}")

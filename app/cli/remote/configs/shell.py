@@ -16,7 +16,7 @@ import typer
 from app.cli.remote import profiles, session
 from app.cli.remote.configs import command, usage
 from app.cli.remote.configs.completion import DELIMITERS, Completion
-from app.client import ClientError
+from app.cli.remote.definitions import keys_of_type
 from app.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _run(profile: str | None, cluster: str | None) -> int:
         try:
             if sys.stdin.isatty():
                 typer.echo(f"{chosen.url}, cluster {chosen.cluster}. `help` shows the options, `exit` ends.")
-                _complete(Completion(lambda kind: runner.run(_keys(client, kind)), ("help", *_ENDS)))
+                _complete(Completion(lambda kind: runner.run(keys_of_type(client, kind)), ("help", *_ENDS)))
                 for line in _typed():
                     _code_of(line, runner, client)
                 return session.DONE
@@ -108,12 +108,3 @@ def _complete(completion: Completion) -> None:
     readline.set_completer_delims(DELIMITERS)
     readline.set_completer(candidate)
     readline.parse_and_bind("tab: complete")
-
-
-async def _keys(client: ConfplaneClient, kind: str) -> list[str]:
-    """Return the keys that entities of a type can have; none where the service does not say."""
-    try:
-        definitions = await client.request("GET", "config-definitions", params={"entityType": kind})
-    except ClientError:
-        return []
-    return sorted({item["name"] for item in definitions.body["items"]})

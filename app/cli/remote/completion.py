@@ -1,0 +1,167 @@
+"""Completion of arguments by the shell: names that the service knows.
+
+A completion asks the service for two seconds at most, and is silent where that fails: nobody wants an error in the
+middle of a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import typer  # noqa: TC002 - typer reads the annotations of completions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from app.client import ConfplaneClient
+
+_PATIENCE_S: Final = 2.0
+_MOST: Final = "1000"
+"""Entities that are asked for."""
+_BEGUN: Final = "_CONFPLANE_BEGUN"
+"""Variable with the part of an argument that bash has cut off."""
+
+
+def prepare() -> None:
+    """Make this process ready for a completion: nothing is asked, and no error is shown in the middle of a line."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 2):
+        os.dup2(nothing, stream)
+    join_words_of_bash()
+
+
+def join_words_of_bash() -> None:
+    """Put together what bash cuts apart: it takes ``user=alice`` for the three words ``user``, ``=``, ``alice``.
+
+    bash then replaces the last of them alone, so the words before it are kept aside (:func:`_completed`).
+    """
+    words, number = os.environ.get("COMP_WORDS"), os.environ.get("COMP_CWORD", "")
+    if words is None or not number.isdecimal() or "bash" not in os.environ.get("_CONFPLANE_COMPLETE", ""):
+        return
+    whole, begun = _joined(words.split("\n")[: int(number) + 1])
+    os.environ["COMP_WORDS"] = "\n".join(whole)
+    os.environ["COMP_CWORD"] = str(len(whole) - 1)
+    os.environ[_BEGUN] = begun
+
+
+def _joined(words: list[str]) -> tuple[list[str], str]:
+    """Return words, each option and argument whole but for the last, and the part that stands before the last."""
+    whole: list[str] = []
+    begun = ""
+    joins = False
+    for word in words:
+        if word == "=" and whole:
+            begun, joins = f"{whole.pop()}=", True
+            whole.append(begun)
+        elif joins:
+            whole[-1] += word
+            joins = False
+        else:
+            begun = ""
+            whole.append(word)
+    if begun:
+        whole[-1] = whole[-1].removeprefix(begun)
+    return whole, begun
+
+
+def _completed(found: list[str], incomplete: str) -> list[str]:
+    """Return the names that begin as the argument does, without the part that bash does not replace."""
+    begun = os.environ.get(_BEGUN, "")
+    return [each.removeprefix(begun) for each in found if each.startswith(begun + incomplete)]
+
+
+def profile_names(incomplete: str) -> list[str]:
+    """Return the names of profiles."""
+    from app.cli.remote.profiles import ProfileError, Profiles  # noqa: PLC0415 - help needs none of it
+
+    try:
+        return _completed(list(Profiles.read().named), incomplete)
+    except ProfileError:
+        return []
+
+
+def cluster_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of clusters."""
+
+    async def names(client: ConfplaneClient) -> list[str]:
+        return [item["name"] async for item in client.items("/v1/clusters")]
+
+    return _completed(_asked(ctx, names), incomplete)
+
+
+def entity_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return ids of entities that have configs; the types while several are possible."""
+    from app.domain.entities import EntityType  # noqa: PLC0415 - help needs none of it
+
+    begun = os.environ.get(_BEGUN, "") + incomplete
+    kind, equals, _ = begun.partition("=")
+    kinds = [kind] if equals else [each.value for each in EntityType if each.startswith(kind)]
+    if len(kinds) != 1:
+        return _completed([f"{each}=" for each in kinds], incomplete)
+
+    async def ids(client: ConfplaneClient) -> list[str]:
+        from app.cli.remote.entities import PAIR, facets_of_kind  # noqa: PLC0415 - as above
+
+        wanted = PAIR if "," in begun else kinds[0]
+        found: dict[str, None] = {}
+        for facet in facets_of_kind(wanted):
+            page = await client.request("GET", facet.value, params={"pageSize": _MOST, "kind": wanted})
+            found |= dict.fromkeys(item["id"] for item in page.body["items"])
+        return list(found)
+
+    return _completed(_asked(ctx, ids) or ([] if equals else [f"{kinds[0]}="]), incomplete)
+
+
+def keys_to_set(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return keys that the entity before them can have, each with its ``=``."""
+    if "=" in os.environ.get(_BEGUN, "") + incomplete:
+        return []
+
+    async def possible(client: ConfplaneClient) -> list[str]:
+        from app.cli.remote.definitions import keys_of_type  # noqa: PLC0415 - help needs none of it
+        from app.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
+
+        return await keys_of_type(client, entity_of(ctx.params["entity"]).types[0])
+
+    return _completed([f"{key}=" for key in _asked(ctx, possible)], incomplete)
+
+
+def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return keys that the entity before them has."""
+
+    async def present(client: ConfplaneClient) -> list[str]:
+        from app.cli.remote.declared import declared, keys_of  # noqa: PLC0415 - help needs none of it
+        from app.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
+
+        answers = await declared(client, entity_of(ctx.params["entity"]))
+        return [key for facet, answer in answers.items() for key in keys_of(facet, answer)]
+
+    return _completed(_asked(ctx, present), incomplete)
+
+
+def _asked(ctx: typer.Context, work: Callable[[ConfplaneClient], Coroutine[Any, Any, list[str]]]) -> list[str]:
+    """Return what the service of a command line answers; nothing where it does not, or not in time."""
+    import asyncio  # noqa: PLC0415 - help needs none of it
+    import threading  # noqa: PLC0415 - as above
+
+    from app.cli.remote import profiles, session  # noqa: PLC0415 - as above
+    from app.client import ClientError  # noqa: PLC0415 - as above
+    from app.domain.errors import InvalidRequestError  # noqa: PLC0415 - as above
+
+    found: list[str] = []
+
+    async def connected() -> None:
+        async with session.client_of(profiles.chosen(ctx.params.get("profile"), ctx.params.get("cluster"))) as client:
+            found.extend(await work(client))
+
+    def ask() -> None:
+        with contextlib.suppress(profiles.ProfileError, ClientError, InvalidRequestError):
+            asyncio.run(connected())
+
+    # A thread of its own, since a token command can't be interrupted; it ends with the process.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE_S)
+    return [] if asking.is_alive() else found

@@ -38,6 +38,7 @@ _VALID = {
             "configs",
             "shell",
             "load",
+            "revert",
             "profiles list",
             "profiles set",
             "profiles use",

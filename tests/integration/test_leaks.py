@@ -188,6 +188,8 @@ REMOTE_COMMANDS: Final = [
     ["export", "--format", "kafka-configs"],
     ["export", "--format", "terraform"],
     ["load", "/dev/null"],
+    ["revert", "--principal", "User:admin", "--since", "1d", "--validate-only"],
+    ["revert", "broker=0", "--to", "1d", "--validate-only", "--json"],
 ]
 """Commands over the API."""
 WITHOUT_CLUSTER: Final = {

@@ -1,0 +1,247 @@
+"""``confplane revert``: what a revert would change, a question, and the revert."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import typer
+
+from app.cli.remote.declared import declared
+from app.cli.remote.entities import entity_of, facets_of
+from app.cli.remote.moments import moment_of, time_of
+from app.cli.remote.output import print_json, print_table, side_text
+from app.cli.remote.session import DONE, FAILED, UNKNOWN, new_key
+from app.client import ClientError, ProblemError
+from app.domain.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.client import ConfplaneClient
+    from app.domain.entities import Entity
+    from app.domain.facets import FacetName
+
+_Body = dict[str, Any]
+"""The answer of ``audit:revert``: results by entity and facet, and the changes that are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The words that select what is reverted."""
+
+    entity: str | None
+    to: str | None
+    change: str | None
+    request_id: str | None
+    principal: str | None
+    since: str | None
+    until: str | None
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Conditions of a revert, and what the trail keeps beside it."""
+
+    force: bool
+    reason: str | None
+    ticket: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """Ways of the command: without a question, without a write, without tables."""
+
+    yes: bool
+    validate_only: bool
+    as_json: bool
+
+
+class _Revert(Protocol):
+    """A revert that can be tried, and made."""
+
+    async def send(self, client: ConfplaneClient, *, validate_only: bool) -> _Body:
+        """Try the revert, or make it, with an Idempotency-Key."""
+
+
+async def revert(client: ConfplaneClient, given: Given, terms: Terms, manner: Manner) -> int:
+    """Show what a revert would change, ask, make it, and return the exit code."""
+    wanted = await _wanted(client, given, terms, manner)
+    plan = await wanted.send(client, validate_only=True)
+    shown = _shown(plan)
+    if not manner.as_json:
+        _print(plan)
+    if manner.validate_only or not shown:
+        return _end(plan, manner, "Valid; nothing was written" if shown else _nothing(plan))
+    if not (manner.yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
+        typer.echo("Nothing was written", err=True)
+        return FAILED
+    done = await wanted.send(client, validate_only=False)
+    if not manner.as_json and _shown(done) != shown:
+        typer.echo("Warning: others made changes meanwhile; what was reverted is:", err=True)
+        _print(done)
+    return _end(done, manner, f"Reverted {_count(done)}")
+
+
+# ---------------------------------------------------------------- what is reverted
+
+
+@dataclass(frozen=True, slots=True)
+class _OfChanges:
+    selection: dict[str, str]
+    keys: tuple[str, ...]
+    terms: Terms
+
+    async def send(self, client: ConfplaneClient, *, validate_only: bool) -> _Body:
+        """Try the revert, or make it; a refusal of all entities is an answer too."""
+        terms = self.terms
+        try:
+            answer = await client.revert_changes(
+                self.selection,
+                keys=self.keys,
+                force=terms.force,
+                validate_only=validate_only,
+                reason=terms.reason,
+                ticket=terms.ticket,
+                idempotency_key=new_key(),
+            )
+        except ProblemError as error:
+            if "results" not in error.body:
+                raise
+            return error.body
+        body: _Body = answer.body
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class _OfEntity:
+    entity: Entity
+    to: str
+    etags: Mapping[FacetName, str | None]
+    """Of the content that was read before the plan."""
+    terms: Terms
+
+    async def send(self, client: ConfplaneClient, *, validate_only: bool) -> _Body:
+        """Try the return of each facet, or make it; others' changes since the command began refuse it."""
+        terms = self.terms
+        results: list[_Body] = []
+        for facet in facets_of(self.entity):
+            try:
+                answer = await client.revert(
+                    facet.value,
+                    self.entity,
+                    self.to,
+                    force=terms.force,
+                    validate_only=validate_only,
+                    if_match=self.etags.get(facet),
+                    reason=terms.reason,
+                    ticket=terms.ticket,
+                    idempotency_key=new_key(),
+                )
+            except ClientError:
+                done = _body(results)
+                if not validate_only and _shown(done):
+                    typer.echo(f"Reverted {_count(done)}; then:", err=True)
+                raise
+            results.append(answer.body)
+        return _body(results)
+
+
+async def _wanted(client: ConfplaneClient, given: Given, terms: Terms, manner: Manner) -> _Revert:
+    """Return the revert that the command line names.
+
+    Raises:
+        InvalidRequestError: The command line names none, or more than one; or a part of it is not valid.
+    """
+    named = [each for each in (given.entity, given.change, given.request_id, given.principal) if each is not None]
+    if len(named) != 1:
+        raise InvalidRequestError("Give one of ENTITY with --to, --change, --request-id, and --principal with --since")
+    if (given.entity is None) != (given.to is None):
+        raise InvalidRequestError("An entity goes back --to a moment; changes need none")
+    if (given.principal is None) != (given.since is None) or (given.until is not None and given.principal is None):
+        raise InvalidRequestError("--since is needed with --principal; it and --until are for --principal alone")
+    asks = not (manner.yes or manner.validate_only)
+    if asks and (manner.as_json or not sys.stdin.isatty()):
+        raise InvalidRequestError("Nobody can be asked: give --yes, or --validate-only to look")
+    if given.entity is None or given.to is None:
+        return _OfChanges(_selection(given), given.keys, terms)
+    if given.keys:
+        raise InvalidRequestError("--key is for changes; an entity goes back with all its keys")
+    entity, to = entity_of(given.entity), moment_of(given.to)
+    etags = {facet: answer.etag for facet, answer in (await declared(client, entity)).items()}
+    return _OfEntity(entity, to, etags, terms)
+
+
+def _selection(given: Given) -> dict[str, str]:
+    if given.change is not None:
+        try:
+            return {"changeId": str(uuid.UUID(given.change))}
+        except ValueError:
+            raise InvalidRequestError(f"--change {given.change} is no id of a change") from None
+    if given.request_id is not None:
+        return {"requestId": given.request_id}
+    # Read once: the plan and the revert are of the same span.
+    span = {"since": given.since, "until": given.until}
+    times = {name: time_of(text, f"--{name}") for name, text in span.items() if text is not None}
+    return {"principal": given.principal or "", **times}
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def _body(results: list[_Body]) -> _Body:
+    return {"failed": 0, "skipped": [], "results": results}
+
+
+def _shown(body: _Body) -> list[tuple[str, str, str, str]]:
+    """Return the rows of the keys that change."""
+    return [
+        (result["id"], change["key"], side_text(change, "before"), side_text(change, "after"))
+        for result in body["results"]
+        if not result["errorCode"]
+        for change in result["diff"]
+    ]
+
+
+def _count(body: _Body) -> str:
+    rows = _shown(body)
+    keys, entities = len(rows), len({row[0] for row in rows})
+    return f"{keys} {'key' if keys == 1 else 'keys'} of {entities} {'entity' if entities == 1 else 'entities'}"
+
+
+def _nothing(body: _Body) -> str:
+    if body["failed"]:
+        return "Nothing was written"
+    return "Nothing to change: these keys have the values of before already"
+
+
+def _print(body: _Body) -> None:
+    """Print the keys that change; on standard error what is left out, and the reasons."""
+    if rows := _shown(body):
+        print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
+    for result in body["results"]:
+        if result["errorCode"]:
+            typer.echo(f"Not reverted: {result['id']}: {result['errorMessage']} ({result['errorName']})", err=True)
+    for each in body["skipped"]:
+        typer.echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
+
+
+def _end(body: _Body, manner: Manner, said: str) -> int:
+    """Say what was done, as JSON too where it is wanted; return the exit code."""
+    if manner.as_json:
+        print_json({name: body[name] for name in ("failed", "skipped", "results")})
+    for warning in _warnings(body):
+        typer.echo(f"Warning: {warning}", err=True)
+    typer.echo(said, err=True)
+    if any(result.get("outcome") == "unknown" for result in body["results"]):
+        return UNKNOWN
+    return FAILED if body["failed"] else DONE
+
+
+def _warnings(body: _Body) -> list[str]:
+    """Return the warnings of the entities that change, each once."""
+    found = (warning for result in body["results"] if result["diff"] for warning in result["warnings"])
+    return list(dict.fromkeys(found))

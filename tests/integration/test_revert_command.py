@@ -1,0 +1,163 @@
+"""``confplane revert`` on a real service: what is shown, what is asked, and what is done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.commands import cli
+from tests.support.commands import Said
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.service import Service
+
+QUOTA: Final = "producer_byte_rate"
+
+
+@pytest.fixture(autouse=True)
+def _environment(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(service.token)
+    monkeypatch.setenv("CONFPLANE_URL", service.url)
+    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
+
+
+def run(*arguments: str) -> Said:
+    """Run a command in this process."""
+    answer = CliRunner().invoke(cli, arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
+    return Said(answer.exit_code, answer.stdout, answer.stderr)
+
+
+def rows(said: Said) -> list[list[str]]:
+    return [line.split() for line in said.out.splitlines()[1:]]
+
+
+def history(entity: str) -> list[dict[str, Any]]:
+    """The changes of an entity, newest first."""
+    return [json.loads(line) for line in run("history", entity, "--json").out.splitlines()]
+
+
+def put(entity: str, *values: str) -> str:
+    """Set keys, and return the id of the change."""
+    assert run("set", entity, *values).code == 0
+    return str(history(entity)[0]["changeId"])
+
+
+def test_a_change_is_shown_and_reverted() -> None:
+    put("user=undone", f"{QUOTA}=1", "acks=all")
+    change = put("user=undone", f"{QUOTA}=2", "acks=1")
+    expected = [["user=undone", "acks", "1", "all"], ["user=undone", QUOTA, "2", "1"]]
+    shown = run("revert", "--change", change, "--validate-only")
+    assert (shown.code, sorted(rows(shown)), shown.err) == (0, expected, "Valid; nothing was written\n")
+    assert len(history("user=undone")) == 2
+    done = run("revert", "--change", change, "--yes", "--reason", "undo", "--ticket", "T-1")
+    assert (done.code, sorted(rows(done)), done.err) == (0, expected, "Reverted 2 keys of 1 entity\n")
+    newest = history("user=undone")[0]
+    assert (newest["reason"], newest["ticket"], newest["reverts"]) == ("undo", "T-1", [change])
+    again = run("revert", "--change", change, "--yes")
+    assert (again.code, again.out) == (0, "")
+    assert "have the values of before already" in again.err
+    printed = json.loads(run("revert", "--change", newest["changeId"], "--yes", "--json").out)
+    assert sorted(each["facet"] for each in printed["results"]) == ["client-configs", "client-quotas"]
+    assert printed["failed"] == 0
+
+
+def test_later_changes_are_named_and_the_rest_is_reverted() -> None:
+    first = put("user=later", f"{QUOTA}=1", "acks=all")
+    late = put("user=later", f"{QUOTA}=2")
+    refused = run("revert", "--change", first, "--yes")
+    assert (refused.code, refused.out) == (1, "")
+    assert late in refused.err
+    assert "Nothing was written" in refused.err
+    assert rows(run("get", "user=later")) == [[QUOTA, "2"], ["acks", "all"]]
+    one = run("revert", "--change", first, "--yes", "--key", "acks")
+    assert (one.code, rows(one)) == (0, [["user=later", "acks", "all", "(not", "set)"]])
+    forced = run("revert", "--change", first, "--yes", "--force")
+    assert forced.code == 0
+    assert run("get", "user=later").code == 1
+
+
+def test_the_changes_of_a_request_and_of_a_principal_are_reverted(service: Service) -> None:
+    for user in ("asked-a", "asked-b"):
+        put(f"user={user}", f"{QUOTA}=1")
+    request = history("user=asked-a")[0]["requestId"]
+    done = run("revert", "--request-id", request, "--yes")
+    assert (done.code, rows(done)) == (0, [["user=asked-a", QUOTA, "1", "(not", "set)"]])
+    shown = run("revert", "--principal", "User:admin", "--since", "1h", "--validate-only")
+    assert ["user=asked-b", QUOTA, "1", "(not", "set)"] in rows(shown)
+    none = run("revert", "--principal", "User:nobody", "--since", "1h", "--yes")
+    assert (none.code, none.out) == (1, "")
+    assert "User:nobody" in none.err
+    assert service.url not in none.err
+
+
+def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
+    headers = {"Authorization": f"Bearer {service.token}"}
+    with httpx.Client(base_url=service.url, headers=headers, trust_env=False) as client:
+        wait_for(lambda: (client.get("/v1/clusters/default").json()["recorded"] or {}).get("since") is not None)
+    put("user=back", f"{QUOTA}=1", "acks=all")
+    moment = str(history("user=back")[0]["revision"])
+    put("user=back", f"{QUOTA}=2")
+    put("user=back", "acks=1", "session.timeout.ms=20000")
+    done = run("revert", "user=back", "--to", moment, "--yes")
+    assert (done.code, done.err) == (0, "Reverted 3 keys of 1 entity\n")
+    assert rows(run("get", "user=back")) == [[QUOTA, "1"], ["acks", "all"]]
+    unknown = run("revert", "user=back", "--to", "1", "--yes")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "knows every write from revision" in unknown.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "Give one of ENTITY"),
+        ("user=a", "--to a moment"),
+        ("--change 1 --request-id 2", "Give one of ENTITY"),
+        ("--change nonsense --yes", "--change nonsense is no id of a change"),
+        ("--principal User:x", "--since is needed"),
+        ("--request-id x --since 1h", "--since is needed"),
+        ("--request-id x --to 1h", "--to a moment"),
+        ("--principal User:x --since yesterday --yes", "--since yesterday is no time"),
+        ("--principal User:x --since 1h --until later --yes", "--until later is no time"),
+        ("user=a --to 1h --key acks --yes", "--key is for changes"),
+        ("usr=a --to 1h --yes", "names no entity"),
+        ("--request-id x", "Nobody can be asked: give --yes"),
+        ("--request-id x --json", "Nobody can be asked: give --yes"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused(line: str, said: str) -> None:
+    found = run("revert", *line.split())
+    assert (found.code, found.out) == (2, "")
+    assert said in found.err
+
+
+@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 1), (b"\n", 1), (b"y\n", 0)])
+def test_a_person_on_a_terminal_is_asked(typed: bytes, code: int) -> None:
+    change = put("user=terminal", f"{QUOTA}={1 + len(history('user=terminal'))}")
+    before = rows(run("get", "user=terminal"))
+    pid, terminal = pty.fork()
+    if pid == 0:  # the process on the terminal
+        os.execv(sys.executable, [sys.executable, "-m", "app", "revert", "--change", change])  # noqa: S606 - no shell
+    shown = b""
+    while b"[y/N]: " not in shown:
+        shown += os.read(terminal, 1024)
+    os.write(terminal, typed)
+    with contextlib.suppress(OSError):  # Linux: nobody has the other end
+        while True:
+            shown += os.read(terminal, 1024)
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == code, shown
+    assert b"Revert 1 key of 1 entity?" in shown
+    assert QUOTA.encode() in shown
+    assert (rows(run("get", "user=terminal")) == before) is (code == 1)

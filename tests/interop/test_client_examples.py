@@ -7,17 +7,19 @@ import signal
 import subprocess
 import sys
 import uuid
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from app.devstack.java import find_java
 from app.domain.entities import Entity
 from tests.interop.compare import new_topics
+from tests.support.java import java_environment
 from tests.support.service import ROOT
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from app.client import ConfplaneClient
@@ -27,45 +29,110 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
+JAVA_FILES: Final = (ROOT / "examples/clients/DynamicConfigs.java", ROOT / "tests/interop/Vectors.java")
 
-@pytest.mark.parametrize("example", ["with_confluent_kafka.py", "with_kafka_python.py", "with_aiokafka.py"])
-async def test_the_examples_in_python(
-    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path, example: str
-) -> None:
-    user = f"example-{uuid.uuid4().hex}"
-    await new_topics(client, admin, user)
-    entity = Entity.of(user=user, client_id="example")
-    await client.put("client-configs", entity, {"acks": "1"})
-    said = tmp_path / "said"
-    environment = {"CONFPLANE": service.url, "TOKEN": service.token, "KAFKA": broker.bootstrap}
-    with (
-        said.open("wb") as output,
-        subprocess.Popen(  # noqa: ASYNC220 - a start takes no time; its end is awaited
-            [sys.executable, f"examples/clients/{example}", user, user],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            stdout=output,
-            stderr=output,
-        ) as process,
-    ):
+
+class Example:
+    """An example that runs.
+
+    Args:
+        command: Its command line, without the user and the topic.
+        environment: Its environment, without the addresses.
+        said: A file for its output.
+    """
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], said: Path) -> None:
+        self._command = command
+        self._environment = environment
+        self._said = said
+
+    @property
+    def text(self) -> str:
+        return self._said.read_text()
+
+    @property
+    def read(self) -> list[int]:
+        """The numbers that it read."""
+        return [int(line.split()[1]) for line in self.text.splitlines() if line.startswith("read ")]
+
+    async def says(self, text: str) -> None:
+        await until(lambda: text in self.text, why=lambda: f"{text}:\n{self.text}")
+
+    async def follows(self, service: Service, client: ConfplaneClient, broker: Broker, admin: Admin) -> None:
+        """Run it, change its configs, and stop it."""
+        user = f"example-{uuid.uuid4().hex}"
+        await new_topics(client, admin, user)
+        entity = Entity.of(user=user, client_id="example")
+        await client.put("client-configs", entity, {"acks": "1"})
+        addresses = {"CONFPLANE": service.url, "TOKEN": service.token, "KAFKA": broker.bootstrap}
+        with self._said.open("wb") as output:
+            process = subprocess.Popen(  # noqa: ASYNC220 - a start takes no time
+                [*self._command, user, user],
+                cwd=ROOT,
+                env={**self._environment, **addresses},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+            )
+        assert process.stdin is not None
         try:
-            await until(lambda: "read 5" in said.read_text(), why=said.read_text)
-            changed = {"acks": "all", "session.timeout.ms": "20000"}
-            await client.put("client-configs", entity, changed)
-            for key, value in changed.items():
-                await until(partial(_says, said, f"config {key}={value}"), why=said.read_text)
-            lines = said.read_text().count("read ")
-            await until(lambda: said.read_text().count("read ") > lines + 20, why=said.read_text)
-            process.send_signal(signal.SIGINT)
-            await until(lambda: process.poll() is not None, why=said.read_text)
+            await self.says("acks=1")
+            await self.says("read 5")
+            await client.put("client-configs", entity, {"acks": "all", "session.timeout.ms": "20000"})
+            await self.says("acks=all")
+            await self.says("session.timeout.ms=20000")
+            before = len(self.read)
+            await until(lambda: len(self.read) > before + 10, why=lambda: self.text)
+            # Python ends by the signal, Java by its input.
+            if self._command[0] == sys.executable:
+                process.send_signal(signal.SIGINT)
+            else:
+                process.stdin.write(b"\n")
+            process.stdin.close()
+            await until(lambda: process.poll() is not None, why=lambda: self.text)
         finally:
             process.kill()
-    text = said.read_text()
-    assert process.returncode == 0, text
-    assert "Traceback" not in text
-    read = [int(line.split()[1]) for line in text.splitlines() if line.startswith("read ")]
-    assert read == sorted(set(read))
+            process.wait()
+        assert process.returncode == 0, self.text
+        assert self.read == sorted(set(self.read))
 
 
-def _says(said: Path, text: str) -> bool:
-    return text in said.read_text()
+@pytest.mark.parametrize("file", ["with_confluent_kafka.py", "with_kafka_python.py", "with_aiokafka.py"])
+async def test_the_examples_in_python(
+    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path, file: str
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    example = Example([sys.executable, f"examples/clients/{file}"], environment, tmp_path / "said")
+    await example.follows(service, client, broker, admin)
+    assert "Traceback" not in example.text
+
+
+@pytest.fixture(scope="module")
+def compiled(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The class path with the example in Java, compiled without a warning, and with the vectors' program."""
+    classes = tmp_path_factory.mktemp("classes")
+    done = subprocess.run(
+        [str(find_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-Xlint:all", "-Xlint:-path", "-Werror",
+         "-d", str(classes), "-cp", kafka_class_path, *map(str, JAVA_FILES)],
+        capture_output=True, text=True, check=False, timeout=300, env=java_environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    return f"{classes}{os.pathsep}{kafka_class_path}"
+
+
+async def test_the_example_in_java(
+    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path, compiled: str
+) -> None:
+    command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", compiled, "DynamicConfigs"]
+    await Example(command, java_environment(), tmp_path / "said").follows(service, client, broker, admin)
+
+
+def test_the_example_in_java_passes_the_vectors(compiled: str) -> None:
+    done = subprocess.run(
+        [str(find_java()), "-cp", compiled, "Vectors", str(ROOT / "tests/vectors/clients.json")],
+        capture_output=True, text=True, check=False, timeout=300, env=java_environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    checks, word = done.stdout.split("\n")[-2].split()
+    assert (int(checks) > 70, word) == (True, "checks"), done.stdout
+    assert "fails" not in done.stdout

@@ -5,8 +5,11 @@ from itertools import pairwise
 import httpx
 import pytest
 
+from app.client.dynamic import CONFLUENT_KAFKA
+from app.client.dynamic.follower import Follower
 from app.client.dynamic.source import Away, Lacking, Unchanged, Values
-from tests.unit.client.dynamic.scripted import Served, body, values
+from app.domain.definitions import Kind
+from tests.unit.client.dynamic.scripted import OWN, Served, body, values
 
 PROBLEM = {"title": "Refused", "detail": "for a reason"}
 
@@ -85,3 +88,26 @@ async def test_a_restored_store_with_other_values_and_the_same_tag_forms_a_chang
     await served.updates(3)
     state |= {"etag": '"3"', "acks": "1"}
     assert await served.poll.next() == Values({"acks": "1"})
+
+
+async def test_an_hour_away_then_back_with_other_values(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if 600 <= served.now < 4200:
+            return httpx.Response(503, json=PROBLEM, headers={"Retry-After": "1"})
+        return values(request, acks="all") if served.now < 600 else values(request, '"2"', acks="1")
+
+    served = Served(answer)
+    caplog.set_level("INFO")
+    follower = Follower(Kind.PRODUCER, OWN, CONFLUENT_KAFKA, label="producer", kept=None)
+    seen: list[tuple[float, str]] = []
+    while served.now < 4800:
+        follower.take(await served.poll.next())
+        seen.append((served.now, follower.settings["acks"]))
+    assert {acks for at, acks in seen if at < 4200} == {"all"}
+    assert {acks for at, acks in seen if at >= 4200} == {"1"}
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("app.")] == [
+        "producer: accepted the dynamic config acks=all",
+        "producer: dynamic configs can't be read, those in force stay: 503 Refused: for a reason",
+        "producer: dynamic configs can be read again",
+        "producer: accepted the dynamic config acks=1",
+    ]

@@ -1,0 +1,127 @@
+"""Dynamic configs of clients as a broker feels them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import aiokafka
+import kafka
+import pytest
+from confluent_kafka import Producer
+
+from app.client.dynamic import AIOKAFKA, CONFLUENT_KAFKA, AsyncDynamicProducerConfig, Library
+from app.client.dynamic import Service as Reached
+from app.domain.entities import Entity
+from tests.interop.compare import new_topics
+from tests.interop.swapping import LIBRARIES
+from tests.support.service import ROOT
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.client import ConfplaneClient
+    from tests.interop.admin import Admin
+    from tests.interop.broker import Broker
+    from tests.support.service import Service
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
+async def test_dynamic_acks_are_those_of_the_producers_requests(
+    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, library: Library
+) -> None:
+    """A broker answers a request with acks=0 by nothing, so the producer never learns the record's offset."""
+    user = f"felt-{uuid.uuid4().hex}"
+    await new_topics(client, admin, user)
+    reached = Reached(service.url, user, service.token)
+    own = {library.spelled("bootstrap.servers"): broker.bootstrap}
+    for number, (acks, answered) in enumerate((("1", True), ("0", False), ("all", True))):
+        await client.put("client-configs", Entity.of(user=user), {"acks": acks})
+        async with AsyncDynamicProducerConfig(own, library=library, service=reached) as dynamic:
+            if library is AIOKAFKA:
+                offset = await _sent_by_aiokafka(dynamic.settings, user)
+            else:
+                sent = _sent_by_confluent if library is CONFLUENT_KAFKA else _sent_by_kafka_python
+                offset = await asyncio.to_thread(sent, dynamic.settings, user)
+        assert (offset == number) is answered, acks
+
+
+def _sent_by_confluent(settings: dict[str, Any], topic: str) -> int | None:
+    offsets: list[int | None] = []
+    producer = Producer(settings)
+    producer.produce(topic, b"value", b"key", on_delivery=lambda _, message: offsets.append(message.offset()))
+    assert producer.flush(60) == 0
+    (offset,) = offsets
+    return offset
+
+
+def _sent_by_kafka_python(settings: dict[str, Any], topic: str) -> int | None:
+    producer = kafka.KafkaProducer(**settings)
+    try:
+        offset: int = producer.send(topic, b"value", b"key").get(60).offset
+    finally:
+        producer.close()
+    return offset
+
+
+async def _sent_by_aiokafka(settings: dict[str, Any], topic: str) -> int | None:
+    async with aiokafka.AIOKafkaProducer(**settings) as producer:
+        found = await producer.send_and_wait(topic, b"value", b"key")
+    return None if found is None else found.offset
+
+
+async def test_a_dead_consumer_is_removed_after_its_dynamic_session_timeout(
+    broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path
+) -> None:
+    """One that died earlier, with the library's default of 45 s, is still a member then."""
+    members: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for timeout in (None, "6000"):
+            user = f"dies-{timeout}-{uuid.uuid4().hex}"
+            await new_topics(client, admin, user)
+            if timeout is not None:
+                await client.put("client-configs", Entity.of(user=user), {"session.timeout.ms": timeout})
+            said = tmp_path / user
+            with said.open("wb") as output:
+                members[user] = subprocess.Popen(  # noqa: ASYNC220 - a start takes no time
+                    [sys.executable, "-c", _MEMBER, service.url, user, broker.bootstrap],
+                    env={**os.environ, "PYTHONPATH": str(ROOT), "TOKEN": service.token},
+                    stdout=output,
+                    stderr=output,
+                )
+            await _joined(said)
+            members[user].kill()
+        slow, soon = (f"in group {user} has failed, removing it" for user in members)
+        await until(lambda: soon in broker.said())
+        assert slow not in broker.said()
+    finally:
+        for member in members.values():
+            member.kill()
+            member.wait()
+
+
+async def _joined(said: Path) -> None:
+    await until(lambda: "joined" in said.read_text(), why=said.read_text)
+
+
+_MEMBER = """
+import os, sys
+from app.client.dynamic import CONFLUENT_KAFKA, DynamicConsumerConfig, Service
+from app.client.dynamic.adapters.confluent_kafka import swapped_consumer
+
+url, user, bootstrap = sys.argv[1:]
+own = {"bootstrap.servers": bootstrap, "group.id": user}
+with DynamicConsumerConfig(own, library=CONFLUENT_KAFKA, service=Service(url, user, os.environ["TOKEN"])) as dynamic:
+    swapped = swapped_consumer(dynamic, [user])
+    while True:
+        swapped.current().poll(0.1)
+        if swapped.current().assignment():
+            print("joined", flush=True)
+"""

@@ -16,19 +16,15 @@ from app.domain.entities import Entity
 from app.services.ports.trail import Sighting
 from app.services.target.follow import Seen
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import Observing, members
+from tests.support.observing import Observing, following
 from tests.support.replicas import assert_chains
-from tests.support.stage import Stage
-from tests.support.stores import soon, until
+from tests.support.stores import soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
     from kazoo.client import KazooClient
 
     from app.services.ports.trail import AuditRecord
-    from tests.support.servers import Database
+    from tests.support.stage import Stage
 
 ALICE, BOB, TOPIC, BROKER = Entity.of(user="alice"), Entity.of(user="bob"), Entity.of(topic="t"), Entity.of(broker="1")
 RATE = "producer_byte_rate"
@@ -37,30 +33,6 @@ RATE = "producer_byte_rate"
 @pytest.fixture
 def kafka() -> KafkaDouble:
     return KafkaDouble()
-
-
-@pytest.fixture
-async def stage(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
-    async with Stage(tmp_path, chroot, migrated, raw_zk) as running:
-        yield running
-
-
-async def following(stage: Stage, kafka: KafkaDouble, *, imported: bool = True) -> Observing:
-    """Open a process that follows the log, and wait until it does."""
-    replica = await stage.replica(client_configs_layout="separate")
-    one = Observing(replica, kafka, log=True)
-    if imported:
-        await one.import_all()
-    one.observer.start()
-    await reached(one, kafka)
-    return one
-
-
-async def reached(one: Observing, kafka: KafkaDouble) -> None:
-    """Wait until the log was followed to its end."""
-    log = one.observer.looking.log
-    assert log is not None
-    await until(lambda: log.following and (log.offset or 0) >= kafka.now.offset)
 
 
 def exact(records: list[AuditRecord]) -> list[tuple[str, Sighting]]:
@@ -87,7 +59,7 @@ async def test_each_record_is_a_row_with_its_offset_and_time_in_the_order_of_the
     kafka.alter(BROKER, {"background.threads": "12"})
     kafka.alter(BROKER, {"background.threads": "12"})
     kafka.hide(BROKER, "ssl.key.password", "hush-hush")
-    await reached(one, kafka)
+    await one.reached()
     rows = exact(await one.followed())
     assert rows == [
         (record.entity.id, Sighting(record.offset - 1, record.offset, record.at_ms, exact=True))
@@ -106,29 +78,13 @@ async def test_each_record_is_a_row_with_its_offset_and_time_in_the_order_of_the
     await one.observer.stop()
 
 
-async def test_a_topic_made_again_is_a_removal_and_a_creation(stage: Stage, kafka: KafkaDouble) -> None:
-    kafka.create_topic("t")
-    kafka.alter(TOPIC, {"retention.ms": "5"})
-    one = await following(stage, kafka)
-    kafka.delete_topic("t")
-    kafka.create_topic("t")
-    kafka.alter(TOPIC, {"retention.ms": "6"})
-    await reached(one, kafka)
-    await until(lambda: one.config(TOPIC) == {"retention.ms": "6"})
-    removal, creation = [
-        row.intent.entities[0] for row in await one.followed(entity_id="topic=t") if row.kind == "observed"
-    ]
-    assert (removal.after, creation.version_read, creation.before) == ({}, None, {})
-    await one.observer.stop()
-
-
 async def test_many_records_become_runs_that_count_them(stage: Stage, kafka: KafkaDouble) -> None:
     one = await following(stage, kafka)
     begin = kafka.now.offset
     for value in range(150):
         kafka.alter(ALICE, {RATE: str(value)})
         kafka.alter(BOB, {RATE: str(value)})
-    await reached(one, kafka)
+    await one.reached()
     rows = exact(await one.followed())
     assert sum(observed.writes for _, observed in rows) == 300
     assert len(rows) < 10
@@ -156,11 +112,11 @@ async def test_whatever_cuts_it_short_every_record_is_in_one_row(stage: Stage, k
             # Another process leads, from the last report: what came behind it is read again.
             await one.observer.publish()
             kafka.alter(ALICE, {RATE: f"{written}000"})
-            await reached(one, kafka)
+            await one.reached()
             await one.observer.stop()
             kafka.alter(BOB, {RATE: f"{written}001"})
             one = await following(stage, kafka, imported=False)
-    await reached(one, kafka)
+    await one.reached()
     rows = exact(await one.followed())
     offsets: list[int] = []
     for entity_id, observed in rows:
@@ -221,27 +177,6 @@ async def test_records_that_a_look_may_have_seen_bring_no_older_value_back(
     assert row.intent.observed == Sighting(10, 21, 0), "some of the three are in the look's row"
 
 
-async def test_the_end_of_an_earlier_topic_is_none_of_the_records_of_the_present_one(
-    stage: Stage, kafka: KafkaDouble, raw_zk: KazooClient
-) -> None:
-    kafka.create_topic("t")
-    kafka.alter(TOPIC, {"retention.ms": "5"})
-    one = Observing(await stage.replica(client_configs_layout="separate"), kafka)
-    await one.import_all()
-    followed = members(raw_zk.get("/config/topics/t")[0])["followed"]
-    seen = Seen(
-        TOPIC,
-        Sighting(1006, 1008, 0, exact=True, writes=2),
-        1008,
-        records=(("retention.ms", "6"), ("flush.ms", "7")),
-        topic_id="of the present one",
-    )
-    await one.observer.looking._follower.follow([seen], in_order=True)
-    assert one.config(TOPIC) == {"retention.ms": "6", "flush.ms": "7"}
-    rows = [row.intent.observed for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
-    assert rows == [Sighting(followed[0], 1008, 0), Sighting(1006, 1008, 0, exact=True, writes=2)]
-
-
 async def test_a_look_ahead_of_the_log_counts_with_the_records_that_the_log_has_not_brought_yet(
     stage: Stage, kafka: KafkaDouble
 ) -> None:
@@ -259,6 +194,6 @@ async def test_a_look_ahead_of_the_log_counts_with_the_records_that_the_log_has_
     rows = [row.intent.observed for row in await one.followed(entity_id="user=alice") if row.kind == "observed"]
     assert [(row.after, row.until) for row in rows if row is not None] == [(followed, kafka.now.offset)]
     one.observer.start()
-    await reached(one, kafka)
+    await one.reached()
     assert len([row for row in await one.followed(entity_id="user=alice") if row.kind == "observed"]) == 1
     await one.observer.stop()

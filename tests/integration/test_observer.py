@@ -184,10 +184,11 @@ async def test_a_topic_that_was_made_again_is_removed_and_imported_anew_within_o
     [gone], [new] = removal.intent.entities, creation.intent.entities
     assert (gone.after, sorted(gone.keys)) == ({}, ["cleanup.policy", "retention.ms"])
     assert {op["op"] for op in gone.ops} == {"DELETE"}
-    assert (new.version_read, new.before, new.after) == (None, {}, {"retention.ms": "5", "segment.ms": "7"})
+    assert (new.before, new.after) == ({}, {"retention.ms": "5", "segment.ms": "7"})
     kafka.delete_topic("t")
     await one.look()
-    await until(lambda: raw_zk.exists("/config/topics/t") is None)
+    emptied = raw_zk.get("/config/topics/t")[0]
+    assert (one.config(TOPIC), members(emptied)) == ({}, {"followed": [kafka.now.offset, kafka.now.offset]})
     await one.look()
     assert len(await one.followed(entity_id="topic=t")) == 4
 
@@ -218,7 +219,7 @@ async def test_a_broker_that_is_behind_brings_no_older_state_back(opened: Opener
         kafka.delete_topic("t")
         stale, kafka.behind = kafka.behind, None
         await one.look()
-        await until(lambda: one.config(TOPIC) is None)
+        await until(lambda: one.config(TOPIC) == {})
         rows = await one.followed()
         # Another broker answers next, which is not that far.
         kafka.behind = stale

@@ -105,6 +105,17 @@ def test_a_topic_made_anew_is_a_removal_and_a_creation() -> None:
     assert judge(REMADE, two, tree).faults == []
 
 
+def test_the_row_of_a_look_that_saw_a_topic_gone_may_be_the_end_of_several() -> None:
+    ends = [exact(None, "1", 10, entity=TOPIC), seen("1", None, 10, 50, entity=TOPIC)]
+    log = [*REMADE, topic(40, Kind.GONE)]
+    assert judge(log, ends, {}, every_write_behind=0).faults == []
+    assert judge(log, [ends[0], replace(ends[1], until=39)], {}, every_write_behind=0).faults, (
+        "the last end is in no row"
+    )
+    phantom = [*ends, ends[0], exact("1", None, 20, entity=TOPIC)]
+    assert judge(log, phantom, {}, every_write_behind=0).faults, "rows of records that the look's row has"
+
+
 FAULTS: list[tuple[str, Callable[[Trail], Trail]]] = [
     ("a lost record", lambda rows: [*rows[:2], replace(rows[2], before=rows[1].after), *rows[4:]]),
     ("a lost last record", lambda rows: rows[:-1]),

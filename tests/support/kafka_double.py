@@ -65,6 +65,7 @@ class KafkaDouble:
         log: All records.
         page: Records in a page of the log, at most.
         log_begin: The first offset that the log still has.
+        ids_of_configs: The log's records of topics' configs have the ids of the topics.
         down: The reason why no broker answers.
         away: Broker 1 does not answer for its own configs.
         denied: Areas that the credentials may not describe.
@@ -77,11 +78,13 @@ class KafkaDouble:
         self.behind: Shown | None = None
         self.log: list[LogChange] = []
         self.page, self.log_begin = 1_000, 0
+        self.ids_of_configs = False
         self.down: str | None = None
         self.away = False
         self.denied: set[Area] = set()
         self.calls: Counter[str] = Counter()
-        self._written = asyncio.Event()
+        self._written, self._readable = asyncio.Event(), asyncio.Event()
+        self._readable.set()
         self._ids = 0
 
     # -- writers
@@ -94,7 +97,9 @@ class KafkaDouble:
                 config.pop(key, None)
             else:
                 config[key] = value
-            self._append(entity, key, value)
+            name = entity.get(EntityType.TOPIC)
+            topic_id = self.now.topics.get(name) if name is not None and self.ids_of_configs else None
+            self._append(entity, key, value, topic_id)
         if not config:
             del self.now.configs[entity]
         return self.now.offset
@@ -132,6 +137,15 @@ class KafkaDouble:
             yield
         finally:
             self.behind = None
+
+    @contextlib.contextmanager
+    def log_stopped(self) -> Iterator[None]:
+        """The log brings nothing, as others write."""
+        self._readable.clear()
+        try:
+            yield
+        finally:
+            self._readable.set()
 
     # -- the port
 
@@ -217,13 +231,16 @@ class KafkaDouble:
             yield LogPage(after, anew=True)
         while True:
             self._asked("follow")
+            await self._readable.wait()
             self._written.clear()
             found = [change for change in self.log if change.offset > after][: self.page]
             after = found[-1].offset if found else max(after, self.now.offset)
             yield LogPage(after, tuple(found))
             if not found:
+                # wait_for() of Python 3.11 may lose a cancellation.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._written.wait(), 0.1)
+                    async with asyncio.timeout(0.1):
+                        await self._written.wait()
 
     async def close(self) -> None:
         self.calls["close"] += 1

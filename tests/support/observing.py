@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from app import wiring
 from app.domain.configs import Configs
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from app.services.ports.kafka import KafkaCluster
     from app.services.ports.trail import AuditRecord
     from app.store import ZooKeeperStore
+    from tests.support.kafka_double import KafkaDouble
     from tests.support.replicas import Replica
+    from tests.support.stage import Stage
 
 
 def caller() -> Caller:
@@ -87,6 +89,12 @@ class Observing:
             state.due = 0.0
         await self.observer.round()
 
+    async def reached(self) -> None:
+        """Wait until the observer has followed the log of the double to its end."""
+        log, double = self.observer.looking.log, cast("KafkaDouble", self.kafka)
+        assert log is not None
+        await until(lambda: log.following and (log.offset or 0) >= double.now.offset)
+
     async def followed(self, **filters: Any) -> list[AuditRecord]:
         """The changes that follow the cluster, in the order of their revisions."""
         return [each for each in await self.replica.trail(**filters) if each.kind in {"import", "observed"}]
@@ -95,6 +103,22 @@ class Observing:
         """The config in ZooKeeper; None without a znode."""
         node = self.store.get(Tree.CONFIG, entity.id)
         return None if node is None else node.config
+
+
+async def following(stage: Stage, kafka: KafkaDouble, *, imported: bool = True) -> Observing:
+    """Open a process that follows the log, and wait until it does.
+
+    Args:
+        stage: The stage.
+        kafka: The cluster.
+        imported: Import the cluster first.
+    """
+    one = Observing(await stage.replica(client_configs_layout="separate"), kafka, log=True)
+    if imported:
+        await one.import_all()
+    one.observer.start()
+    await one.reached()
+    return one
 
 
 def members(data: bytes) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Follower:
                     result.written += 1
                     self._note(end.committed.revision)
                     if end.decided is Verdict.REMADE:
-                        again.append(replace(seen, fresh=True))
+                        again.append(replace(seen, emptied=end.committed.revision))
             left = again
 
     async def _together(self, load: Sequence[Seen]) -> list[Ended[Verdict] | Exception]:

@@ -2,6 +2,8 @@
 
 A sight of a look has the whole config of an entity. A sight of the log has the records of an entity, and applies to the
 config as it is stored. Foreign keys stay. A decision reads the mirror first, and ZooKeeper after a conflict.
+
+No decision removes a znode: the bounds of an emptied one keep out what is older (app/services/target/members.py).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from app.domain.facets import Tree, full_path
 from app.domain.ops import Op, OpType
 from app.services.changes.draft import Draft, Unchanged
 from app.services.ports.trail import IMPORT, OBSERVED, IntentEntity, Sighting
-from app.services.ports.transactions import EntityWrite, Guarded, Removal
+from app.services.ports.transactions import EntityWrite, Guarded
 from app.services.target import members
 
 if TYPE_CHECKING:
@@ -40,9 +42,9 @@ class Verdict(Enum):
     """The znode has later records than the look: another look is needed."""
     WRITTEN = "written"
     REMOVED = "removed"
-    """The topic's znode is to go, because the topic is gone."""
+    """The topic's znode is emptied, because the topic is gone."""
     REMADE = "remade"
-    """The znode of an earlier topic of this name is to go; that of the present topic is a change of its own."""
+    """The znode is emptied of an earlier topic of this name; the present topic's configs are a change of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,13 @@ class Seen:
     records: tuple[tuple[str, str | None], ...] = ()
     """Of the log: keys with their values in order; None is a removal."""
     topic_id: str | None = None
-    fresh: bool = False
-    """True where the mirror is known to be behind."""
+    emptied: int | None = None
+    """The revision at which the znode was emptied for this sight: :attr:`Verdict.REMADE`."""
 
     @property
-    def members(self) -> Members:
-        """The members of the znode as the change leaves it."""
-        return members.Members(self.topic_id, self.after, self.sighting.until)
+    def of_log(self) -> bool:
+        """True for records of the log, false for a look."""
+        return self.sighting.exact
 
 
 class Decisions:
@@ -98,7 +100,7 @@ class Decisions:
             UnavailableError: ZooKeeper did not answer.
         """
         entity = seen.entity
-        if again or seen.fresh:
+        if again or seen.emptied is not None:
             node = await self._store.read(Tree.CONFIG, entity, deadline)
         else:
             node = self._store.get(Tree.CONFIG, entity.id)
@@ -109,8 +111,8 @@ class Decisions:
             raise CorruptZnodeError(full_path(Tree.CONFIG, entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
         return Draft(
             verdict,
-            writes=(_write(seen, node, after),),
-            entities=(self._row(seen, node, after or {}),),
+            writes=(_write(seen, node, verdict, after),),
+            entities=(self._row(seen, node, after),),
             guarded=Guarded.OBSERVED,
             kind=OBSERVED if self._imported else IMPORT,
             observed=_sighting(seen, node, verdict),
@@ -121,42 +123,46 @@ class Decisions:
         target = self._store.target()
         return target is not None and target.imported
 
-    def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str] | None]:
-        """Return the verdict, and the map to be stored; None where the znode is to go."""
-        if seen.records:
-            return self._judge_records(seen, node)
-        before, after = stored(node), None
-        if seen.sight is not None:
-            after = self._rules.followed(seen.entity, before, seen.sight)
-            if after == before and (node is None or seen.topic_id is None):
-                return Verdict.SAME, after
-        elif node is None:
-            return Verdict.SAME, None
-        known = members.NONE if node is None else members.read(node.extra)
-        remade = _remade(seen, known)
-        if after is None:
-            # The log removes a topic by its id, and a topic of that name may have been made since.
-            verdict = Verdict.SAME if remade else Verdict.REMOVED
-        elif remade:
-            verdict, after = Verdict.REMADE, None
-        elif after == before and (seen.topic_id == known.topic_id or self._imported):
-            # Without an id in the znode there is nothing but the id to write, and nobody changed anything. It is
-            # written with the next change.
-            verdict = Verdict.SAME
-        else:
-            verdict = Verdict.WRITTEN
-        if verdict is not Verdict.SAME and seen.after < known.until:
-            return Verdict.STALE, None
-        return verdict, after
-
-    def _judge_records(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str] | None]:
-        known = members.NONE if node is None else members.read(node.extra)
+    def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
+        """Return the verdict, and the map to be stored."""
+        known = _known(node)
+        if not seen.of_log:
+            return self._judge_look(seen, node, known)
+        before = stored(node)
         # Records that an earlier run of the log, or a look behind them, brought into the znode.
         if seen.sighting.until <= known.after:
-            return Verdict.SAME, None
-        if _remade(seen, known):
-            return Verdict.REMADE, None
+            return Verdict.SAME, before
+        verdict, after = self._judge_records(seen, before, known) if seen.records else _judge_topic(seen, before, known)
+        if verdict is Verdict.SAME or seen.sighting.until > known.until:
+            return verdict, after
+        # A look may have seen them already, and later ones too: it was somewhere in front of its last offset. Written
+        # over such a look, a record could bring an older value back.
+        return (Verdict.SAME if verdict is Verdict.WRITTEN and after == before else Verdict.STALE), before
+
+    def _judge_look(self, seen: Seen, node: Node | None, known: Members) -> tuple[Verdict, dict[str, str]]:
         before = stored(node)
+        if seen.sight is None:
+            verdict, after = _judge_topic(seen, before, known)
+        else:
+            after = self._rules.followed(seen.entity, before, seen.sight)
+            if after == before and (node is None or seen.topic_id is None):
+                verdict = Verdict.SAME
+            elif _remade(seen, known):
+                verdict, after = Verdict.REMADE, {}
+            elif after == before and (seen.topic_id == known.topic_id or self._imported):
+                # Without an id in the znode there is nothing but the id to write, and nobody changed anything. It is
+                # written with the next change.
+                verdict = Verdict.SAME
+            else:
+                verdict = Verdict.WRITTEN
+        of_this_look = node is not None and node.mzxid == seen.emptied
+        if verdict is not Verdict.SAME and seen.after < known.until and not of_this_look:
+            verdict = Verdict.STALE
+        return verdict, after
+
+    def _judge_records(self, seen: Seen, before: dict[str, str], known: Members) -> tuple[Verdict, dict[str, str]]:
+        if _remade(seen, known):
+            return Verdict.REMADE, {}
         after = dict(before)
         for key, value in seen.records:
             if not self._rules.governs(seen.entity, key):
@@ -165,11 +171,7 @@ class Decisions:
                 after.pop(key, None)
             else:
                 after[key] = value
-        if seen.sighting.until > known.until:
-            return Verdict.WRITTEN, after
-        # A look may have seen them already, and later ones too: it was somewhere in front of its last offset. Written
-        # over such a look, a record could bring an older value back.
-        return (Verdict.SAME if after == before else Verdict.STALE), after
+        return Verdict.WRITTEN, after
 
     def _row(self, seen: Seen, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
         entity, before = seen.entity, stored(node)
@@ -214,7 +216,7 @@ def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     Nor is the end of an earlier topic, which was at some record in front of those of the present topic. The writes in a
     look's row are behind all that the znode has.
     """
-    known = members.NONE if node is None else members.read(node.extra)
+    known = _known(node)
     sighting = seen.sighting
     if not sighting.exact:
         after = max(known.after, -1 if sighting.after is None else sighting.after)
@@ -228,16 +230,36 @@ def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     return replace(sighting, after=max(sighting.after, known.after), exact=False, writes=1)
 
 
+def _known(node: Node | None) -> Members:
+    return members.NONE if node is None else members.read(node.extra)
+
+
+def _judge_topic(seen: Seen, before: dict[str, str], known: Members) -> tuple[Verdict, dict[str, str]]:
+    """Judge a topic that is gone, or that the log shows as made just now: no earlier config counts for it."""
+    if not before and known.topic_id is None:
+        return Verdict.SAME, before
+    if seen.sight is not None:
+        return Verdict.REMADE, {}
+    # The log removes a topic by its id, and the znode may be that of a later topic of this name.
+    return (Verdict.SAME, before) if _remade(seen, known) else (Verdict.REMOVED, {})
+
+
 def _remade(seen: Seen, known: Members) -> bool:
     return None not in {seen.topic_id, known.topic_id} and seen.topic_id != known.topic_id
 
 
-def _write(seen: Seen, node: Node | None, after: dict[str, str] | None) -> EntityWrite | Removal:
-    entity = seen.entity
-    version, czxid = (None, None) if node is None else (node.version, node.czxid)
-    if after is None:
-        return Removal(full_path(Tree.CONFIG, entity), entity, version, czxid)
-    known = members.NONE if node is None else members.read(node.extra)
-    left = seen.members if seen.topic_id is not None else seen.members._replace(topic_id=known.topic_id)
+def _write(seen: Seen, node: Node | None, verdict: Verdict, after: dict[str, str]) -> EntityWrite:
+    known, sighting = _known(node), seen.sighting
+    match verdict:
+        case Verdict.REMOVED:
+            left = members.Members(None, seen.after, sighting.until)
+        case Verdict.REMADE if seen.of_log and sighting.after is not None:
+            # The records of the present topic are still to be written.
+            left = members.Members(None, sighting.after, sighting.after)
+        case Verdict.REMADE:
+            left = members.Members(None, known.after, sighting.until)
+        case _:
+            left = members.Members(seen.topic_id or known.topic_id, seen.after, sighting.until)
     extra = members.written(None if node is None else node.extra, left)
-    return EntityWrite(Tree.CONFIG, entity, version, after, extra, czxid)
+    version, czxid = (None, None) if node is None else (node.version, node.czxid)
+    return EntityWrite(Tree.CONFIG, seen.entity, version, after, extra, czxid)

@@ -3,7 +3,8 @@
 ``"topic_id":"Q2x..."`` is the id of the topic whose configs these are. ``"followed":[after,until]`` says which look or
 record was written last: the znode has all of the entity's records up to ``after``, and none behind ``until``. A look
 counts for the entity only where the broker had reached ``until`` before it, so that a broker that is behind, or another
-process's earlier look, never brings an older state back. Of a record both numbers are its offset.
+process's earlier look, never brings an older state back. Of a record both numbers are its offset. The znode of a topic
+that is gone keeps ``followed`` alone.
 """
 
 from __future__ import annotations

@@ -224,8 +224,12 @@ class _Entity:
         held = [each for each in self._happened[begin:end] if each.kind is not Kind.MADE]
         if len(held) < row.writes:
             return False
-        if any(each.kind is Kind.GONE for each in held[:-1]) and self._states[begin].config:
-            return False
+        if (
+            any(each.kind is Kind.GONE for each in held[:-1])
+            and self._states[begin].config
+            and self._states[end].config
+        ):
+            return False  # Of several topics of a name, only their end has one row.
         if not row.exact:
             return True
         first, last = held[0], held[-1]

@@ -93,6 +93,23 @@ async def test_killed_amid_a_write_it_is_applied_once_through_another_process(
         assert scene.committed() == {"user=alice": 1}
 
 
+async def test_a_revert_of_a_span_killed_amid_its_write_is_done_once_through_another_process(scene: Scene) -> None:
+    """The second run finds the first one's change in the span; to revert that too would undo the revert."""
+    key, body = new_key(), {"principal": "User:admin", "since": "2020-01-01T00:00:00Z"}
+    async with scene.served(step="transaction:SIGKILL") as (one, first), scene.served() as (_, second):
+        made = [(await second.put(PATH, json=quota(value))).headers["Confplane-Change-Id"] for value in (1, 2)]
+        with pytest.raises(httpx.TransportError):
+            await first.post("/audit:revert", json=body, headers=key, params=STEP)
+        assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
+        answer = await second.post("/audit:revert", json=body, headers=key)
+        [result] = answer.json()["results"]
+        assert (answer.status_code, result["reverts"]) == (200, made)
+        assert result["diff"] == [{"key": "producer_byte_rate", "before": 2, "after": None}]
+        assert answer.headers["Idempotency-Replayed"] == "true"
+        assert (await second.get(PATH)).status_code == 404
+        assert scene.committed() == {"user=alice": 3}
+
+
 @pytest.mark.parametrize("atomic", [False, True], ids=["each", "atomic"])
 @pytest.mark.parametrize("at", ["intent", "transaction"])
 async def test_a_batch_killed_in_the_middle_is_applied_once_by_the_next(

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 import app as package
+from app.cli.remote.start import lighten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +29,7 @@ ZooKeeper and Postgres. Commands over the API need the URL of a service alone.
 """
 
 _FAILED: Final = 1
+_REMOTE: Final = "app.cli.remote."
 
 
 class _Panel(NamedTuple):
@@ -93,6 +95,8 @@ class _Commands(TyperGroup):
         if cmd_name not in _PLACES:
             return None
         panel, module = _PLACES[cmd_name]
+        if module.startswith(_REMOTE):
+            lighten()
         group: Any = typer.main.get_command(import_module(module).commands)
         command: Any = group.commands[cmd_name] if isinstance(group, TyperGroup) else group
         command.rich_help_panel = panel

@@ -65,6 +65,8 @@ SERVER = {
 def test_commands_over_the_api_need_the_base_package_alone() -> None:
     loaded = loaded_with(
         "app.cli.remote.get, app.cli.remote.session, app.cli.remote.profiles, app.cli.commands,"
+        "app.cli.remote.lists, app.cli.remote.past, app.cli.remote.effective, app.cli.remote.alter, app.cli.remote.audit,"
+        "app.cli.remote.about, app.cli.remote.login, app.cli.remote.completion,"
         "app.cli.remote.configs.command, app.cli.remote.configs.shell, app.cli.remote.export.command, app.cli.remote.load"
     )
     assert {"app", "httpx", "typer"} <= loaded

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -81,6 +82,12 @@ _PLACES: Final = {
 }
 
 
+@cache
+def _commands_of(module: str) -> Any:
+    """Import a module and make its commands, once for all of them: the help of the root shows each."""
+    return typer.main.get_command(import_module(module).commands)
+
+
 class _Commands(TyperGroup):
     """Finds a subcommand by its name, and reports unusable settings and absent extras of any subcommand."""
 
@@ -97,7 +104,7 @@ class _Commands(TyperGroup):
         panel, module = _PLACES[cmd_name]
         if module.startswith(_REMOTE):
             lighten()
-        group: Any = typer.main.get_command(import_module(module).commands)
+        group = _commands_of(module)
         command: Any = group.commands[cmd_name] if isinstance(group, TyperGroup) else group
         command.rich_help_panel = panel
         return command

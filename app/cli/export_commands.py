@@ -129,7 +129,7 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         raise typer.BadParameter("it goes with --format properties alone", param_hint="--settings-file")
     from app.cli.remote.export.command import export as written  # noqa: PLC0415 - see the module's docstring
     from app.cli.remote.export.command import form_of  # noqa: PLC0415 - as above
-    from app.cli.remote.export.selection import Selection  # noqa: PLC0415 - as above
+    from app.cli.remote.selection import Selection  # noqa: PLC0415 - as above
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
     filters = (given, None if kind is None else kind.value, key, prefix, at)

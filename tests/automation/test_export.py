@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from app.cli.remote.export.command import export, form_of
-from app.cli.remote.export.selection import Selection
+from app.cli.remote.selection import Selection
 from tests.automation import tofu
 from tests.support import odd_configs, servers, tools
 from tests.support.service import Service

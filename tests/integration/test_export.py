@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.commands import cli
-from app.cli.remote.export import selection
-from app.cli.remote.export.selection import Selection, Source
+from app.cli.remote import selection
+from app.cli.remote.selection import Selection, Source
 from app.domain.entities import Entity
 from app.domain.facets import FacetName
 from tests.support import odd_configs, servers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from app.cli.remote.export.command import export, form_of
-from app.cli.remote.export.selection import Selection
+from app.cli.remote.selection import Selection
 from app.domain.entities import Entity
 from app.domain.facets import Tree, full_path
 from tests.interop.broker import BROKER_ID

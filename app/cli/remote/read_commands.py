@@ -54,12 +54,13 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
     `(hidden)`, in JSON as null. The JSON of an entity has the ETags that `confplane set` takes.
     """
     from app.cli.remote import get as command  # noqa: PLC0415 - see the module's docstring
-    from app.cli.remote.lists import Selection, listed  # noqa: PLC0415 - as above
+    from app.cli.remote.lists import listed  # noqa: PLC0415 - as above
+    from app.cli.remote.selection import Selection  # noqa: PLC0415 - as above
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
     if entity is None:
-        selection = Selection(kind, user, client_id, key, at)
-        raise run(profile, cluster, lambda client: listed(client, selection, as_json=as_json))
+        names = {"user": user, "client-id": client_id}
+        raise run(profile, cluster, lambda client: listed(client, Selection(names, kind, key, at=at), as_json=as_json))
     if not all(each is None for each in (kind, user, client_id, key)):
         raise typer.BadParameter("--type, --user, --client-id and --key are for lists: leave ENTITY out")
     raise run(profile, cluster, lambda client: command.get(client, entity, at=at, as_json=as_json))

@@ -9,7 +9,7 @@ import pytest
 
 from app.cli.remote.configs import arguments, options
 from app.cli.remote.export import kafka_configs, terraform
-from app.cli.remote.export.selection import Selection, Source
+from app.cli.remote.selection import Selection, Source
 from app.client import ConfplaneClient
 from app.domain.entities import Entity
 from tests.support.odd_configs import NAMES

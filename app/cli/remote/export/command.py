@@ -10,14 +10,14 @@ import typer
 
 from app.cli.remote.export import kafka_configs, terraform, yaml_form
 from app.cli.remote.export.destination import opened
-from app.cli.remote.export.selection import Source
+from app.cli.remote.selection import Source
 from app.cli.remote.session import DONE, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from app.cli.remote.export.selection import Selection
+    from app.cli.remote.selection import Selection
     from app.client import ConfplaneClient
 
     Form = Callable[[Source], AsyncIterator[str]]

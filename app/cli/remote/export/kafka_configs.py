@@ -22,7 +22,7 @@ from app.domain.quotas import MAX_LONG
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from app.cli.remote.export.selection import Exported, Source, Value
+    from app.cli.remote.selection import Listed, Source, Value
 
 COMMAND: Final = 'kafka-configs.sh --bootstrap-server "$BOOTSTRAP"'
 """The words of each command in front of its options."""
@@ -53,7 +53,7 @@ async def written(source: Source, command: str) -> AsyncIterator[str]:
         yield "".join(_lines(source, each, command))
 
 
-def _lines(source: Source, each: Exported, command: str) -> Iterator[str]:
+def _lines(source: Source, each: Listed, command: str) -> Iterator[str]:
     kept: dict[str, str] = {}
     for facet, values in each.facets.items():
         for key, value in values.items():
@@ -79,7 +79,7 @@ def _reason(facet: FacetName, key: str, value: Value) -> str | None:
     return None
 
 
-def _named(each: Exported) -> str:
+def _named(each: Listed) -> str:
     words = []
     for kind, name in each.entity.components:
         named = "--entity-default" if name is None else f"--entity-name {shlex.quote(name)}"

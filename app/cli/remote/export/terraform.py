@@ -15,7 +15,7 @@ from app.domain.facets import FacetName
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from app.cli.remote.export.selection import Exported, Source, Value
+    from app.cli.remote.selection import Listed, Source, Value
 
 _HEAD: Final = """\
 # Configs of the cluster {cluster}, for Terraform and OpenTofu from 1.7 on. A secret is null, and stays as it is.
@@ -77,7 +77,7 @@ async def written(source: Source) -> AsyncIterator[str]:
         yield "  }\n}\n"
 
 
-def _lines(source: Source, each: Exported, values: dict[str, Value]) -> Iterator[str]:
+def _lines(source: Source, each: Listed, values: dict[str, Value]) -> Iterator[str]:
     if not _MANAGED.issuperset(each.entity.types):
         yield source.leave_out(f"{each.id}: the module has no such entities")
     elif not unicodedata.is_normalized("NFC", json.dumps(values, ensure_ascii=False)):

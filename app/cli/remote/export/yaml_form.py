@@ -11,7 +11,7 @@ from app.domain.facets import FacetName
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from app.cli.remote.export.selection import Source
+    from app.cli.remote.selection import Source
 
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The one in C, many times as fast, where PyYAML is built with it."""

@@ -1,14 +1,14 @@
-"""The entities of an export: the filters that choose them, and their reading page by page."""
+"""The entities of a list or of an export: the filters that choose them, and their reading page by page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from app.cli.remote.entities import facets_of
+from app.cli.remote.entities import KINDS, MEMBERS, facets_of_kind
 from app.cli.remote.moments import moment_of
 from app.cli.remote.progress import counted
-from app.domain.entities import Entity, EntityType, split_id
+from app.domain.entities import Entity, split_id
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
 
@@ -22,14 +22,10 @@ Value = str | int | float | None
 
 _PAGE_SIZE: Final = "1000"
 _REASONS: Final = 20
-_KINDS: Final = (
-    *((kind,) for kind in EntityType),
-    (EntityType.USER, EntityType.CLIENT_ID),
-)
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class Listed:
     """An entity with its keys, by facet; a facet without keys is absent."""
 
     id: str
@@ -43,14 +39,14 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Filters of an export, as the lists of the API have them.
+    """Filters of entities, as the lists of the API have them.
 
     Raises:
-        InvalidRequestError: No entity has all the types that are named.
+        InvalidRequestError: There is no such type, or no entity has all the types that are named.
     """
 
-    names: Mapping[str, str]
-    """Types and names; '' names the default entity."""
+    names: Mapping[str, str | None]
+    """Types and names; '' names the default entity, and None any."""
     kind: str | None = None
     """Exactly these types, joined by a comma."""
     key: str | None = None
@@ -63,20 +59,21 @@ class Selection:
     """The facets of the entities that have all types that are named."""
 
     def __post_init__(self) -> None:
+        named = {name for name, value in self.names.items() if value is not None}
         if self.at is not None:
             object.__setattr__(self, "at", moment_of(self.at))
-        wanted = {*self.names, *(self.kind or "").split(",")} - {""}
-        kinds = [kind for kind in _KINDS if wanted.issubset(kind) and self.kind in {None, ",".join(kind)}]
-        if not kinds:
-            raise InvalidRequestError(f"No entity is of the types {', '.join(sorted(wanted))} at once")
-        found = {facet for kind in kinds for facet in facets_of(Entity(tuple((each, None) for each in kind)))}
+        kinds = KINDS if self.kind is None else (self.kind,)
+        found = {facet for kind in kinds if named.issubset(kind.split(",")) for facet in facets_of_kind(kind)}
+        if not found:
+            wanted = sorted({*named, *filter(None, [self.kind])})
+            raise InvalidRequestError(f"No entity is of the types {', '.join(wanted)} at once")
         object.__setattr__(self, "facets", tuple(facet for facet in FacetName if facet in found))
 
     @property
     def query(self) -> dict[str, str]:
         """The query of a list."""
-        given = {"kind": self.kind, "key": self.key, "at": self.at, "pageSize": _PAGE_SIZE}
-        return {**self.names, **{name: value for name, value in given.items() if value is not None}}
+        given = {**self.names, "kind": self.kind, "key": self.key, "at": self.at, "pageSize": _PAGE_SIZE}
+        return {name: value for name, value in given.items() if value is not None}
 
     def has(self, entity_id: str) -> bool:
         """Say whether the name of an entity has the prefix."""
@@ -99,7 +96,7 @@ class Source:
     reasons: list[str] = field(default_factory=list)
     """The first of the reasons for what was left out; all of them are comments in the export."""
 
-    def read(self, *facets: FacetName) -> AsyncIterator[Exported]:
+    def read(self, *facets: FacetName) -> AsyncIterator[Listed]:
         """Iterate over entities in the order of their ids, with those of these facets that are selected.
 
         The lists of all facets are read side by side. Each page is of its own moment: an entity that is there all the
@@ -110,7 +107,7 @@ class Source:
         """
         return counted(self._merged(facets), self.noun)
 
-    async def _merged(self, facets: tuple[FacetName, ...]) -> AsyncIterator[Exported]:
+    async def _merged(self, facets: tuple[FacetName, ...]) -> AsyncIterator[Listed]:
         lists = {facet: self._list(facet) for facet in self.selection.facets if facet in facets}
         heads = {facet: await anext(items, None) for facet, items in lists.items()}
         while ids := [head["id"] for head in heads.values() if head is not None]:
@@ -118,11 +115,11 @@ class Source:
             found: dict[FacetName, dict[str, Value]] = {}
             for facet, head in heads.items():
                 if head is not None and head["id"] == first:
-                    found[facet] = head["quotas" if facet is FacetName.CLIENT_QUOTAS else "configs"]
+                    found[facet] = head[MEMBERS[facet]]
                     heads[facet] = await anext(lists[facet], None)
             self.count += 1
             self.secrets += sum(value is None for values in found.values() for value in values.values())
-            yield Exported(first, found)
+            yield Listed(first, found)
 
     def leave_out(self, reason: str) -> str:
         """Count a thing that an export can't have, and return the comment that says so in the export."""

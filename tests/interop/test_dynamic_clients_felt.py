@@ -77,6 +77,7 @@ async def _sent_by_aiokafka(settings: dict[str, Any], topic: str) -> int | None:
     return None if found is None else found.offset
 
 
+@pytest.mark.long
 async def test_a_dead_consumer_is_removed_after_its_dynamic_session_timeout(
     broker: Broker, service: Service, client: ConfplaneClient, admin: Admin, tmp_path: Path
 ) -> None:

@@ -194,7 +194,7 @@ class Made:
         await self.follow(kafka)
 
     async def follow_topic(self) -> None:
-        """Follow a cluster that made a topic anew: the change that is meant is the removal of the old configs."""
+        """Follow a cluster that made a topic anew: the change that is meant empties the znode of the old configs."""
         kafka = KafkaDouble()
         kafka.create_topic("t")
         await self.follow(kafka)
@@ -323,7 +323,7 @@ KINDS: Final = {
     ),
     "following of a topic made anew": Kind(
         Made.follow_topic,
-        lambda zk: not zk.exists("/config/topics/t"),
+        lambda zk: config(zk, "/config/topics/t") == {},
         {NODE_TARGET: {**_TARGET, "imported": True}, "/config/topics/t": {"retention.ms": "5"}},
     ),
     "copy": Kind(

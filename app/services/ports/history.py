@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 Content = dict[str, str | None]
 """A config without secrets: None is a value that is not kept."""
-
-EXTERNAL: Final = "external"
-"""The kind of a change that others made."""
 
 
 class Znode(NamedTuple):

@@ -52,6 +52,8 @@ MOST_REVERTS: Final = 1_000
 """Ids of reverted changes that a row of the trail names, at most."""
 WHOLE_OPS: Final = frozenset({"MOVE", "DISCARD"})
 """Ops of moves between layouts, which give no key another value."""
+EXTERNAL: Final = "external"
+"""The kind of a change that others made, and that the recorder found."""
 FOLLOWING: Final = (IMPORT, OBSERVED)
 """The kinds of changes that follow an observed cluster (app/services/target)."""
 

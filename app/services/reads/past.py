@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from app.services.ports.history import EXTERNAL
+from app.services.ports.trail import EXTERNAL
 
 if TYPE_CHECKING:
     from app.domain.changes import Node

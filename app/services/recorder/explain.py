@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree, full_path
+from app.services.ports.trail import EXTERNAL
 from app.services.recorder import recover
 from app.services.recorder.external import row_of
-from app.services.recorder.recorded import EXTERNAL, Move, RefusedError, Seen
+from app.services.recorder.recorded import Move, RefusedError, Seen
 from app.services.recorder.versions import ABSENT, Point, explained, gaps
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from app.services.recorder.recorded import EXTERNAL, PRINCIPAL
+from app.services.ports.trail import EXTERNAL
+from app.services.recorder.recorded import PRINCIPAL
 from app.services.recorder.versions import changed_keys
 from app.services.redaction import storable
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 PRINCIPAL: Final = "External:unknown"
 SOURCE: Final = "zookeeper"
-EXTERNAL: Final = "external"
-"""The kind of a change made by others."""
 RECOVERED: Final = "recovered"
 """The kind of a change of ours that the trail had lost, and that its marker in ZooKeeper proves."""
 FACET: Final = "node"

@@ -11,8 +11,9 @@ from app.rollups.schemas import COMMITTED, OPEN, REJECTED
 from app.services.changes.freeze import KEY as FREEZE_KEY
 from app.services.changes.freeze import PATH as FREEZE_PATH
 from app.services.ports.cluster_states import ENTITY as FREEZE
-from app.services.recorder.recorded import EXTERNAL, PRINCIPAL, SOURCE
+from app.services.ports.trail import EXTERNAL
 from app.services.recorder.recorded import FACET as WHOLE_NODE
+from app.services.recorder.recorded import PRINCIPAL, SOURCE
 from tests.bench.sample.population import CONFIGS, QUOTAS, Member, members
 
 if TYPE_CHECKING:

@@ -223,9 +223,10 @@ class _Threaded(_Dynamic):
         if not self._enabled or self._thread is not None:
             return
         begun: Future[Callable[[], object]] = Future()
-        self._thread = threading.Thread(target=self._run, args=(begun,), name=f"dynamic {self._label}", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(begun,), name=f"dynamic {self._label}", daemon=True)
+        thread.start()
         self._end = begun.result()
+        self._thread = thread
 
     def stop(self) -> None:
         """Stop following. The settings stay as they are."""

@@ -215,8 +215,11 @@ async def test_a_defect_of_a_source_is_raised_at_the_start_and_logged_later(capl
             return await super().next()
 
     options: dict[str, Any] = {"library": CONFLUENT_KAFKA, "service": SERVICE}
-    with pytest.raises(RuntimeError, match="a defect"):
-        DynamicProducerConfig(OWN, source=Broken(), **options).start()
+    threaded = DynamicProducerConfig(OWN, source=Broken(), **options)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a defect"):
+            threaded.start()
+        threaded.stop()
     with pytest.raises(RuntimeError, match="a defect"):
         await AsyncDynamicProducerConfig(OWN, source=Broken(), **options).start()
     caplog.clear()

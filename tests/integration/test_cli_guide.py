@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 import tomllib
 import venv
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from tests.support.service import ROOT
@@ -75,7 +73,7 @@ def test_the_commands_of_the_guide_print_what_it_shows(service: Service, machine
     (_install, *shown) = re.findall(r"```text\n(.*?)```", GUIDE, re.DOTALL)
     (tmp_path / ".confplane").mkdir()
     (tmp_path / ".confplane" / "admin-token").write_text(service.token)
-    _wait_until_recorded(service)
+    service.wait_recorded()
     script = "echo '#'\n".join(blocks).replace("http://127.0.0.1:8080", service.url)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CONFPLANE", "PYTHON", "XDG"))}
     done = subprocess.run(
@@ -91,17 +89,6 @@ def test_the_commands_of_the_guide_print_what_it_shows(service: Service, machine
     printed = done.stdout.replace(service.url, "http://127.0.0.1:8080").replace(str(tmp_path), "/home/olga")
     for found, wanted in zip(printed.split("#\n"), shown, strict=True):
         assert _settled(found) == _settled(wanted)
-
-
-def _wait_until_recorded(service: Service) -> None:
-    headers = {"Authorization": f"Bearer {service.token}"}
-    end = time.monotonic() + 60
-    while True:
-        answer = httpx.get(f"{service.url}/v1/clusters/default", headers=headers, trust_env=False).json()
-        if (answer["recorded"] or {}).get("since") is not None:
-            return
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def _settled(text: str) -> list[str]:

@@ -6,10 +6,7 @@ import json
 import os
 import re
 import subprocess
-import time
 from typing import TYPE_CHECKING
-
-import httpx
 
 from tests.support.service import ROOT, Service
 
@@ -25,11 +22,7 @@ API = re.findall(r"^api\(\) \{.*$", (ROOT / "README.md").read_text(), re.MULTILI
 def test_the_commands_of_the_guide(module_chroot: str, module_database: Database, tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
     with Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service:
-        base, credentials = f"{service.url}/v1/clusters/default", {"Authorization": f"Bearer {service.token}"}
-        end = time.monotonic() + 60
-        while (httpx.get(base, headers=credentials, trust_env=False).json()["recorded"] or {}).get("since") is None:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        service.wait_recorded()
         done = subprocess.run(
             ["bash", "-c", "\n".join(["set -eu", *API, *blocks])],
             cwd=tmp_path,
@@ -37,7 +30,7 @@ def test_the_commands_of_the_guide(module_chroot: str, module_database: Database
             text=True,
             timeout=120,
             check=False,
-            env=os.environ | {"CONFPLANE": base, "TOKEN": service.token},
+            env=os.environ | {"CONFPLANE": f"{service.url}/v1/clusters/default", "TOKEN": service.token},
         )
     assert done.returncode == 0, done.stdout + done.stderr
     answers = map(json.loads, filter(None, done.stdout.splitlines()))

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from tests.support.commands import Said
+from tests.support.commands import run_here as run
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.commands import Said
     from tests.support.service import Service
 
 QUOTA: Final = "producer_byte_rate"
@@ -30,12 +29,6 @@ def _environment(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "token").write_text(service.token)
     monkeypatch.setenv("CONFPLANE_URL", service.url)
     monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
-
-
-def run(*arguments: str) -> Said:
-    """Run a command in this process."""
-    answer = CliRunner().invoke(cli, arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
-    return Said(answer.exit_code, answer.stdout, answer.stderr)
 
 
 def rows(said: Said) -> list[list[str]]:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from app.cli.commands import cli
-from tests.support.commands import Said
+from tests.support.commands import run_here as run
 from tests.support.stores import kafka_writes
 
 if TYPE_CHECKING:
@@ -35,20 +33,7 @@ def _environment(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(scope="module", autouse=True)
 def _recorded(service: Service) -> None:
     """Begin when the trail knows every write, so that the past can be read."""
-    headers = {"Authorization": f"Bearer {service.token}"}
-    end = time.monotonic() + 60
-    while True:
-        answer = httpx.get(f"{service.url}/v1/clusters/default", headers=headers, trust_env=False).json()
-        if (answer["recorded"] or {}).get("since") is not None:
-            return
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def run(*arguments: str) -> Said:
-    """Run a command in this process."""
-    answer = CliRunner().invoke(cli, arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
-    return Said(answer.exit_code, answer.stdout, answer.stderr)
+    service.wait_recorded()
 
 
 def shown(*arguments: str) -> list[list[str]]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import tempfile
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from typer.testing import CliRunner
+
+from app.cli.commands import cli
 from tests.support import zygote
 from tests.support.service import Service
 
@@ -31,6 +34,12 @@ class Commands:
     def run(self, *arguments: str, shipped: bool = False) -> Said:
         """Run one to its end."""
         return run([*arguments, "--cluster", "default"], self.environment, shipped=shipped)
+
+
+def run_here(*arguments: str) -> Said:
+    """Run ``confplane`` in this process, with its environment."""
+    answer = CliRunner().invoke(cli, arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
+    return Said(answer.exit_code, answer.stdout, answer.stderr)
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str], *, shipped: bool = False) -> Said:

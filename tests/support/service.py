@@ -114,6 +114,17 @@ class Service:
                 raise AssertionError(f"the service was not ready after {timeout_s} s:\n{self.tail()}")
             time.sleep(0.05)
 
+    def wait_recorded(self, timeout_s: float = 120.0) -> None:
+        """Wait until the trail knows every write, so that the past can be read."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        end = time.monotonic() + timeout_s
+        while True:
+            found = httpx.get(f"{self.url}/v1/clusters/default", headers=headers, trust_env=False).json()
+            if (found["recorded"] or {}).get("since") is not None:
+                return
+            assert time.monotonic() < end, self.tail()
+            time.sleep(0.1)
+
     def tail(self) -> str:
         """The end of its log."""
         return self.log.read_text(errors="replace")[-4000:]

@@ -10,6 +10,7 @@ from app.domain.definitions import catalog_of
 from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.kraft.cluster import KraftCluster
+from app.services.target.following import Following
 from app.services.target.fresh import Freshener
 from app.services.target.importer import Importer
 from app.services.target.observer import Observer
@@ -66,15 +67,17 @@ class Observation:
     @cached_property
     def observer(self) -> Observer:
         """The observer, not started."""
-        parts = self.kafka, self._store, self._runner, self._rules, self._redact
-        return Observer(*parts, log=self._follows_log)
+        return Observer(self._following(), self._store, log=self._follows_log)
 
     @cached_property
     def freshener(self) -> Freshener:
         """The looks of reads with ``consistency=strong``."""
-        return Freshener(self.kafka, self._store, self._runner, self._rules, self._redact)
+        return Freshener(self._following(), self._store)
 
     @cached_property
     def importer(self) -> Importer:
         """The import."""
-        return Importer(self.kafka, self._store, self._runner, self._rules, self._redact)
+        return Importer(self._following(), self._store, self.target)
+
+    def _following(self) -> Following:
+        return Following(self.kafka, self._store, self._runner, self._rules, self._redact)

@@ -30,6 +30,7 @@ from app.services.changes.edits import Edit, EntityDraft
 from app.services.changes.freeze import FreezeService
 from app.services.ports.trail import AuditQuery
 from app.services.reverts.service import Selection
+from app.services.target.following import Following
 from app.services.target.importer import Importer
 from app.services.target.state import TargetService
 from app.services.upkeep.compact import CompactService
@@ -176,13 +177,9 @@ class Made:
 
     async def follow(self, kafka: KafkaDouble) -> None:
         """Import from a cluster, or follow it: as the target says."""
-        importer = Importer(
-            kafka,
-            self.store,
-            self.parts.runner,
-            rules_of(self.store),
-            self.cluster.collections[FacetName.CONFIGS].redact,
-        )
+        runner, redact = self.parts.runner, self.cluster.collections[FacetName.CONFIGS].redact
+        following = Following(kafka, self.store, runner, rules_of(self.store), redact)
+        importer = Importer(following, self.store, TargetService(runner, self.store))
         async for progress in importer.run():
             assert progress.written <= len(kafka.log)
 

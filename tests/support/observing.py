@@ -13,6 +13,7 @@ from app.domain.facets import Tree
 from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.services.changes.callers import Caller
+from app.services.target.following import Following
 from app.services.target.fresh import Freshener
 from app.services.target.importer import Importer
 from app.services.target.observer import Observer
@@ -50,11 +51,15 @@ class Observing:
     def __init__(self, replica: Replica, kafka: KafkaCluster, *, log: bool = False) -> None:
         self.replica, self.store, self.kafka = replica, replica.store, kafka
         redact = wiring.redaction(replica.settings.clusters["default"], replica.store)
-        parts = kafka, replica.store, replica.parts.runner, rules_of(replica.store), redact
-        self.observer = Observer(*parts, log=log)
-        self.importer = Importer(*parts)
-        self.freshener = Freshener(*parts)
-        self.targets = TargetService(replica.parts.runner, replica.store)
+        store, runner = replica.store, replica.parts.runner
+
+        def own() -> Following:
+            return Following(kafka, store, runner, rules_of(store), redact)
+
+        self.targets = TargetService(runner, store)
+        self.observer = Observer(own(), store, log=log)
+        self.importer = Importer(own(), store, self.targets)
+        self.freshener = Freshener(own(), store)
 
     async def import_all(self) -> int:
         """Import everything; return the number of changes."""

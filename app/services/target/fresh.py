@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.errors import UnavailableError
 from app.services.ports.kafka import Permission
-from app.services.target.apply import Follower
-from app.services.target.follow import Decisions
-from app.services.target.looks import Looks, area_of
+from app.services.target.looks import area_of
 from app.services.target.report import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from app.domain.entities import Entity
-    from app.domain.observed import Rules
-    from app.services.changes.runner import ChangeRunner
-    from app.services.ports.kafka import Area, KafkaCluster
+    from app.services.ports.kafka import Area
     from app.services.ports.store import ClusterStore
-    from app.services.redaction import Redact
+    from app.services.target.following import Following
     from app.services.target.report import Report
 
 _AGAIN_S: Final = 0.02
@@ -31,21 +27,15 @@ class Freshener:
     """Brings entities to the state of an observed cluster, at the moment of a call.
 
     Args:
-        cluster: The Kafka cluster.
+        following: The parts that look and write.
         store: The cluster's store, started.
-        runner: Runs the changes.
-        rules: The rules of the cluster's configs.
-        redact: The redaction of znodes for the trail.
     """
 
-    def __init__(
-        self, cluster: KafkaCluster, store: ClusterStore, runner: ChangeRunner, rules: Rules, redact: Redact
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, following: Following, store: ClusterStore) -> None:
+        self._cluster = following.cluster
         self._store = store
-        decisions = Decisions(store, rules, redact)
-        self._follower = Follower(runner, store, decisions)
-        self._looks = Looks(cluster, store, rules, decisions)
+        self._follower = following.follower
+        self._looks = following.looks
 
     async def look_over(self, areas: Iterable[Area], deadline: float) -> int | None:
         """Look at all of some areas, as :meth:`look_at` does; areas that the cluster does not show are left out.
@@ -76,7 +66,7 @@ class Freshener:
     async def _followed(self, area: Area, since: int | None, offset: int, deadline: float) -> bool:
         """Look at all of an area and follow; return whether every look was at the offset or later."""
         counts = True
-        async for looked in self._looks.whole(area, since, deadline):
+        async for looked, _ in self._looks.whole(area, since, lambda: deadline):
             followed = await self._follower.follow(looked.seen)
             counts = counts and looked.after >= offset and not followed.stale
         return counts

@@ -14,22 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.facets import Tree
 from app.services.ports.kafka import Area, Permission
-from app.services.target.apply import Follower
-from app.services.target.follow import Decisions
-from app.services.target.looks import PIECE, Looked, Looks
 from app.services.target.report import AreaReport, Names, Report
-from app.services.target.state import TargetService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from app.domain.observed import Rules
     from app.services.changes.callers import Caller
-    from app.services.changes.runner import ChangeRunner
     from app.services.ports.cluster_states import Target
-    from app.services.ports.kafka import ClusterIdentity, KafkaCluster
+    from app.services.ports.kafka import ClusterIdentity
     from app.services.ports.store import ClusterStore
-    from app.services.redaction import Redact
+    from app.services.target.following import Following
+    from app.services.target.looks import Looked
+    from app.services.target.state import TargetService
 
 ORDER: Final = (Area.BROKERS, Area.CLIENT_METRICS, Area.GROUPS, Area.QUOTAS, Area.TOPICS)
 _LOOK_S: Final = 120.0
@@ -80,22 +76,17 @@ class Importer:
     """Imports the configs of one cluster.
 
     Args:
-        cluster: The Kafka cluster.
+        following: The parts that look and write.
         store: The cluster's store, started.
-        runner: Runs the changes.
-        rules: The rules of the cluster's configs.
-        redact: The redaction of znodes for the trail.
+        targets: Changes the target.
     """
 
-    def __init__(
-        self, cluster: KafkaCluster, store: ClusterStore, runner: ChangeRunner, rules: Rules, redact: Redact
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, following: Following, store: ClusterStore, targets: TargetService) -> None:
+        self._cluster = following.cluster
         self._store = store
-        decisions = Decisions(store, rules, redact)
-        self._follower = Follower(runner, store, decisions)
-        self._looks = Looks(cluster, store, rules, decisions)
-        self._targets = TargetService(runner, store)
+        self._follower = following.follower
+        self._looks = following.looks
+        self._targets = targets
         self._quotas: Looked | None = None
         """The last look at all client quotas, with what still differs. While the cluster's answer has its digest, the
         answer is not decoded and compared again."""
@@ -127,7 +118,7 @@ class Importer:
             entities = differing = 0
             unmanaged: dict[str, str] = {}
             hidden: dict[str, str] = {}
-            async for looked, _ in self._all(area, deadline):
+            async for looked, _ in self._looks.whole(area, None, _until):
                 entities, differing = entities + looked.entities, differing + len(looked.seen)
                 unmanaged |= looked.unmanaged
                 hidden |= looked.hidden
@@ -156,7 +147,7 @@ class Importer:
                 entities = stale = 0
                 unmanaged: dict[str, str] = {}
                 hidden: dict[str, str] = {}
-                async for looked, (done, total) in self._all(area, time.monotonic() + _LOOK_S):
+                async for looked, (done, total) in self._looks.whole(area, None, _until):
                     first = first or looked
                     entities += looked.entities
                     unmanaged |= looked.unmanaged
@@ -200,27 +191,6 @@ class Importer:
         await self._store.publish_observation(report.encode(), caller.deadline)
         return await self._targets.complete(caller)
 
-    async def _all(self, area: Area, deadline: float) -> AsyncIterator[tuple[Looked, tuple[int, int]]]:
-        """Look at all of an area, topics in pieces, each with the number of topics by then and of all."""
-        if area is Area.QUOTAS:
-            yield await self._all_quotas(deadline), (1, 1)
-        elif area is not Area.TOPICS:
-            yield await self._looks.area(area, None, deadline), (1, 1)
-        else:
-            names, named_at = await self._looks.topic_names(deadline)
-            for start in range(0, len(names), PIECE):
-                piece = names[start : start + PIECE]
-                looked = await self._looks.topics(piece, None, time.monotonic() + _LOOK_S)
-                yield replace(looked, after=min(named_at, looked.after)), (start + len(piece), len(names))
-
-    async def _all_quotas(self, deadline: float) -> Looked:
-        last = self._quotas
-        looked = await self._looks.quotas(b"" if last is None else last.digest, None, deadline)
-        if looked.unchanged and last is not None:
-            looked = replace(last, after=looked.after, until=looked.until, at_ms=looked.at_ms)
-        self._quotas = looked
-        return looked
-
     async def _blockers(self, areas: Mapping[Area, AreaSurvey], deadline: float) -> tuple[str, ...]:
         name, found = self._store.name, []
         controller = await self._store.read_raw("/controller", deadline)
@@ -240,6 +210,11 @@ class Importer:
             reasons = "; ".join(sorted({each.reason for each in areas.values() if each.reason}))
             found.append(f"The cluster shows none of its configs to this service: {reasons}")
         return tuple(found)
+
+
+def _until() -> float:
+    """Return the deadline of the next look."""
+    return time.monotonic() + _LOOK_S
 
 
 def _kraft(controller: bytes) -> bool:

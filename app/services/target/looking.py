@@ -22,10 +22,8 @@ from app.services.target.report import AreaReport
 
 if TYPE_CHECKING:
     from app.services.ports.journal import Cursor
-    from app.services.ports.kafka import KafkaCluster
-    from app.services.target.apply import Follower
-    from app.services.target.follow import Decisions
-    from app.services.target.looks import Looked, Looks
+    from app.services.target.following import Following
+    from app.services.target.looks import Looked
     from app.services.target.ports import ObservedStore
 
 CALL_S: Final = 30.0
@@ -41,11 +39,8 @@ class Looking:
     """The areas of one cluster, and the looks at them.
 
     Args:
-        cluster: The Kafka cluster.
+        following: The parts that look and write.
         store: The cluster's store.
-        looks: Looks, and compares.
-        decisions: Compares again.
-        follower: Writes.
         log: Follow the metadata log as well.
 
     Attributes:
@@ -55,22 +50,13 @@ class Looking:
         log: The follower of the metadata log; None: it is not followed.
     """
 
-    def __init__(
-        self,
-        cluster: KafkaCluster,
-        store: ObservedStore,
-        looks: Looks,
-        decisions: Decisions,
-        follower: Follower,
-        *,
-        log: bool,
-    ) -> None:
+    def __init__(self, following: Following, store: ObservedStore, *, log: bool) -> None:
         self._store = store
-        self._looks = looks
-        self._decisions = decisions
-        self._follower = follower
+        self._looks = following.looks
+        self._decisions = following.decisions
+        self._follower = following.follower
         self._lock = asyncio.Lock()
-        self.log = LogFollower(cluster, store.name, follower, self.look_up_to) if log else None
+        self.log = LogFollower(following.cluster, store.name, self._follower, self.look_up_to) if log else None
         self.counts = dict.fromkeys(((area, result) for area in Area for result in RESULTS), 0)
         self.begin()
 

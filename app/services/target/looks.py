@@ -14,7 +14,7 @@ from app.services.ports.trail import Sighting
 from app.services.target.follow import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from app.domain.changes import Node
@@ -136,17 +136,26 @@ class Looks:
             if all(each.topic_id == ids.get(each.entity.get(EntityType.TOPIC) or "") for each in looked.seen):
                 return looked
 
-    async def whole(self, area: Area, since: int | None, deadline: float) -> AsyncIterator[Looked]:
-        """Look at all of an area, topics in pieces; ``since`` as in :meth:`quotas`."""
+    async def whole(
+        self, area: Area, since: int | None, until: Callable[[], float]
+    ) -> AsyncIterator[tuple[Looked, tuple[int, int]]]:
+        """Look at all of an area, topics in pieces, each with the number of topics by then and of all.
+
+        Args:
+            area: The area.
+            since: As in :meth:`quotas`.
+            until: Returns the deadline of the next look.
+        """
         if area is Area.QUOTAS:
-            yield await self.quotas(b"", since, deadline)
+            yield await self.quotas(b"", since, until()), (1, 1)
         elif area is not Area.TOPICS:
-            yield await self.area(area, since, deadline)
+            yield await self.area(area, since, until()), (1, 1)
         else:
-            names, named_at = await self.topic_names(deadline)
+            names, named_at = await self.topic_names(until())
             for start in range(0, len(names), PIECE):
-                looked = await self.topics(names[start : start + PIECE], since, deadline)
-                yield replace(looked, after=min(named_at, looked.after))
+                piece = names[start : start + PIECE]
+                looked = await self.topics(piece, since, until())
+                yield replace(looked, after=min(named_at, looked.after)), (start + len(piece), len(names))
 
     async def of(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[Looked]:
         """Look at some entities of any areas; ``since`` as in :meth:`quotas`."""

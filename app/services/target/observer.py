@@ -21,21 +21,16 @@ from app.services.background import Background
 from app.services.metrics import Sample, of_cluster
 from app.services.ports.kafka import OtherClusterError
 from app.services.target import notices
-from app.services.target.apply import Follower
-from app.services.target.follow import Decisions
 from app.services.target.looking import CALL_S, Looking
-from app.services.target.looks import Looks
 from app.services.target.report import Report, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.domain.observed import Rules
-    from app.services.changes.runner import ChangeRunner
     from app.services.notices import Notice
     from app.services.ports.cluster_states import Target
-    from app.services.ports.kafka import ClusterIdentity, KafkaCluster
-    from app.services.redaction import Redact
+    from app.services.ports.kafka import ClusterIdentity
+    from app.services.target.following import Following
     from app.services.target.ports import ObservedStore
 
 logger = logging.getLogger(__name__)
@@ -51,30 +46,16 @@ class Observer:
     """Observes one cluster.
 
     Args:
-        cluster: The Kafka cluster.
+        following: The parts that look and write.
         store: The cluster's store, started.
-        runner: Runs the changes.
-        rules: The rules of the cluster's configs.
-        redact: The redaction of znodes for the trail.
         log: Follow the metadata log: the settings name controllers.
     """
 
-    def __init__(
-        self,
-        cluster: KafkaCluster,
-        store: ObservedStore,
-        runner: ChangeRunner,
-        rules: Rules,
-        redact: Redact,
-        *,
-        log: bool = False,
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, following: Following, store: ObservedStore, *, log: bool = False) -> None:
+        self._cluster = following.cluster
         self._store = store
-        decisions = Decisions(store, rules, redact)
-        self._follower = Follower(runner, store, decisions)
-        looks = Looks(cluster, store, rules, decisions)
-        self.looking = Looking(cluster, store, looks, decisions, self._follower, log=log)
+        self._follower = following.follower
+        self.looking = Looking(following, store, log=log)
         self._background = Background(self._run, name=f"observer-{store.name}")
         self._leading = False
         self._failures = 0

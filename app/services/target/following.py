@@ -1,0 +1,45 @@
+"""The parts that compare a Kafka cluster with its znodes, and write what differs.
+
+The observer, the import and strong reads each have parts of their own, which count their own changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.services.target.apply import Follower
+from app.services.target.follow import Decisions
+from app.services.target.looks import Looks
+
+if TYPE_CHECKING:
+    from app.domain.observed import Rules
+    from app.services.changes.runner import ChangeRunner
+    from app.services.ports.kafka import KafkaCluster
+    from app.services.ports.store import ClusterStore
+    from app.services.redaction import Redact
+
+
+class Following:
+    """The parts for one cluster.
+
+    Args:
+        cluster: The Kafka cluster.
+        store: The cluster's store, started before the first look.
+        runner: Runs the changes.
+        rules: The rules of the cluster's configs.
+        redact: The redaction of znodes for the trail.
+
+    Attributes:
+        cluster: The Kafka cluster.
+        decisions: Compares, and decides each change.
+        follower: Writes the changes.
+        looks: Looks at the cluster.
+    """
+
+    def __init__(
+        self, cluster: KafkaCluster, store: ClusterStore, runner: ChangeRunner, rules: Rules, redact: Redact
+    ) -> None:
+        self.cluster = cluster
+        self.decisions = Decisions(store, rules, redact)
+        self.follower = Follower(runner, store, self.decisions)
+        self.looks = Looks(cluster, store, rules, self.decisions)

@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import httpx
 
 from app.client.errors import ClientError, ConnectionFailedError, ProblemError
+from app.client.tokens import authorization
 from app.domain.entities import Entity
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
+
+    from app.client.tokens import Token
 
 _MEMBERS = {"client-quotas": "quotas", "client-configs": "configs", "configs": "configs"}
 _FIRST_PAUSE_S: Final = 0.2
@@ -57,7 +60,7 @@ class ConfplaneClient:
 
     Args:
         url: Base URL, without ``/v1``.
-        token: Bearer token; None to send none.
+        token: Bearer token, or the file or function that gives it, asked before each request; None to send none.
         cluster: Name of the cluster.
         timeout_s: Seconds for each request.
         tries: How often a request may be sent.
@@ -69,7 +72,7 @@ class ConfplaneClient:
         self,
         url: str,
         *,
-        token: str | None,
+        token: Token | None,
         cluster: str = "default",
         timeout_s: float = 30.0,
         tries: int = 1,
@@ -78,10 +81,10 @@ class ConfplaneClient:
     ) -> None:
         self.cluster = cluster
         self._base = f"/v1/clusters/{cluster}"
+        self._token = token
         self._tries = tries
         self._http = httpx.AsyncClient(
             base_url=url,
-            headers={} if token is None else {"Authorization": f"Bearer {token}"},
             timeout=timeout_s,
             # Redirects are not followed, so plain HTTP stays plain; to load all authorities takes a while.
             verify=verify if url.startswith("https:") else False,
@@ -125,6 +128,7 @@ class ConfplaneClient:
         Raises:
             ProblemError: The service answered with an error.
             ConnectionFailedError: No answer came.
+            ClientError: There is no token where it is to be read, or the answer is no JSON.
         """
         url = path if path.startswith(("/", ":")) else f"/{path}"
         url = url if path.startswith("/") else f"{self._base}{url}"
@@ -141,8 +145,10 @@ class ConfplaneClient:
     async def _sent(
         self, method: str, url: str, *, json: Any, params: Mapping[str, str] | None, headers: Mapping[str, str] | None
     ) -> Answer:
+        sent = {} if self._token is None else {"Authorization": await authorization(self._token)}
+        sent.update(headers or {})
         try:
-            response = await self._http.request(method, url, json=json, params=params, headers=headers)
+            response = await self._http.request(method, url, json=json, params=params, headers=sent)
         except httpx.TransportError as error:
             unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
             raise ConnectionFailedError(

@@ -201,6 +201,28 @@ async def test_a_revoked_token_leaves_the_values_in_force_and_is_logged_once(
     assert made.body["token"] not in caplog.text
 
 
+async def test_a_token_that_is_rotated_in_its_file_counts_from_the_next_poll(
+    service: Service, client: ConfplaneClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entity = Entity.of(user="rotated", client_id="billing")
+    await client.put("client-configs", entity, {"acks": "all"})
+    before, after = [
+        (await client.request("POST", "/v1/tokens", json={"principal": "User:rotated"})).body for _ in range(2)
+    ]
+    file = tmp_path / "token"
+    file.write_text(before["token"])
+    reached = package.Service(service.url, "rotated", file)
+    dynamic = DynamicProducerConfig(spelled(CONFLUENT_KAFKA), library=CONFLUENT_KAFKA, service=reached)
+    with dynamic:
+        assert dynamic.settings["acks"] == "all"
+        await client.request("DELETE", f"/v1/tokens/{before['id']}")
+        await until(lambda: "can't be read, those in force stay: 401" in caplog.text)
+        file.unlink()
+        await client.put("client-configs", entity, {"acks": "1"})
+        file.write_text(f"{after['token']}\n")
+        await until(lambda: dynamic.settings["acks"] == "1")
+
+
 async def test_an_application_reads_no_configs_of_another_user(
     service: Service, client: ConfplaneClient, caplog: pytest.LogCaptureFixture
 ) -> None:

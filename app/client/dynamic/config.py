@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from app.client.dynamic.reconfigurable import Reconfigurable
     from app.client.dynamic.rules import Decision
     from app.client.dynamic.source import Source
+    from app.client.tokens import Token
 
 _log: Final = logging.getLogger(__name__)
 
@@ -57,14 +58,14 @@ class Service:
     Args:
         url: Base URL, without ``/v1``.
         user: The user as whom the client logs in to Kafka.
-        token: Bearer token; None to send none.
+        token: Bearer token, or the file or function that gives it, asked before each poll; None to send none.
         cluster: Name of the cluster.
         verify: The TLS context; True for the authorities of the system.
     """
 
     url: str
     user: str
-    token: str | None = field(repr=False)
+    token: Token | None = field(repr=False)
     cluster: str = "default"
     verify: ssl.SSLContext | bool = True
 

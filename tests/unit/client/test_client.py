@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -14,6 +16,8 @@ from app.domain.entities import Entity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from app.client.tokens import Token
 
 PROBLEM = {
     "type": "/problems/precondition-failed",
@@ -205,3 +209,47 @@ async def test_the_last_failure_is_raised_and_a_final_one_at_once() -> None:
         with pytest.raises(ProblemError):
             await client.get("client-quotas", "user=alice")
     assert (len(service.keys), len(refused.keys)) == (3, 1)
+
+
+@pytest.mark.parametrize("kind", ["file", "function"])
+async def test_a_rotated_token_is_sent_with_the_next_request(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    sent: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={})
+
+    token = file if kind == "file" else file.read_text
+    async with ConfplaneClient("http://confplane.test", token=token, transport=httpx.MockTransport(answer)) as client:
+        for text in ("first", "second\n"):
+            file.write_text(text)
+            await client.get("client-quotas", "user=alice")
+    assert sent == ["Bearer first", "Bearer second"]
+
+
+def _quoting() -> str:
+    raise ValueError("secret is no token")
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (Path("/nonexistent/token"), "the token can't be read: No such file or directory"),
+        (_quoting, "the token can't be read: ValueError"),
+        (lambda: None, "the token can't be read: AttributeError"),
+        (lambda: "secret word", "the token is not one word of printable ASCII characters"),
+        (lambda: "", "the token is not one word of printable ASCII characters"),
+        ("secret\nof two lines", "the token is not one word of printable ASCII characters"),
+        ("sécret", "the token is not one word of printable ASCII characters"),
+    ],
+)
+async def test_without_a_token_nothing_is_sent_and_no_part_of_it_is_shown(token: Token, reason: str) -> None:
+    def never(request: httpx.Request) -> httpx.Response:
+        raise AssertionError(request)
+
+    async with ConfplaneClient("http://confplane.test", token=token, transport=httpx.MockTransport(never)) as client:
+        with pytest.raises(ClientError) as raised:
+            await client.get("client-quotas", "user=alice")
+    assert str(raised.value) == reason
+    assert "secret" not in "".join(traceback.format_exception(raised.value))

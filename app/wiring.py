@@ -450,7 +450,7 @@ def collect_rarely() -> None:
     """Have Python's collector look for cycles less often than by default.
 
     Requests and changes leave next to no cycles behind, and at the default the collector takes a twelfth of each write,
-    and a fifth of a large import. The second generation is collected often, while it is small: a collection stops the
+    and a third of a large import. The second generation is collected often, while it is small: a collection stops the
     loop.
     """
     gc.set_threshold(20_000, 4, 100)

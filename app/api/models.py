@@ -75,12 +75,20 @@ WriteOutcome = Literal["not_applied", "unknown"]
 TEXT: dict[str, Any] = {"type": "string"}
 NULL: dict[str, Any] = {"type": "null"}
 TEXT_OR_NULL: dict[str, Any] = {"anyOf": [TEXT, NULL]}
-NAMED: dict[str, Any] = {
-    "anyOf": [
-        {"properties": {"id": TEXT}, "required": ["id"]},
-        {"properties": {"entity": {"type": "object"}}, "required": ["entity"]},
-    ]
-}
+
+
+def any_of(*forms: dict[str, Any]) -> dict[str, Any]:
+    """Describe a body that has one of these forms, besides all that is said of its members.
+
+    Generators of clients take an ``anyOf`` beside ``properties`` for more whole bodies, unless an ``allOf`` is around.
+    """
+    return {"allOf": [{"anyOf": list(forms)}]}
+
+
+NAMED: dict[str, Any] = any_of(
+    {"properties": {"id": TEXT}, "required": ["id"]},
+    {"properties": {"entity": {"type": "object", "additionalProperties": True}}, "required": ["entity"]},
+)
 """Of a body that names its entity."""
 
 

@@ -279,7 +279,7 @@ def _shared(parameter: dict[str, Any], route: StrictRoute, shared: dict[str, Any
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema without pydantic's titles for names, and without nulls as defaults."""
+    """Return a schema without pydantic's titles for names, and without defaults that stand for an absent member."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
@@ -287,5 +287,10 @@ def _plain(schema: Any) -> Any:
     return {
         key: value if key in _VALUES else _plain(value)
         for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str)) and not (key == "default" and value is None)
+        if not (key == "title" and isinstance(value, str)) and not (key == "default" and _absent(value, schema))
     }
+
+
+def _absent(default: Any, schema: dict[str, Any]) -> bool:
+    """Say whether a default stands for an absent member: null, no text, or fewer items than may be sent."""
+    return default is None or default == "" or (default == [] and schema.get("minItems", 0) > 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jsonschema_rs
 import pytest
 import yaml
 
@@ -181,6 +182,14 @@ def test_everything_that_is_shared_is_used() -> None:
     for kind in ("schemas", "responses", "parameters", "headers"):
         for name in SPEC["components"][kind]:
             assert f"#/components/{kind}/{name}" in text, f"components.{kind}.{name} is used by nothing"
+
+
+def test_every_default_of_a_member_is_one_of_its_values() -> None:
+    for name, schema in SPEC["components"]["schemas"].items():
+        for member, described in schema.get("properties", {}).items():
+            if "default" in described:
+                whole = described | {"components": SPEC["components"]}
+                assert jsonschema_rs.is_valid(whole, described["default"]), f"{name}.{member}"
 
 
 def test_no_title_repeats_a_name() -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.support import servers
 
 EXAMPLE = tools.ROOT / "examples" / "browser" / "quota.ts"
+PAGE = tools.ROOT / "tests" / "browser" / "page.html"
 USER = "Zoë b (ci)"
 STRICT = ("--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "es2022", "--lib", "es2022,dom")
 
@@ -81,7 +82,7 @@ def test_a_page_of_another_origin_does_a_conditional_put(
     chromium, compiler = tools.obtain(tools.chromium, fetched=False), tools.obtain(tools.typescript)
     site = tmp_path / "site"
     subprocess.run([compiler, *STRICT, "--outDir", site, EXAMPLE], check=True, timeout=120)
-    (site / "page.html").write_bytes((tools.BROWSER_SOURCE / "page.html").read_bytes())
+    (site / "page.html").write_bytes(PAGE.read_bytes())
     with pages(site) as port:
         settings = {"CONFPLANE_HTTP__CORS_ORIGINS": json.dumps([f"http://127.0.0.1:{port}"])}
         with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings) as service:

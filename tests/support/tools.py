@@ -78,7 +78,7 @@ MANIFESTCHECK_SOURCE: Final = ROOT / "tests" / "deploy" / "manifestcheck"
 
 ISSUER_SOURCE: Final = ROOT / "tests" / "identities" / "issuer"
 
-BROWSER_SOURCE: Final = ROOT / "tests" / "browser"
+TYPESCRIPT_SOURCE: Final = ROOT / "tests" / "typescript"
 _CHROMIUMS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 _LOOKUP_S: Final = 60
@@ -188,11 +188,24 @@ def typescript() -> Path:
     Raises:
         ToolMissingError: No Node.js or no npm, or no registry that it can reach.
     """
+    return _typescript_program("tsc")
+
+
+def openapi_typescript() -> Path:
+    """Have npm fetch the generator of TypeScript's types for an OpenAPI specification; return its program.
+
+    Raises:
+        ToolMissingError: No Node.js or no npm, or no registry that it can reach.
+    """
+    return _typescript_program("openapi-typescript")
+
+
+def _typescript_program(name: str) -> Path:
     if shutil.which("node") is None:
-        raise ToolMissingError("Node.js, which runs the compiler of TypeScript, is not on PATH")
-    digest = hashlib.sha256((BROWSER_SOURCE / "package-lock.json").read_bytes()).hexdigest()[:12]
-    modules = _built(f"typescript-{digest}.modules", partial(_fetch_modules, BROWSER_SOURCE, f"typescript-{digest}"))
-    return Path(modules.read_text()) / ".bin" / "tsc"
+        raise ToolMissingError("Node.js, which runs the tools of TypeScript, is not on PATH")
+    kept = f"typescript-{hashlib.sha256((TYPESCRIPT_SOURCE / 'package-lock.json').read_bytes()).hexdigest()[:12]}"
+    modules = _built(f"{kept}.modules", partial(_fetch_modules, TYPESCRIPT_SOURCE, kept))
+    return Path(modules.read_text()) / ".bin" / name
 
 
 def _issuer_name() -> str:

@@ -174,7 +174,7 @@ def _op(value: dict[str, Any]) -> ConfigDict:
     """Describe an op: it either sets a value or removes the key."""
     given: Any = {"properties": {"value": value}, "required": ["value"]}
     removed: Any = {"properties": {"remove": {"const": True}}, "required": ["remove"]}
-    return ConfigDict(json_schema_extra={"anyOf": [given, removed]})
+    return ConfigDict(json_schema_extra=base.any_of(given, removed))
 
 
 class QuotaOp(RequestModel):

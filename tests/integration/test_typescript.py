@@ -1,0 +1,110 @@
+"""Clients in TypeScript, with the types that the field's usual generator makes of the specification."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from app.domain.entities import Entity
+from tests.contract.api import FILE
+from tests.support import tools
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.client import ConfplaneClient
+    from tests.support.service import Service
+
+pytestmark = pytest.mark.interop
+
+EXAMPLE: Final = tools.ROOT / "examples" / "clients" / "typescript" / "dynamicConfigs.ts"
+BODIES: Final = tools.TYPESCRIPT_SOURCE / "types.ts"
+GUIDE: Final = tools.ROOT / "docs" / "clients.md"
+VECTORS: Final = tools.ROOT / "tests" / "vectors" / "clients.json"
+STRICT: Final = (
+    *("--strict", "--noUncheckedIndexedAccess", "--exactOptionalPropertyTypes", "--noEmitOnError"),
+    *("--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom"),
+)
+FOLLOW: Final = """
+import { follow } from "./dynamicConfigs.js";
+const { token, ...client } = JSON.parse(process.argv[2]);
+for await (const values of follow({ ...client, token: () => token })) {
+  console.log(JSON.stringify(Object.fromEntries(values)));
+}
+"""
+ANSWER_VECTORS: Final = """
+import { lacking, pauseMs } from "./dynamicConfigs.js";
+const { errors, pauses } = JSON.parse(process.argv[2]);
+const ends = ({ maxAgeMs, failures, retryAfterS }) =>
+  [0, 1].map((share) => pauseMs(maxAgeMs, failures, retryAfterS ?? 0, share) / 1000);
+console.log(JSON.stringify({ off: errors.map((each) => lacking(each.status, each.kafkaErrorCode)), pauses: pauses.map(ends) }));
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example as JavaScript, compiled with the types that the line of the guide generates."""
+    generator, compiler = tools.obtain(tools.openapi_typescript), tools.obtain(tools.typescript)
+    directory = tmp_path_factory.mktemp("typescript")
+    (directory / "openapi").mkdir()
+    shutil.copy(FILE, directory / "openapi")
+    (directory / "package.json").write_text('{"type": "module"}')
+    for source in (EXAMPLE, BODIES):
+        shutil.copy(source, directory)
+    [line] = re.findall(r"^npx openapi-typescript (.*)$", GUIDE.read_text(), re.MULTILINE)
+    assert line in EXAMPLE.read_text()
+    commands: list[list[str | Path]] = [[generator, *line.split()], [compiler, *STRICT, EXAMPLE.name, BODIES.name]]
+    for command in commands:
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return directory
+
+
+def beside(compiled: Path, name: str, program: str, argument: Any) -> list[str]:
+    """Write a program beside the example; return its command line."""
+    (compiled / name).write_text(program)
+    return ["node", str(compiled / name), json.dumps(argument)]
+
+
+def test_the_example_passes_the_vectors_of_errors_and_pauses(compiled: Path) -> None:
+    vectors = json.loads(VECTORS.read_text())
+    command = beside(compiled, "vectors.js", ANSWER_VECTORS, vectors)
+    found = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    assert found["off"] == [each["off"] for each in vectors["errors"]]
+    assert found["pauses"] == [pytest.approx([each["least"], each["most"]]) for each in vectors["pauses"]]
+
+
+async def test_the_example_follows_the_changes_of_a_client(
+    service: Service, client: ConfplaneClient, compiled: Path, tmp_path: Path
+) -> None:
+    entity = Entity.of(user="Zoë b (ts)", client_id="billing")
+    await client.put("client-configs", entity, {"acks": "1"})
+    followed = {
+        "url": service.url,
+        "cluster": "default",
+        "token": service.token,
+        "user": "Zoë b (ts)",
+        "clientId": "billing",
+        "supportedConfigs": ["acks"],
+        "software": {"softwareName": "example-ts", "softwareVersion": "1.0"},
+        "maxAgeMs": 200,
+    }
+    said = tmp_path / "said"
+    command = beside(compiled, "follow.js", FOLLOW, followed)
+    with said.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: ASYNC220 - a start takes no time
+    try:
+        await until(lambda: said.read_text().startswith('{"acks":"1"}'), why=said.read_text)
+        await client.put("client-configs", entity, {"acks": "all"})
+        await until(lambda: said.read_text().endswith('{"acks":"all"}\n'), why=said.read_text)
+        await client.delete("client-configs", entity)
+        await until(lambda: said.read_text().endswith("{}\n"), why=said.read_text)
+    finally:
+        process.kill()
+        process.wait()

@@ -179,6 +179,10 @@ METRICS: Final[dict[str, Metric]] = {
     "registrations_held": Metric(_G, "Registrations of client software in memory"),
     "registrations_pending": Metric(_G, "Registrations that wait to be written"),
     "registrations_dropped": Metric(_C, "Registrations dropped for want of room; clients send them again"),
+    # applied status
+    "applied_reports_held": Metric(_G, "Running clients whose report on their configs is in memory"),
+    "applied_reports_pending": Metric(_G, "Reports on applied configs that wait to be written"),
+    "applied_reports_dropped": Metric(_C, "Reports on applied configs for which there was no room"),
 }
 """Metrics by name without the prefix, in the order of rendering."""
 

@@ -25,6 +25,7 @@ from app.api.traffic import Traffic
 from app.audit import (
     Database,
     PostgresAccessStore,
+    PostgresAppliedReports,
     PostgresAuditLog,
     PostgresEntityStates,
     PostgresOpenChanges,
@@ -223,6 +224,7 @@ def create_app(
     """
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
+    applied = PostgresAppliedReports(parts.database, lane=registrations.lane)
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
     access_store = PostgresAccessStore(parts.database)
     book = Book(access_store, settings.access.max_age_s)
@@ -246,8 +248,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
-            await registrations.start()
-            stack.push_async_callback(registrations.close)
+            for exchanged in (registrations, applied):
+                await exchanged.start()
+                stack.push_async_callback(exchanged.close)
             for work in (
                 book,
                 events,
@@ -283,7 +286,15 @@ def create_app(
     ]
     if limiter is not None:
         measured.append(limiter)
-    measured += [*recorders.values(), *observers, *entrance.background, parts.database, parts.audit, registrations]
+    measured += [
+        *recorders.values(),
+        *observers,
+        *entrance.background,
+        parts.database,
+        parts.audit,
+        registrations,
+        applied,
+    ]
     trail = PostgresTrailHistory(parts.database)
     history = HistoryService(trail, parts.audit, describe)
     api = create_api(
@@ -299,6 +310,7 @@ def create_app(
             resolutions=Resolutions(describe),
             audit=parts.audit,
             registrations=registrations,
+            applied=applied,
             rollups=PostgresRollups(parts.database),
             readiness=readiness,
             metrics=Telemetry(measured),

@@ -26,6 +26,7 @@ from app.services.changes.idempotency import IdempotencyService, Run
 from app.services.clusters import Cluster, Clusters
 from app.services.collections import Collection
 from app.services.limits import Allowance, LimitClass
+from app.services.ports.applied import AppliedReports
 from app.services.ports.registrations import RegistrationLog
 from app.services.ports.rollups import RollupResults
 from app.services.ports.store import ClusterStore
@@ -69,6 +70,7 @@ class Services:
     resolutions: Resolutions
     audit: AuditLog
     registrations: RegistrationLog
+    applied: AppliedReports
     rollups: RollupResults
     readiness: Readiness
     metrics: Metrics

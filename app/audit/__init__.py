@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from app.audit.access import PostgresAccessStore
+    from app.audit.applied import PostgresAppliedReports
     from app.audit.database import Database
     from app.audit.history import PostgresTrailHistory
     from app.audit.open_changes import PostgresOpenChanges
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Database",
     "PostgresAccessStore",
+    "PostgresAppliedReports",
     "PostgresAuditLog",
     "PostgresEntityStates",
     "PostgresOpenChanges",
@@ -37,6 +39,7 @@ __all__ = [
 _MODULES: Final = {
     "Database": "database",
     "PostgresAccessStore": "access",
+    "PostgresAppliedReports": "applied",
     "PostgresAuditLog": "trail",
     "PostgresEntityStates": "states",
     "PostgresOpenChanges": "open_changes",

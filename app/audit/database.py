@@ -44,7 +44,8 @@ _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
 _LANES: Final = 5
-"""Batches under way at a time: intents, those of Idempotency-Keys, outcomes, registrations, rows of bulks."""
+"""Batches under way at a time: intents, those of Idempotency-Keys, outcomes, registrations or applied reports, rows of
+bulks."""
 
 SERVER: Final = "concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())"
 """SQL of the text that distinguishes one run of a server from another: a server that was restarted, restored or

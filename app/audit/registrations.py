@@ -3,8 +3,8 @@
 A registration gets a row when it is first seen and, while it is still seen, one more a day: the rows show when it was
 first and last seen. A clearing is a row too: it hides the rows before it, and registrations seen again count anew.
 
-Two background tasks connect memory and Postgres. One writes new registrations, about once a second. The other loads the
-current registrations at the start, and then reads the rows of all replicas, by id.
+An :class:`~app.audit.exchange.Exchange` connects memory and Postgres. It writes new registrations about once a second,
+loads the current ones at the start, and then reads the rows of all replicas, by id.
 """
 
 from __future__ import annotations
@@ -12,36 +12,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from datetime import date
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from app.audit import registration_statements as sql
-from app.audit.group_commit import GroupWriter, Lane
+from app.audit.exchange import Exchange, Pace
 from app.audit.registration_view import RegistrationView, Software
 from app.domain.access.ranges import EVERYTHING, LAST, Ranges
 from app.domain.errors import InvalidRequestError, UnavailableError
 from app.domain.texts import storable
-from app.services.metrics import Sample
 from app.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from app.audit.database import Database
+    from app.audit.group_commit import Lane
+    from app.services.metrics import Sample
 
 _log: Final = logging.getLogger(__name__)
 
-_MAX_PENDING: Final = 100_000
 _MAX_REGISTRATIONS: Final = 2_000_000
-_ROWS_PER_INSERT: Final = 1_000
 _ROWS_PER_READ: Final = 1_000
 _ENTITIES_PER_READ: Final = 500
 """Entities read at a time, few enough that the work does not delay requests."""
@@ -51,37 +49,14 @@ _MAX_WINDOWS: Final = 10
 """Windows of entities read for one page, at most: where nearly all was cleared, a page is short and yet has a
 cursor."""
 _LOAD_PATIENCE_S: Final = 5.0
-_CLOSE_PATIENCE_S: Final = 3.0
-_COMPLAINT_INTERVAL_S: Final = 60.0
 _SECONDS_PER_DAY: Final = 86_400
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 
 
+_Seen = tuple[str, str, Software, int]
+"""Cluster, entity id, software, day since the epoch: at most one row each."""
 _Key = tuple[Any, ...]
 """Entity id, software name, version, supported configs: the order of searches. Or the entity id alone."""
-
-
-class _Pending(NamedTuple):
-    cluster: str
-    entity_id: str
-    software: Software
-    seen_at_s: float
-
-    def as_row(self) -> bytes | None:
-        try:
-            return orjson.dumps(
-                {
-                    "cluster": self.cluster,
-                    "entity_id": self.entity_id,
-                    "software_name": self.software.name,
-                    "software_version": self.software.version,
-                    "supported_configs": self.software.supported_configs,
-                    "seen_at_s": self.seen_at_s,
-                }
-            )
-        except orjson.JSONEncodeError:
-            _log.exception("A registration holds what is not a text; it is dropped")
-            return None
 
 
 class PostgresRegistrationLog:
@@ -89,9 +64,8 @@ class PostgresRegistrationLog:
 
     Args:
         database: The database.
-        write_interval_s: Pause between writes.
-        read_interval_s: Pause between reads of other replicas' rows.
-        max_pending: Most registrations that wait to be written; further ones are dropped, and taken when seen again.
+        pace: Pauses between writes and between reads. A registration without room is dropped, and taken when it is seen
+            again.
         max_registrations: Most that are held in memory, some 250 bytes each; further ones are dropped.
         clock: Seconds since the epoch.
     """
@@ -100,58 +74,39 @@ class PostgresRegistrationLog:
         self,
         database: Database,
         *,
-        write_interval_s: float = 1.0,
-        read_interval_s: float = 2.0,
-        max_pending: int = _MAX_PENDING,
+        pace: Pace = Pace(),  # noqa: B008 - nothing alters it
         max_registrations: int = _MAX_REGISTRATIONS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._writer = GroupWriter(database, sql.INSERT_SEEN, lane=Lane(database))
-        self._write_interval_s = write_interval_s
-        self._read_interval_s = read_interval_s
-        self._max_pending = max_pending
+        self._exchange: Exchange[_Seen] = Exchange(database, sql.INSERT_SEEN, kind="registrations", pace=pace)
         self._clock = clock
         self._view = RegistrationView(max_registrations)
-        self._pending: deque[_Pending] = deque()
-        self._writing = asyncio.Lock()
         self._reading = asyncio.Lock()
         self._loaded = asyncio.Event()
         self._read_up_to = 0
-        self._dropped = 0
-        self._complained_at = float("-inf")
-        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Start the background tasks; Postgres may be down."""
-        self._tasks = [
-            asyncio.create_task(self._repeat(self._write_pending, self._write_interval_s), name="write registrations"),
-            asyncio.create_task(self._repeat(self._refresh, self._read_interval_s), name="read registrations"),
-        ]
+        self._exchange.start(self._refresh)
 
     async def close(self) -> None:
         """Stop, and write the pending registrations, for a few seconds at most."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:
-            async with asyncio.timeout(_CLOSE_PATIENCE_S):
-                await self._write_pending()
-        except (UnavailableError, TimeoutError):
-            _log.warning("%d registrations were not written; clients will send them again", len(self._pending))
-        await self._writer.close()
+        await self._exchange.close()
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
-        yield from self._writer.metrics("registrations")
-        yield Sample("registrations_held", len(self._view))
-        yield Sample("registrations_pending", len(self._pending))
-        yield Sample("registrations_dropped", self._dropped)
+        yield from self._exchange.metrics(len(self._view))
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of the writes in the background, for other rows that no request waits for."""
+        return self._exchange.lane
 
     @property
     def dropped(self) -> int:
         """The number of registrations dropped since the start, for want of room."""
-        return self._dropped
+        return self._exchange.dropped
 
     @property
     def loaded(self) -> bool:
@@ -167,10 +122,21 @@ class PostgresRegistrationLog:
         known = self._view.last_seen(cluster, entity_id, software)
         if known is not None and known >= day:
             return
-        if len(self._pending) >= self._max_pending or not self._view.add(cluster, entity_id, software, day):
-            self._drop()
+        key = cluster, entity_id, software, day
+        if not self._exchange.has_room(key) or not self._view.add(*key):
+            self._exchange.drop(len(self._view))
         else:
-            self._pending.append(_Pending(cluster, entity_id, software, now))
+            self._exchange.add(
+                key,
+                {
+                    "cluster": cluster,
+                    "entity_id": entity_id,
+                    "software_name": software.name,
+                    "software_version": software.version,
+                    "supported_configs": software.supported_configs,
+                    "seen_at_s": now,
+                },
+            )
 
     def registered(self, cluster: str, *, within: Ranges | None = None) -> Collection[str]:
         """Return the ids of the entities with registrations: see the port."""
@@ -206,7 +172,7 @@ class PostgresRegistrationLog:
             parts = list(islice((EVERYTHING if within is None else within).between(start, LAST), _RANGES_PER_READ))
             if not parts:
                 return _page(found, page_size, None)
-            rows = await self._select(
+            rows = await self._exchange.select(
                 sql.CURRENT_WITHIN,
                 {
                     "cluster": cluster,
@@ -230,7 +196,7 @@ class PostgresRegistrationLog:
         except TimeoutError:
             raise UnavailableError("The registrations are still being loaded") from None
         # Pending registrations were seen before the clearing, so their rows must be before it.
-        await self._write_pending()
+        await self._exchange.flush()
         parameters = {
             "cluster": cluster,
             "entity_id": entity_id,
@@ -250,33 +216,6 @@ class PostgresRegistrationLog:
                 # The clearing stands. The next refresh applies it once more, in its place among the others.
                 return self._view.clear(cluster, entity_id)
 
-    # -- memory to Postgres
-
-    async def _write_pending(self) -> None:
-        async with self._writing:
-            while self._pending:
-                batch = [self._pending.popleft() for _ in range(min(_ROWS_PER_INSERT, len(self._pending)))]
-                rows = [row for row in map(_Pending.as_row, batch) if row is not None]
-                if not rows:
-                    continue
-                try:
-                    await self._writer.write(rows)
-                except (UnavailableError, asyncio.CancelledError):
-                    self._pending.extendleft(reversed(batch))
-                    raise
-                except Exception:  # noqa: BLE001 - a row that can't be stored must not hold back the others
-                    _log.exception("Postgres refused a registration; it is dropped")
-
-    def _drop(self) -> None:
-        self._dropped += 1
-        now = time.monotonic()
-        if now - self._complained_at >= _COMPLAINT_INTERVAL_S:
-            self._complained_at = now
-            _log.warning(
-                "Registrations are dropped (%d so far): %d wait for Postgres, %d are held",
-                *(self._dropped, len(self._pending), len(self._view)),
-            )
-
     # -- Postgres to memory
 
     async def _refresh(self) -> None:
@@ -287,11 +226,11 @@ class PostgresRegistrationLog:
             await self._read_new()
 
     async def _load(self) -> None:
-        newest: int = (await self._select(sql.NEWEST_ID, {}))[0][0]
+        newest: int = (await self._exchange.select(sql.NEWEST_ID, {}))[0][0]
         cluster = entity_id = ""
         while True:
             # These may include rows newer than `newest`; taking a registration twice does no harm.
-            rows = await self._select(
+            rows = await self._exchange.select(
                 sql.CURRENT_OF_ALL, {"cluster": cluster, "entity_id": entity_id, "entities": _ENTITIES_PER_READ}
             )
             for row in rows:
@@ -307,7 +246,7 @@ class PostgresRegistrationLog:
         """Apply the events behind the last one read, and return the number that one clearing hid."""
         hidden = 0
         while True:
-            rows = await self._select(sql.EVENTS_AFTER, {"after": self._read_up_to, "count": _ROWS_PER_READ})
+            rows = await self._exchange.select(sql.EVENTS_AFTER, {"after": self._read_up_to, "count": _ROWS_PER_READ})
             for row in rows:
                 if row.event == "seen":
                     self._take(row, row.seen_on)
@@ -321,29 +260,7 @@ class PostgresRegistrationLog:
     def _take(self, row: Row[Any], day: date) -> None:
         software = Software(row.software_name, row.software_version, tuple(row.supported_configs))
         if not self._view.add(row.cluster, row.entity_id, software, day.toordinal() - _EPOCH_ORDINAL):
-            self._drop()
-
-    # -- both
-
-    async def _select(self, statement: Any, parameters: dict[str, Any]) -> Sequence[Row[Any]]:
-        async def fetch(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            return (await connection.execute(statement, parameters)).all()
-
-        return await self._database.read(fetch)
-
-    async def _repeat(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
-        away = False
-        while True:
-            try:
-                await work()
-                away = False
-            except UnavailableError as error:
-                if not away:
-                    _log.warning("%s; registrations wait", error.detail)
-                away = True
-            except Exception:  # noqa: BLE001 - a background task that dies would do so unseen
-                _log.exception("Registrations could not be exchanged with Postgres; trying again")
-            await asyncio.sleep(pause_s)
+            self._exchange.drop(len(self._view))
 
 
 def _registration(row: Row[Any]) -> Registration:

@@ -180,6 +180,22 @@ registrations: Final = Table(
     comment="Which configs a client software supports, at most one row a day for each; and who cleared them when",
 )
 
+applied_reports: Final = Table(
+    "applied_reports",
+    metadata,
+    _name("cluster", primary_key=True),
+    _name("entity_id", primary_key=True),
+    _name("instance_id", primary_key=True),
+    Column("software_name", Text, nullable=False),
+    Column("software_version", Text, nullable=False),
+    Column("applied_revision", BigInteger, nullable=False),
+    Column("refused", JSONB, nullable=False),
+    Column("reported_at", DateTime(timezone=True), nullable=False),
+    Column("version", BigInteger, Identity(), nullable=False),
+    Index(None, "version"),
+    comment="The last report of each running client on the client configs that it has taken over",
+)
+
 request_keys: Final = Table(
     "request_keys",
     metadata,
@@ -377,7 +393,7 @@ access_changes: Final = Table(
     comment="Changes of tokens and grants, each written in its own transaction, and sums of security events",
 )
 
-TRANSIENT: Final = (request_changes, request_keys, rollup_parts, rollup_rows, rollup_runs)
+TRANSIENT: Final = (applied_reports, request_changes, request_keys, rollup_parts, rollup_rows, rollup_runs)
 """Tables whose rows are removed after a while. Their content about changes is in the trail as well, and stays there; so
 the service's role may update and delete here, and in no other table."""
 

@@ -35,7 +35,7 @@ class LimitClass(StrEnum):
     """The class of an operation, each with a bucket of its own."""
 
     READ = "read"
-    """Reads of one thing from memory: what applications poll. A unit is a request."""
+    """Reads of one thing from memory: what applications poll, and their reports. A unit is a request."""
     BULK = "bulk"
     """Lists, describes of many, and all that asks Postgres. A unit is an item of the answer; see BULK_REQUEST."""
     WRITE = "write"

@@ -106,6 +106,7 @@ OPERATION_IDS: Final = frozenset(
         "putConfigs",
         "putGrant",
         "readyz",
+        "reportClientConfigs",
         "revertChanges",
         "revertClientConfigs",
         "revertClientQuotas",
@@ -114,6 +115,7 @@ OPERATION_IDS: Final = frozenset(
         "rotateToken",
         "searchAccessAudit",
         "searchAudit",
+        "statusClientConfigs",
         "thawCluster",
         "whoami",
     }
@@ -263,7 +265,7 @@ def _excluded(operation_id: str, status: int, target: str) -> list[Any]:
     if operation_id in _FREEZES:
         # Their path is also one of a cluster, though of one that can't be: 404, as for all of these.
         excluded += [unsupported_method, allow_header_conformance]
-    if operation_id.startswith(("effective", "history", "diff", "revertC", "rotateToken")):
+    if operation_id.startswith(("effective", "history", "diff", "status", "report", "revertC", "rotateToken")):
         # Such a path behind an entity's is also one of an entity, though of one that can't be: 400, as for all of these.
         # So is the path of a rotation one of a token.
         excluded += [unsupported_method, allow_header_conformance]

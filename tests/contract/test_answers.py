@@ -327,6 +327,27 @@ def test_registrations(recorder: Recorder) -> None:
     assert recorder.send("clearRegistrations", 200, url, params={"id": "user=registered"}).json() == {"cleared": 1}
 
 
+def test_applied_status(recorder: Recorder) -> None:
+    body = {
+        "softwareName": "kafka-python",
+        "softwareVersion": "2.2",
+        "appliedRevision": "1",
+        "refused": [{"key": "acks", "reason": "enable.idempotence is set"}],
+    }
+    url = f"{BASE}/client-configs/user=reporting/instances/one"
+    recorder.send("reportClientConfigs", 200, url, json=body)
+    recorder.send("reportClientConfigs", 200, url, json=body, params={"validateOnly": "true"})
+    recorder.send("reportClientConfigs", 400, url, json={**body, "appliedRevision": "x"})
+    recorder.send("reportClientConfigs", 400, url, json=body, headers={"Idempotency-Key": "k"})
+    recorder.send("reportClientConfigs", 404, url.replace("default", "absent"), json=body)
+    recorder.send("reportClientConfigs", 415, url, content=b"{}")
+    status = f"{BASE}/client-configs/user=reporting/status"
+    found = recorder.send("statusClientConfigs", 200, status, params={"consistency": "strong"}).json()
+    assert (found["instances"], len(found["appliedBy"]), len(found["refused"])) == (1, 1, 1)
+    recorder.send("statusClientConfigs", 400, f"{BASE}/client-configs/user/status")
+    recorder.send("statusClientConfigs", 404, status.replace("default", "absent"))
+
+
 def test_audit(recorder: Recorder) -> None:
     one = f"{BASE}/client-quotas/user=audited"
     change = recorder.send(
@@ -830,7 +851,9 @@ def test_a_revision_that_is_not_reached_in_time(recorder: Recorder) -> None:
 @pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "metrics", "protectedResource", "readyz"}))
 def test_without_a_token(recorder: Recorder, operation_id: str) -> None:
     operation = recorder._operations[operation_id]
-    url = operation.path.format(cluster="default", id="user=alice", changeId=MADE_UP, tokenId=MADE_UP, grantId=MADE_UP)
+    url = operation.path.format(
+        cluster="default", id="user=alice", changeId=MADE_UP, tokenId=MADE_UP, grantId=MADE_UP, instanceId="one"
+    )
     refused = recorder.send(operation_id, 401, url, headers={"Authorization": "Bearer wrong"})
     assert refused.headers["www-authenticate"].startswith("Bearer")
 

@@ -297,6 +297,18 @@ async def test_registrations_are_listed_and_cleared_by_grants(inside: Inside) ->
     assert await listed("admin") == ["user=reports-r"]
 
 
+async def test_an_application_reports_on_itself_without_a_grant_and_on_no_other(inside: Inside) -> None:
+    body = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
+    for entity in ("user=app-a", "user=app-a,client-id=one"):
+        done(await inside.send("app-a", "PUT", f"client-configs/{entity}/instances/i", body))
+    for entity in ("user=app-b", "user=app-ab", "user=app-b,client-id=one"):
+        refused(await inside.send("app-a", "PUT", f"client-configs/{entity}/instances/i", body))
+    # What its clients say is for those who may describe the user; the right to resolve is no such right.
+    refused(await inside.send("app-a", "GET", "client-configs/user=app-a/status"))
+    assert done(await inside.send("admin", "GET", "client-configs/user=app-a/status"))["instances"] == 2
+    assert done(await inside.send("admin", "GET", "client-configs/user=app-b/status"))["instances"] == 0
+
+
 async def test_rows_of_rollups_are_filtered_or_need_the_grant(inside: Inside) -> None:
     await inside.give("User:analyst", operation=Operation.DESCRIBE, resource=ResourceType.ROLLUPS)
     for name, rollup in ROLLUPS.items():

@@ -37,6 +37,7 @@ ORDER = (
     "alterClientConfigs",
     "alterClients",
     "describeClientConfigs",
+    "reportClientConfigs",
     "createConfigs",
     "putConfigs",
     "incrementalAlterConfigs",

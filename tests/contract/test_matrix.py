@@ -155,6 +155,7 @@ ABSENT: Final = ("payments-absent", "orders-absent", "client-two", "10.0.0.18", 
 NOW: Final = "9999-01-01T00:00:00Z"
 """A moment of the future, which means now."""
 QUOTA: Final = {"user": "producer_byte_rate", "client-id": "producer_byte_rate", "ip": "connection_creation_rate"}
+REPORT: Final = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
 CONFIG: Final = {"topic": "retention.ms", "broker": "log.cleaner.threads"}
 
 
@@ -435,6 +436,12 @@ ROWS: Final[dict[str, list[Case]]] = {
     "searchAudit": [Listed(("GET", "audit?pageSize=1000", None), "audit", _of_changes)],
     "getAuditedChange": [Apart()],  # test_a_change_is_found_by_who_may_describe_its_entity
     "revertChanges": [Apart()],  # test_a_change_is_reverted_by_who_may_alter_its_entity
+    "reportClientConfigs": [
+        Named(RESOLVE, CLIENTS, lambda entity: ("PUT", f"client-configs/{entity.id}/instances/i", REPORT))
+    ],
+    "statusClientConfigs": [
+        Named(DESCRIBE, CLIENTS, lambda entity: ("GET", f"client-configs/{entity.id}/status", None))
+    ],
     "listRegistrations": [
         Named(DESCRIBE, CLIENTS, lambda entity: ("GET", f"registrations?id={entity.id}", None)),
     ],

@@ -31,7 +31,7 @@ READS = frozenset(
     if operation["method"] == "get" or operation["path"].endswith((":describe", ":check"))
 )
 MANAGING = frozenset({"createToken", "revokeToken", "rotateToken", "createGrant", "putGrant", "deleteGrant"})
-WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations"}
+WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reportClientConfigs"}
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
 UNCONDITIONAL = frozenset({"alterEntityConfigs", "changeGlobalConfig", "revertChanges"}) | FREEZES
 """Writes of KIPs that have no preconditions, reverts of changes, which have others, and freezes."""

@@ -120,6 +120,11 @@ CALLS: Final[dict[str, Call]] = {
         "/audit:revert",
         {"principal": "User:admin", "since": "2020-01-01T00:00:00Z", "validateOnly": True},
     ),
+    "reportClientConfigs": Call(
+        "PUT",
+        "/client-configs/user=alice/instances/one",
+        {"softwareName": "kafka-python", "softwareVersion": "2.2", "appliedRevision": "1"},
+    ),
     "clearRegistrations": Call("DELETE", "/registrations", params=(("all", "true"),)),
     "freezeCluster": Call("POST", ":freeze", {"reason": "an upgrade"}),
     "thawCluster": Call("POST", ":thaw", {"reason": "upgraded"}),
@@ -136,6 +141,7 @@ CALLS: Final[dict[str, Call]] = {
     "describeClientQuotas": Call("POST", "/client-quotas:describe", {"components": []}),
     "getClientConfigs": Call("GET", "/client-configs/user=alice"),
     "effectiveClientConfigs": Call("GET", "/client-configs/user=alice,client-id=app/effective"),
+    "statusClientConfigs": Call("GET", "/client-configs/user=alice/status"),
     "listClientConfigs": Call("GET", "/client-configs"),
     "describeClientConfigs": Call("POST", "/client-configs:describe", {"components": []}),
     "getConfigs": Call("GET", "/configs/topic=orders"),
@@ -316,7 +322,7 @@ async def test_every_read_of_configs_waits_for_what_it_asks_for(
         assert answer.status_code == 200, (name, asked, answer.text)
         assert revision_of(answer) >= written, (name, asked)
         assert "Confplane-Stale-Ms" not in answer.headers, (name, asked)
-        assert "70077" in answer.text or name == "getCluster", (name, asked)
+        assert "70077" in answer.text or name in {"getCluster", "statusClientConfigs"}, (name, asked)
 
 
 async def test_a_copy_that_is_not_kept_up_says_so_on_every_answer(served: httpx.AsyncClient, line: Proxy) -> None:

@@ -89,7 +89,8 @@ class Asker:
     def __call__(self, way: str, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
-        if method != "GET" and not path.endswith("/registrations") and not path.startswith(KEYLESS):
+        keyless = path.endswith(("/registrations", "/instances/one")) or path.startswith(KEYLESS)
+        if method != "GET" and not keyless:
             headers["Idempotency-Key"] = str(uuid.uuid4())  # what is kept under it is searched as well
         answer = self._http.request(method, path, content=content, headers=headers, **options)
         evidence = self._evidence

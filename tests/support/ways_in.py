@@ -194,6 +194,8 @@ def write_openly(ask: Asker) -> None:
     ask("seen, configs", "PUT", f"{BASE}/client-configs/user=alice", {"configs": {"acks": "1"}})
     for facet in ("client-quotas", "client-configs"):
         ask("gone", "DELETE", f"{BASE}/{facet}/user=alice")
+    said = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
+    ask("reported", "PUT", f"{BASE}/client-configs/user=alice/instances/one", said)
     ask("cleared", "DELETE", f"{BASE}/registrations", params={"all": "true"})
     for verb in ("freeze", "thaw"):
         ask(verb, "POST", f"{BASE}:{verb}", {"reason": "visible-reason"})

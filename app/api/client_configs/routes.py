@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from app.api import patterns
+from app.api.client_configs import applied
 from app.api.clients import models, rpc
 from app.api.context import CallDep, Fresh
 from app.api.rendered.entries import delayed
@@ -23,7 +24,8 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
         models.EffectiveClientConfigs,
         patterns.CONFIG_ID,
         "user=alice",
-    )
+    ),
+    ahead=applied.add_routes,
 )
 
 

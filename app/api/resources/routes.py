@@ -68,8 +68,8 @@ class Resources:
         self._name = name
         self._resolve = resolve
 
-    def routes(self, forms: Forms) -> Routes:
-        """Return the routes."""
+    def routes(self, forms: Forms, *, ahead: Callable[[Routes], None] | None = None) -> Routes:
+        """Return the routes; ``ahead`` adds those of this facet alone, ahead of paths that end with any id."""
         name, noun, path = self._name.value, forms.noun, "/{id:path}"
         entity = entity_in_path(forms.id_pattern, forms.example_id)
         resolved = entity_in_path(forms.id_pattern, forms.example_id, suffix="/effective")
@@ -86,6 +86,8 @@ class Resources:
             summary, forms.effective, id=f"effective{noun}", limit=LimitClass.READ, tagged=True, problems=(409,)
         )
         routes.get(f"{path}/effective", operation, checks=[Fresh])(declared(self._effective, entity=resolved))
+        if ahead is not None:
+            ahead(routes)
         reverts.add_routes(routes, self._name, noun, forms.id_pattern, forms.example_id)
         past.add_routes(routes, self._name, noun, forms.id_pattern, forms.example_id)
         summary = "The declared content of an entity, exactly as it was set"

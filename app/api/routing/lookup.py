@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 _CLUSTERS: Final = "/v1/clusters/"
 _CLUSTER: Final = "/v1/clusters/{cluster}"
 _ID: Final = "{id:path}"
-_SUFFIXES: Final = ("/effective", "/history", "/diff", ":revert")
+_SUFFIXES: Final = ("/effective", "/history", "/diff", "/status", ":revert")
 """The ends of paths behind an entity id."""
+_INSTANCES: Final = "/instances/"
+_INSTANCE: Final = "{instanceId}"
+"""The end of a path behind an entity id that has a name: that of a running client."""
 
 
 class Lookup:
@@ -83,6 +86,10 @@ class Lookup:
                 suffix = ""
                 if entity_id.endswith(_SUFFIXES):
                     suffix = next(each for each in _SUFFIXES if entity_id.endswith(each))
+                else:
+                    named, found_it, instance = entity_id.rpartition(_INSTANCES)
+                    if found_it and instance and "/" not in instance:
+                        entity_id, suffix, parameters["instanceId"] = named, f"{_INSTANCES}{_INSTANCE}", instance
                 parameters["id"] = entity_id.removesuffix(suffix)
                 found = self._of_entity.get((method, facet + end, suffix))
         else:

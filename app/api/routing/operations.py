@@ -33,6 +33,8 @@ class Effect(Enum):
     """A change of configs: it has an id, and is done once for each Idempotency-Key."""
     CLEARING = "clearing"
     """Rows that are no history are hidden; an Idempotency-Key is refused rather than ignored."""
+    REPORT = "report"
+    """A report of a client on itself, kept for a while; an Idempotency-Key is refused rather than ignored."""
     MANAGING = "managing"
     """A change of tokens or grants; an Idempotency-Key is refused rather than ignored."""
 

@@ -50,7 +50,7 @@ def entity_of(scope: Scope, *, suffix: str = "") -> Entity:
 
     Args:
         scope: The ASGI scope; its raw path is read.
-        suffix: The text behind the id, e.g. ``/effective``.
+        suffix: The text behind the id, e.g. ``/effective``. With a slash at its end, a name follows.
 
     Raises:
         InvalidEntityIdError: Not an entity id, or not its one spelling.
@@ -64,7 +64,9 @@ def _spelled(scope: Scope, suffix: str) -> str:
     root: str = scope.get("root_path", "")
     parts = path.removeprefix(root).split("/", _SEGMENTS)
     spelled = parts[_SEGMENTS] if len(parts) > _SEGMENTS else ""
-    if suffix and spelled.endswith(suffix):
+    if suffix.endswith("/"):
+        spelled = spelled.rpartition(suffix)[0]
+    elif suffix and spelled.endswith(suffix):
         spelled = spelled[: -len(suffix)]
     if not spelled:
         raise InvalidEntityIdError("The entity id is empty")

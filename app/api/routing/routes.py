@@ -34,6 +34,7 @@ Decorator = Callable[[Handler], Handler]
 _WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {
     Effect.CHANGE: idempotent,
     Effect.CLEARING: keyless,
+    Effect.REPORT: keyless,
     Effect.MANAGING: keyless,
 }
 

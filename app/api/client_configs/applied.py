@@ -1,0 +1,190 @@
+"""Applied status: the reports of running clients on their client configs, and the counts of these reports."""
+
+import re
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import Path
+from pydantic import Field, StrictStr
+from starlette.responses import Response
+
+from app.api import patterns
+from app.api.context import EMBEDDED, CallDep, Fresh
+from app.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
+from app.api.responses import json_bytes, json_response
+from app.api.routing.operations import Effect, Operation, read
+from app.api.routing.paths import entity_in_path
+from app.api.routing.routes import Routes, declared
+from app.domain.entities import Entity
+from app.domain.errors import InvalidRequestError
+from app.domain.facets import FacetName
+from app.services.limits import LimitClass
+from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
+from app.services.reads import applied
+
+_INSTANCE: Final = re.compile(patterns.INSTANCE_ID)
+_TAKEN: Final = orjson.dumps({"forgottenAfterMs": KEPT_S * 1000})
+"""The answer to every report, rendered once."""
+_Key = Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["acks"])]
+_Reason = Annotated[StrictStr, Field(max_length=249, examples=["enable.idempotence is set"])]
+_Name = Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["confluent-kafka"])]
+_Version = Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["2.6.0"])]
+_InstanceId = Annotated[
+    str,
+    Path(
+        alias="instanceId",
+        description="A name that the running client has chosen for itself, such as a random UUID",
+        json_schema_extra={"pattern": patterns.INSTANCE_ID},
+        openapi_examples={EMBEDDED: {"value": "billing-7f9c"}},
+    ),
+]
+
+
+class RefusedConfig(RequestModel):
+    """A dynamic config that a client did not take over."""
+
+    key: _Key
+    reason: _Reason
+
+
+class AppliedConfigs(RequestModel):
+    """Report of a running client on itself."""
+
+    polled = True
+
+    software_name: _Name
+    software_version: _Version
+    applied_revision: Annotated[StrictStr, Field(pattern=patterns.REVISION, examples=["8589934635"])] = Field(
+        description="Confplane-Revision of the last answer, 200 or 304, whose configs the client runs with"
+    )
+    refused: Annotated[list[RefusedConfig], Field(max_length=32)] = Field(
+        default_factory=list, description="Dynamic configs of that answer that the client did not take over"
+    )
+
+
+class TakenReport(AnswerModel):
+    """The answer to a report."""
+
+    forgotten_after_ms: Count = Field(description="The report is forgotten then, unless the client sends another one")
+
+
+class AppliedCount(AnswerModel):
+    """Clients of one software that run with the configs of one revision."""
+
+    software_name: str
+    software_version: str
+    applied_revision: Revision
+    instances: Count
+
+
+class RefusedCount(AnswerModel):
+    """Clients of one software that do not take a config over, for one reason."""
+
+    key: str
+    reason: str
+    software_name: str
+    software_version: str
+    instances: Count
+
+
+class AppliedStatus(AnswerModel):
+    """Counts of what the clients of an entity say of themselves."""
+
+    id: EntityId
+    revision: Revision = Field(description="The last change of what decides the entity's configs; 0 where nothing does")
+    instances: Count = Field(description="Clients that reported lately")
+    applied: Count = Field(description="Those that run with the latest configs, but for what they refuse")
+    not_yet_applied: Count = Field(description="Those that run with earlier configs")
+    applied_by: list[AppliedCount] = Field(description="Most instances first; the latest configs have their revision")
+    refused: list[RefusedCount] = Field(description="Most instances first")
+    omitted: Count = Field(description="Groups that are left out of the two lists, of a thousand each")
+
+
+def add_routes(routes: Routes) -> None:
+    """Add the routes of reports and their counts."""
+    entity = entity_in_path(patterns.CONFIG_ID, "user=alice", suffix="/instances/")
+    facts = Operation(
+        "Report what a running client has taken over",
+        TakenReport,
+        id="reportClientConfigs",
+        effect=Effect.REPORT,
+        limit=LimitClass.READ,
+        tagged=False,
+        problems=(503,),
+    )
+    routes.put("/{id:path}/instances/{instanceId}", facts)(declared(_report, entity=entity))
+    entity = entity_in_path(patterns.CONFIG_ID, "user=alice", suffix="/status")
+    counted = read(
+        "Count what the clients of an entity say that they have taken over",
+        AppliedStatus,
+        id="statusClientConfigs",
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(503,),
+    )
+    routes.get("/{id:path}/status", counted, checks=[Fresh])(declared(_status, entity=entity))
+
+
+async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body: AppliedConfigs) -> Response:
+    """Sent by an application for its own user, which needs no grant, after each poll. No part of the trail.
+
+    Any replica may be told; the others know within seconds.
+    """
+    if not _INSTANCE.fullmatch(instance_id):
+        raise InvalidRequestError(
+            "An instance's name has 1 to 128 letters, digits and ._- and is neither . nor ..", pointer="instanceId"
+        )
+    applied.report(
+        call.services.applied,
+        call.collection(FacetName.CLIENT_CONFIGS),
+        entity,
+        instance_id,
+        AppliedReport(
+            body.software_name,
+            body.software_version,
+            int(body.applied_revision),
+            tuple(Refusal(each.key, each.reason) for each in body.refused),
+        ),
+        validate_only=call.validate_only,
+    )
+    return json_bytes(call.cluster, _TAKEN)
+
+
+async def _status(call: CallDep, entity: Entity) -> Response:
+    """Clients say so of themselves, and nobody checks it. Counts of a user include its clients with any client-id.
+
+    A client is forgotten after fifteen minutes without a report: three polls.
+    """
+    found = await applied.status(call.services.applied, call.access, call.collection(FacetName.CLIENT_CONFIGS), entity)
+    call.charge(LimitClass.BULK, len(found.groups) + len(found.refusals))
+    return json_response(call.request, _rendered(entity, found))
+
+
+def _rendered(entity: Entity, found: applied.AppliedStatus) -> dict[str, Any]:
+    return {
+        "id": entity.id,
+        "revision": str(found.revision),
+        "instances": found.instances,
+        "applied": found.applied,
+        "notYetApplied": found.instances - found.applied,
+        "appliedBy": [
+            {
+                "softwareName": group.software_name,
+                "softwareVersion": group.software_version,
+                "appliedRevision": str(group.revision),
+                "instances": instances,
+            }
+            for group, instances in found.groups
+        ],
+        "refused": [
+            {
+                "key": group.key,
+                "reason": group.reason,
+                "softwareName": group.software_name,
+                "softwareVersion": group.software_version,
+                "instances": instances,
+            }
+            for group, instances in found.refusals
+        ],
+        "omitted": found.omitted,
+    }

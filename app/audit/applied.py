@@ -1,0 +1,199 @@
+"""Reports of clients on the configs that they have taken over: answered from memory, and shared through Postgres.
+
+A report that says something new is written within a second or so. One that repeats the last is written when two minutes
+have passed, so that other replicas, and this one after a restart, know that the client is still there. So the number of
+rows written is bounded by the number of clients, whatever the pace of their polls.
+
+Rows are written under one advisory lock, held to the end of the statement: the order of versions is therefore the order
+of commits, and "versions above the last one read" misses no row of other replicas.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import text
+
+from app.audit.applied_view import AppliedView, Instance
+from app.audit.exchange import Exchange, Pace
+from app.domain.errors import UnavailableError
+from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlalchemy import Row
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+    from app.audit.group_commit import Lane
+    from app.services.metrics import Sample
+
+_MAX_INSTANCES: Final = 250_000
+_MAX_CHARACTERS: Final = 64_000_000
+_ROWS_PER_READ: Final = 1_000
+_KEPT_MS: Final = KEPT_S * 1000
+_SHARED_EVERY_MS: Final = 120_000
+"""Milliseconds after which a report that repeats the last is written. By as much earlier replicas that did not hear a
+client themselves may forget it."""
+_PURGED_EVERY_MS: Final = 60_000
+_FULL_RETRY_S: Final = 60
+
+_SERIAL: Final = "serial AS MATERIALIZED (SELECT pg_advisory_xact_lock(7305084165))"
+
+_WRITE: Final = text(f"""
+WITH {_SERIAL}
+INSERT INTO applied_reports AS known (
+  cluster, entity_id, instance_id, software_name, software_version, applied_revision, refused, reported_at)
+SELECT
+  given.cluster, given.entity_id, given.instance_id, given.software_name, given.software_version,
+  given.applied_revision, given.refused, to_timestamp(given.reported_ms / 1000.0)
+FROM serial CROSS JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+  cluster text, entity_id text, instance_id text, software_name text, software_version text,
+  applied_revision bigint, refused jsonb, reported_ms bigint)
+ON CONFLICT (cluster, entity_id, instance_id) DO UPDATE SET
+  software_name = excluded.software_name, software_version = excluded.software_version,
+  applied_revision = excluded.applied_revision, refused = excluded.refused, reported_at = excluded.reported_at,
+  version = excluded.version
+WHERE known.reported_at <= excluded.reported_at
+""")  # noqa: S608 - put together from constants
+
+_READ: Final = text("""
+SELECT
+  version, cluster, entity_id, instance_id, software_name, software_version, applied_revision, refused,
+  CAST(round(extract(epoch FROM reported_at) * 1000) AS bigint) AS reported_ms
+FROM applied_reports WHERE version > :after ORDER BY version LIMIT :count
+""")
+
+# The lock keeps deletions and writes of the same rows apart, which lock them in different orders.
+_PURGE: Final = text(f"""
+WITH {_SERIAL}
+DELETE FROM applied_reports USING serial WHERE reported_at < to_timestamp(:before_ms / 1000.0)
+""")  # noqa: S608 - put together from constants
+
+
+_Key = tuple[str, str, str]
+"""Cluster, entity id, instance id."""
+
+
+class PostgresAppliedReports:
+    """Implements :class:`app.services.ports.applied.AppliedReports`.
+
+    Args:
+        database: The database.
+        lane: The lane of its writes; None: one of its own.
+        pace: Pauses between writes and between reads.
+        max_instances: Most that are held in memory, some 700 bytes each; reports of further ones are refused.
+        max_characters: Most characters of all refusals together; reports with more are refused.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lane: Lane | None = None,
+        pace: Pace = Pace(max_pending=_MAX_INSTANCES),  # noqa: B008 - nothing alters it
+        max_instances: int = _MAX_INSTANCES,
+        max_characters: int = _MAX_CHARACTERS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._exchange: Exchange[_Key] = Exchange(database, _WRITE, kind="applied_reports", pace=pace, lane=lane)
+        self._view = AppliedView(max_instances, max_characters)
+        self._clock = clock
+        self._read_up_to = 0
+        self._purged_ms = 0
+
+    async def start(self) -> None:
+        """Start the background tasks; Postgres may be down."""
+        self._exchange.start(self._refresh)
+
+    async def close(self) -> None:
+        """Stop, and write the reports that wait, for a few seconds at most."""
+        await self._exchange.close()
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield from self._exchange.metrics(len(self._view))
+
+    def report(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> None:
+        """Take a report: see the port."""
+        key = cluster, entity_id, instance_id
+        known, now_ms = self._view.find(*key), self._now_ms()
+        if known is not None:
+            now_ms = max(now_ms, known.reported_ms)  # a clock may be set back
+            if known.report == report and now_ms - known.shared_ms < _SHARED_EVERY_MS:
+                self._view.put(*key, known._replace(reported_ms=now_ms))
+                return
+        if not self._exchange.has_room(key) or not self._view.put(*key, Instance(report, now_ms, now_ms)):
+            self._exchange.drop(len(self._view))
+            raise UnavailableError(
+                "There is no room for the reports of further clients; those that are silent are forgotten after"
+                f" {KEPT_S // 60} minutes",
+                retry_after_s=_FULL_RETRY_S,
+            )
+        self._exchange.add(
+            key,
+            {
+                "cluster": cluster,
+                "entity_id": entity_id,
+                "instance_id": instance_id,
+                "software_name": report.software_name,
+                "software_version": report.software_version,
+                "applied_revision": report.applied_revision,
+                "refused": [tuple(refusal) for refusal in report.refused],
+                "reported_ms": now_ms,
+            },
+        )
+
+    def reported(self, cluster: str, entity_id: str) -> Sequence[str]:
+        """Return the ids of an entity, and of its pairs, with reports: see the port."""
+        return self._view.entities(cluster, entity_id)
+
+    def of_entity(self, cluster: str, entity_id: str) -> Sequence[AppliedReport]:
+        """Return the reports on one entity: see the port."""
+        return self._view.of_entity(cluster, entity_id, self._now_ms() - _KEPT_MS)
+
+    # -- Postgres to memory
+
+    async def _refresh(self) -> None:
+        await self._read_new()
+        now_ms = self._now_ms()
+        self._view.forget(now_ms - _KEPT_MS)
+        if now_ms - self._purged_ms >= _PURGED_EVERY_MS:
+            await self._purge(now_ms - _KEPT_MS)
+            self._purged_ms = now_ms
+
+    async def _read_new(self) -> None:
+        """Take the rows behind the last one read; at the start, all rows."""
+        since_ms = self._now_ms() - _KEPT_MS
+        while True:
+            rows = await self._exchange.select(_READ, {"after": self._read_up_to, "count": _ROWS_PER_READ})
+            for row in rows:
+                self._read_up_to = row.version
+                if row.reported_ms >= since_ms:
+                    self._take(row)
+            if len(rows) < _ROWS_PER_READ:
+                return
+
+    def _take(self, row: Row[Any]) -> None:
+        key = row.cluster, row.entity_id, row.instance_id
+        known = self._view.find(*key)
+        if known is not None and known.reported_ms >= row.reported_ms:
+            return  # the row is older, or this process wrote it
+        refused = tuple(Refusal(*each) for each in row.refused)
+        report = AppliedReport(row.software_name, row.software_version, row.applied_revision, refused)
+        if not self._view.put(*key, Instance(report, row.reported_ms, row.reported_ms)):
+            self._exchange.drop(len(self._view))
+
+    async def _purge(self, before_ms: int) -> None:
+        async def delete(connection: AsyncConnection) -> None:
+            # May run twice when a reply is lost: the second run finds no rows.
+            await connection.execute(_PURGE, {"before_ms": before_ms})
+
+        await self._database.read(delete)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)

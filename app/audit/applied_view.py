@@ -1,0 +1,106 @@
+"""The reports of all clients in memory, within bounds, and in the order in which they are forgotten."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sortedcontainers import SortedDict
+
+if TYPE_CHECKING:
+    from app.services.ports.applied import AppliedReport, Refusal
+
+MAX_PER_ENTITY: Final = 10_000
+"""Instances of one entity at a time."""
+_SHARED: Final = 4_096
+"""Different lists of refusals that are kept once for all clients that report them."""
+
+
+class Instance(NamedTuple):
+    """The last report of one running client."""
+
+    report: AppliedReport
+    reported_ms: int
+    """Its time, milliseconds since the epoch."""
+    shared_ms: int
+    """The time of the report that was last given to the other replicas, milliseconds since the epoch."""
+
+
+class AppliedView:
+    """The last reports by cluster, entity and instance.
+
+    Args:
+        max_instances: Most instances in all.
+        max_characters: Most characters of all refusals together.
+    """
+
+    def __init__(self, max_instances: int, max_characters: int) -> None:
+        self._max_instances = max_instances
+        self._max_characters = max_characters
+        self._clusters: dict[str, SortedDict[str, dict[str, Instance]]] = {}
+        self._order: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        """The characters of each instance's refusals, the instance that was silent for longest first."""
+        self._characters = 0
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def find(self, cluster: str, entity_id: str, instance_id: str) -> Instance | None:
+        """Return the last report of an instance."""
+        return self._instances(cluster, entity_id).get(instance_id)
+
+    def put(self, cluster: str, entity_id: str, instance_id: str, given: Instance) -> bool:
+        """Take a report in place of the instance's last one; False where there is no room."""
+        key = cluster, entity_id, instance_id
+        report = given.report
+        size = sum(len(refusal.key) + len(refusal.reason) for refusal in report.refused)
+        characters = self._characters + size - self._order.get(key, 0)
+        if characters > self._max_characters:
+            return False
+        instances = self._instances(cluster, entity_id)
+        if key not in self._order:
+            if len(self._order) >= self._max_instances or len(instances) >= MAX_PER_ENTITY:
+                return False
+            instances = self._clusters.setdefault(cluster, SortedDict()).setdefault(entity_id, {})
+        instances[instance_id] = given._replace(report=report._replace(refused=_shared(report.refused)))
+        self._characters = characters
+        self._order[key] = size
+        self._order.move_to_end(key)
+        return True
+
+    def forget(self, before_ms: int) -> None:
+        """Drop the reports of before a moment, milliseconds since the epoch."""
+        while self._order:
+            cluster, entity_id, instance_id = key = next(iter(self._order))
+            entities = self._clusters[cluster]
+            instances = entities[entity_id]
+            if instances[instance_id].reported_ms >= before_ms:
+                return
+            self._characters -= self._order.pop(key)
+            del instances[instance_id]
+            if not instances:
+                del entities[entity_id]
+
+    def entities(self, cluster: str, entity_id: str) -> list[str]:
+        """Return the ids of those with reports among an entity and, where it is a user, the user's client-ids."""
+        entities = self._clusters.get(cluster)
+        if entities is None:
+            return []
+        # "-" is the character behind ",".
+        pairs = entities.irange(f"{entity_id},", f"{entity_id}-", inclusive=(True, False))
+        return [*([entity_id] if entity_id in entities else []), *pairs]
+
+    def of_entity(self, cluster: str, entity_id: str, since_ms: int) -> list[AppliedReport]:
+        """Return the reports on an entity since a moment, milliseconds since the epoch."""
+        return [each.report for each in self._instances(cluster, entity_id).values() if each.reported_ms >= since_ms]
+
+    def _instances(self, cluster: str, entity_id: str) -> dict[str, Instance]:
+        entities = self._clusters.get(cluster)
+        return {} if entities is None else entities.get(entity_id, {})
+
+
+@lru_cache(_SHARED)
+def _shared(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    """Return the one object for equal lists: thousands of clients of one release refuse the same."""
+    return refused

@@ -1,0 +1,186 @@
+"""The exchange of rows between memory and Postgres: rows that are answered from memory, and shared by all replicas.
+
+Two background tasks connect the two. One writes the rows that wait, many with one statement. The other reads the rows
+of all replicas. A process that is killed loses the rows of one pause between writes at most; one that stops loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import orjson
+
+from app.audit.group_commit import GroupWriter, Lane
+from app.domain.errors import UnavailableError
+from app.services.metrics import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+
+    from sqlalchemy import Row, TextClause
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from app.audit.database import Database
+
+    Work = Callable[[], Awaitable[None]]
+
+K = TypeVar("K", bound="Hashable")
+
+_log: Final = logging.getLogger(__name__)
+
+_ROWS_PER_INSERT: Final = 1_000
+_CLOSE_PATIENCE_S: Final = 3.0
+_COMPLAINT_INTERVAL_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The pace of an exchange, and its room."""
+
+    write_interval_s: float = 1.0
+    """Pause between writes."""
+    read_interval_s: float = 2.0
+    """Pause between reads of other replicas' rows."""
+    max_pending: int = 100_000
+    """Most rows that wait to be written."""
+
+
+class Exchange(Generic[K]):
+    """Writes rows of one kind in the background, and has those of all replicas read.
+
+    Args:
+        database: The database.
+        statement: An insert of ``:rows``, a JSON array, that may be repeated.
+        kind: The rows' name in logs and metrics, in the plural.
+        pace: Pauses and room.
+        lane: The lane of its statements, which exchanges may share; None: a lane of its own.
+    """
+
+    def __init__(
+        self, database: Database, statement: TextClause, *, kind: str, pace: Pace, lane: Lane | None = None
+    ) -> None:
+        self._database = database
+        self.lane = lane or Lane(database)
+        self._writer = GroupWriter(database, statement, lane=self.lane)
+        self._kind = kind
+        self._pace = pace
+        # Ordered by a linked list: the first entry of a plain dict is found ever more slowly, the more were removed.
+        self._pending: OrderedDict[K, dict[str, Any]] = OrderedDict()
+        self._writing = asyncio.Lock()
+        self._dropped = 0
+        self._complained_at = float("-inf")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, refresh: Work) -> None:
+        """Start the background tasks; ``refresh`` reads the rows of all replicas. Postgres may be down."""
+        self._tasks = [
+            asyncio.create_task(self._repeat(work, pause_s), name=f"{verb} {self._kind}")
+            for verb, work, pause_s in (
+                ("write", self.flush, self._pace.write_interval_s),
+                ("read", refresh, self._pace.read_interval_s),
+            )
+        ]
+
+    async def close(self) -> None:
+        """Stop, and write the rows that wait, for a few seconds at most."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(_CLOSE_PATIENCE_S):
+                await self.flush()
+        except (UnavailableError, TimeoutError):
+            _log.warning("%d %s were not written; clients will send them again", len(self._pending), self._kind)
+        await self._writer.close()
+
+    def metrics(self, held: int) -> Iterator[Sample]:
+        """Return the metrics; ``held`` is the number of rows in memory."""
+        yield from self._writer.metrics(self._kind)
+        yield Sample(f"{self._kind}_held", held)
+        yield Sample(f"{self._kind}_pending", len(self._pending))
+        yield Sample(f"{self._kind}_dropped", self._dropped)
+
+    @property
+    def dropped(self) -> int:
+        """The number of rows dropped since the start, for want of room."""
+        return self._dropped
+
+    def has_room(self, key: K) -> bool:
+        """Return True where a row with this key may wait."""
+        return len(self._pending) < self._pace.max_pending or key in self._pending
+
+    def add(self, key: K, row: dict[str, Any]) -> None:
+        """Have a row written soon, in place of a waiting one with the same key."""
+        self._pending[key] = row
+
+    def drop(self, held: int) -> None:
+        """Count a row for which there is no room, and complain now and then; ``held`` as in :meth:`metrics`."""
+        self._dropped += 1
+        now = time.monotonic()
+        if now - self._complained_at >= _COMPLAINT_INTERVAL_S:
+            self._complained_at = now
+            _log.warning(
+                "%s are dropped (%d so far): %d wait for Postgres, %d are held",
+                *(self._kind.capitalize().replace("_", " "), self._dropped, len(self._pending), held),
+            )
+
+    async def flush(self) -> None:
+        """Write the rows that wait.
+
+        Raises:
+            UnavailableError: Postgres is away; the rows go on waiting.
+        """
+        async with self._writing:
+            while self._pending:
+                # A row stays in its place until it is written: another one with its key may replace it meanwhile.
+                batch = list(islice(self._pending.items(), _ROWS_PER_INSERT))
+                rows = [rendered for _, row in batch if (rendered := self._rendered(row)) is not None]
+                try:
+                    if rows:
+                        await self._writer.write(rows)
+                except UnavailableError:
+                    raise
+                except Exception:  # noqa: BLE001 - a row that can't be stored must not hold back the others
+                    _log.exception("Postgres refused one of the %s; it is dropped", self._kind)
+                for key, row in batch:
+                    if self._pending.get(key) is row:
+                        del self._pending[key]
+
+    async def select(self, statement: Any, parameters: dict[str, Any]) -> Sequence[Row[Any]]:
+        """Return the rows of a query.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+
+        async def fetch(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(statement, parameters)).all()
+
+        return await self._database.read(fetch)
+
+    def _rendered(self, row: dict[str, Any]) -> bytes | None:
+        try:
+            return orjson.dumps(row)
+        except orjson.JSONEncodeError:
+            _log.exception("One of the %s holds what is not a text; it is dropped", self._kind)
+            return None
+
+    async def _repeat(self, work: Work, pause_s: float) -> None:
+        away = False
+        while True:
+            try:
+                await work()
+                away = False
+            except UnavailableError as error:
+                if not away:
+                    _log.warning("%s; %s wait", error.detail, self._kind)
+                away = True
+            except Exception:  # noqa: BLE001 - a background task that dies would do so unseen
+                _log.exception("The exchange of %s with Postgres failed; trying again", self._kind)
+            await asyncio.sleep(pause_s)

@@ -1,0 +1,149 @@
+"""Applied status: reports of clients on the client configs that they have taken over, and their counts.
+
+Clients say so of themselves, and nobody checks it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.domain.access.operations import Operation
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import InvalidRequestError
+from app.domain.resolution import client_config_levels
+from app.domain.texts import storable
+from app.services.pace import Pace
+
+if TYPE_CHECKING:
+    from app.services.access import Access
+    from app.services.collections import Collection
+    from app.services.ports.applied import AppliedReport, AppliedReports
+
+MOST: Final = 1_000
+"""Most groups in either list of a status."""
+_MAX_REVISION: Final = 2**63 - 1
+
+
+class AppliedGroup(NamedTuple):
+    """Clients of one software that run with the configs of one revision."""
+
+    software_name: str
+    software_version: str
+    revision: int
+    """Of clients that have the latest configs, the revision of these."""
+
+
+class RefusedGroup(NamedTuple):
+    """Clients of one software that do not take a config over, for one reason."""
+
+    key: str
+    reason: str
+    software_name: str
+    software_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedStatus:
+    """Counts of what the clients of one entity say; of a user, those with its client-ids too."""
+
+    revision: int
+    """The revision of the last change of a node that decides the entity's configs; 0 without such a node."""
+    instances: int
+    applied: int
+    """Instances whose configs are the latest ones, but for those that they refuse."""
+    groups: list[tuple[AppliedGroup, int]]
+    """Numbers of instances, the greatest first."""
+    refusals: list[tuple[RefusedGroup, int]]
+    omitted: int
+    """Groups beyond :data:`MOST` in the two lists, the smallest."""
+
+
+def report(
+    reports: AppliedReports,
+    collection: Collection,
+    entity: Entity,
+    instance_id: str,
+    given: AppliedReport,
+    *,
+    validate_only: bool,
+) -> None:
+    """Take a client's report on its own client configs.
+
+    Raises:
+        InvalidRequestError: The entity names no single client, or the report can't be kept.
+        ForbiddenError: The caller may not resolve the client.
+        UnavailableError: There is no room for a further instance.
+    """
+    _check_client(collection, entity)
+    collection.around(entity)
+    if given.applied_revision > _MAX_REVISION:
+        raise InvalidRequestError(f"A revision is {_MAX_REVISION} at most", pointer="/appliedRevision")
+    _check_text(given.software_name, "/softwareName")
+    _check_text(given.software_version, "/softwareVersion")
+    for index, refusal in enumerate(given.refused):
+        _check_text(refusal.key, f"/refused/{index}/key")
+        _check_text(refusal.reason, f"/refused/{index}/reason")
+    if not validate_only:
+        reports.report(collection.store.name, entity.id, instance_id, given)
+
+
+async def status(reports: AppliedReports, access: Access, collection: Collection, entity: Entity) -> AppliedStatus:
+    """Count what the clients of an entity say; of a user, those with its client-ids too.
+
+    Raises:
+        InvalidRequestError: The entity is a default one, whose configs no client has.
+        ForbiddenError: The caller may not describe the entity.
+        UnavailableError: The mirror was never loaded.
+    """
+    _check_client(collection, entity)
+    cluster = collection.store.name
+    access.require(cluster, Operation.DESCRIBE_CONFIGS, entity.id)
+    found: Counter[AppliedGroup] = Counter()
+    refusals: Counter[RefusedGroup] = Counter()
+    applied = 0
+    pace = Pace()
+    for entity_id in reports.reported(cluster, entity.id):
+        latest = latest_revision(collection, Entity.from_id(entity_id))
+        for each in reports.of_entity(cluster, entity_id):
+            applied += each.applied_revision >= latest
+            revision = min(each.applied_revision, latest)
+            found[AppliedGroup(each.software_name, each.software_version, revision)] += 1
+            refusals.update(
+                RefusedGroup(refusal.key, refusal.reason, each.software_name, each.software_version)
+                for refusal in each.refused
+            )
+        if pace.due:
+            await pace.rest()
+    return AppliedStatus(
+        latest_revision(collection, entity),
+        found.total(),
+        applied,
+        found.most_common(MOST),
+        refusals.most_common(MOST),
+        max(0, len(found) - MOST) + max(0, len(refusals) - MOST),
+    )
+
+
+def latest_revision(collection: Collection, entity: Entity) -> int:
+    """Return the revision of the last change of a node that decides a client's configs; 0 without such a node.
+
+    In the shared layout quotas are in these nodes as well: a change of a quota counts, until the client's next poll.
+    """
+    nodes = (collection.whole.get(level.entity_id) for level in client_config_levels(entity))
+    return max((node.mzxid for node in nodes if node is not None), default=0)
+
+
+def _check_client(collection: Collection, entity: Entity) -> None:
+    collection.facet.check_entity(entity)
+    if entity.get(EntityType.USER) is None or None in dict(entity.components).values():
+        raise InvalidRequestError(
+            "Name a client: a user, or a user with a client-id. No client has the configs of a default entity",
+            pointer="id",
+        )
+
+
+def _check_text(text: str, pointer: str) -> None:
+    if not storable(text):
+        raise InvalidRequestError("A text has no NUL and no lone surrogate", pointer=pointer)

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.audit import Database, PostgresAppliedReports
+from app.audit.applied_view import MAX_PER_ENTITY, AppliedView, Instance
+from app.audit.exchange import Pace
+from app.domain.errors import UnavailableError
+from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
+from tests.audit.rows import count, fetch, run
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support import servers
+
+NOON = 1_700_000_000.0
+QUICK = Pace(write_interval_s=0.05, read_interval_s=0.05)
+NEVER = Pace(write_interval_s=600, read_interval_s=600)
+ALICE = "user=alice"
+
+
+class Clock:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def applied(revision: int = 7, *refused: Refusal) -> AppliedReport:
+    return AppliedReport("kafka-python", "2.2", revision, refused)
+
+
+@asynccontextmanager
+async def running(
+    database: servers.Database, pace: Pace = QUICK, **options: Any
+) -> AsyncIterator[PostgresAppliedReports]:
+    pool = Database(database.service_dsn, 4)
+    reports = PostgresAppliedReports(pool, pace=pace, **options)
+    await reports.start()
+    try:
+        yield reports
+    finally:
+        await reports.close()
+        await pool.close()
+
+
+def rows(database: servers.Database) -> list[Any]:
+    return fetch(
+        database.owner_dsn,
+        "SELECT entity_id, instance_id, applied_revision, refused FROM applied_reports ORDER BY entity_id, instance_id",
+    )
+
+
+async def test_a_report_is_answered_at_once_and_reaches_other_replicas(migrated: servers.Database) -> None:
+    refusal = Refusal("acks", "enable.idempotence is set")
+    async with running(migrated) as one, running(migrated) as other:
+        one.report("payments", ALICE, "a", applied(5))
+        one.report("payments", ALICE, "a", applied(7, refusal))
+        one.report("payments", "user=alice,client-id=x", "a", applied())
+        one.report("payments", "user=alice-b", "a", applied())
+        assert one.of_entity("payments", ALICE) == [applied(7, refusal)]
+        assert one.of_entity("other", ALICE) == []
+        assert one.reported("payments", ALICE) == [ALICE, "user=alice,client-id=x"]
+        assert one.reported("payments", "user=bob") == one.reported("other", ALICE) == []
+        await until(lambda: other.of_entity("payments", ALICE) == [applied(7, refusal)])
+        # The later report counts, through whichever replica it was sent.
+        other.report("payments", ALICE, "a", applied(9))
+        await until(lambda: one.of_entity("payments", ALICE) == [applied(9)])
+    assert rows(migrated)[0] == (ALICE, "a", 9, [])
+
+
+async def test_a_restart_knows_what_was_reported_and_a_stop_writes_all_of_it(migrated: servers.Database) -> None:
+    clock = Clock()
+    async with running(migrated, NEVER, clock=clock) as reports:
+        for number in range(3_000):
+            reports.report("payments", f"user=u{number}", "a", applied(number))
+    assert count(migrated.owner_dsn, "applied_reports") == 3_000
+    async with running(migrated, clock=clock) as reports:
+        await until(lambda: reports.of_entity("payments", "user=u2999") == [applied(2999)])
+        assert reports.of_entity("payments", "user=u0") == [applied(0)]
+
+
+async def test_repeated_reports_are_written_every_two_minutes_whatever_their_pace(migrated: servers.Database) -> None:
+    clock = Clock()
+    async with running(migrated, NEVER, clock=clock) as reports:
+        versions = []
+        for second in range(0, 240, 10):
+            clock.now = NOON + second
+            for user in range(20):
+                reports.report("payments", f"user=u{user}", "a", applied())
+            await reports._exchange.flush()
+            versions.append(fetch(migrated.owner_dsn, "SELECT max(version) FROM applied_reports")[0][0])
+        assert versions == [*[20] * 12, *[40] * 12]
+        # A change is written at once.
+        reports.report("payments", "user=u0", "a", applied(8))
+        await reports._exchange.flush()
+        assert fetch(migrated.owner_dsn, "SELECT max(version) FROM applied_reports") == [(41,)]
+
+
+async def test_a_silent_client_is_forgotten_everywhere(migrated: servers.Database) -> None:
+    clock = Clock()
+    async with running(migrated, clock=clock) as one, running(migrated, clock=clock) as other:
+        one.report("payments", ALICE, "silent", applied(1))
+        one.report("payments", ALICE, "talks", applied(2))
+        await until(lambda: len(other.of_entity("payments", ALICE)) == 2)
+        clock.now = NOON + 600
+        one.report("payments", ALICE, "talks", applied(2))
+        await until(lambda: other._view.find("payments", ALICE, "talks").reported_ms == (NOON + 600) * 1000)  # type: ignore[union-attr]
+        clock.now = NOON + KEPT_S + 1
+        assert one.of_entity("payments", ALICE) == other.of_entity("payments", ALICE) == [applied(2)]
+        await until(lambda: (len(one._view), len(other._view)) == (1, 1))
+        await until(lambda: [row[1] for row in rows(migrated)] == ["talks"])
+        clock.now = NOON + 600 + KEPT_S + 1
+        await until(lambda: not one.reported("payments", ALICE) and not other.reported("payments", ALICE))
+    async with running(migrated, clock=clock) as late:
+        await late._refresh()
+        assert late.of_entity("payments", ALICE) == []
+
+
+async def test_a_clock_that_is_set_back_loses_no_report(migrated: servers.Database) -> None:
+    clock = Clock()
+    async with running(migrated, clock=clock) as reports:
+        reports.report("payments", ALICE, "a", applied(1))
+        clock.now = NOON - 60
+        reports.report("payments", ALICE, "a", applied(2))
+        assert reports.of_entity("payments", ALICE) == [applied(2)]
+        await until(lambda: rows(migrated) == [(ALICE, "a", 2, [])])
+        await reports._refresh()
+        assert reports.of_entity("payments", ALICE) == [applied(2)]
+
+
+async def test_without_postgres_reports_wait_and_without_room_they_are_refused(
+    migrated: servers.Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(migrated.owner_dsn, "REVOKE INSERT, SELECT, UPDATE ON applied_reports FROM confplane")
+    async with running(migrated, replace(QUICK, max_pending=10)) as reports:
+        for number in range(10):
+            reports.report("payments", ALICE, f"i{number}", applied())
+        with pytest.raises(UnavailableError, match="no room"):
+            reports.report("payments", ALICE, "i10", applied())
+        assert "Applied reports are dropped" in caplog.text
+        reports.report("payments", ALICE, "i9", applied(8))  # one that waits already
+        assert len(reports.of_entity("payments", ALICE)) == 10
+        with pytest.raises(UnavailableError):
+            await reports._exchange.flush()
+        run(migrated.owner_dsn, "GRANT INSERT, SELECT, UPDATE ON applied_reports TO confplane")
+        await until(lambda: count(migrated.owner_dsn, "applied_reports") == 10)
+        reports.report("payments", ALICE, "i10", applied())
+    assert {row[1]: row[2] for row in rows(migrated)}["i9"] == 8
+
+
+def test_the_view_is_bounded_in_instances_and_in_characters() -> None:
+    view = AppliedView(MAX_PER_ENTITY + 1, 100)
+    for number in range(MAX_PER_ENTITY):
+        assert view.put("c", "user=a", f"i{number}", Instance(applied(), number, number))
+    assert not view.put("c", "user=a", "further", Instance(applied(), 0, 0))
+    assert view.put("c", "user=b", "i", Instance(applied(), MAX_PER_ENTITY, 0))
+    assert not view.put("c", "user=c", "i", Instance(applied(), 0, 0))
+    assert view.put("c", "user=b", "i", Instance(applied(1, Refusal("k", "r" * 99)), MAX_PER_ENTITY, 0))
+    assert not view.put("c", "user=a", "i0", Instance(applied(1, Refusal("", "r")), 0, 0))
+    assert view.put("c", "user=b", "i", Instance(applied(1, Refusal("k", "r" * 98)), MAX_PER_ENTITY, 0))
+    assert view.put("c", "user=a", "i0", Instance(applied(1, Refusal("", "r")), 0, 0))
+    view.forget(MAX_PER_ENTITY)
+    assert len(view) == 2, "the first instance reported last, and nothing behind it is looked at"
+    view.forget(MAX_PER_ENTITY + 1)
+    assert (len(view), view.entities("c", "user=a"), view.find("c", "user=a", "i0")) == (0, [], None)
+    assert view.put("c", "user=c", "i", Instance(applied(1, Refusal("k", "r" * 99)), 0, 0))

@@ -1,0 +1,134 @@
+"""Applied status over HTTP: reports of running clients, and what is counted of them by each replica."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.client import ProblemError
+from tests.audit.rows import count
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from app.client import ConfplaneClient
+    from tests.support.stage import Stage
+
+
+async def report(client: ConfplaneClient, entity: str, instance: str, revision: str, **members: Any) -> dict[str, Any]:
+    answer = await client.request(
+        "PUT",
+        f"client-configs/{entity}/instances/{instance}",
+        json={"softwareName": "kafka-python", "softwareVersion": "2.2", "appliedRevision": revision, **members},
+    )
+    body: dict[str, Any] = answer.body
+    return body
+
+
+async def status(client: ConfplaneClient, entity: str) -> dict[str, Any]:
+    body: dict[str, Any] = (await client.request("GET", f"client-configs/{entity}/status")).body
+    return body
+
+
+async def test_clients_are_counted_by_revision_and_software_with_what_they_refuse(client: ConfplaneClient) -> None:
+    first = str((await client.put("client-configs", "user=counted", {"acks": "1"})).revision)
+    second = str((await client.put("client-configs", "user=counted,client-id=b", {"acks": "all"})).revision)
+    later = str((await client.put("client-configs", "user=uncounted", {"acks": "1"})).revision)
+    assert await report(client, "user=counted", "one", first) == {"forgottenAfterMs": 900_000}
+    await report(client, "user=counted,client-id=b", "one", first)
+    refused = [{"key": "acks", "reason": "enable.idempotence is set"}]
+    await report(client, "user=counted,client-id=b", "two", later, refused=refused)
+    await report(client, "user=counted,client-id=b", "three", second, refused=refused)
+    await report(client, "user=counted2", "one", first)
+    software = {"softwareName": "kafka-python", "softwareVersion": "2.2"}
+    assert await status(client, "user=counted,client-id=b") == {
+        "id": "user=counted,client-id=b",
+        "revision": second,
+        "instances": 3,
+        "applied": 2,
+        "notYetApplied": 1,
+        "appliedBy": [
+            {**software, "appliedRevision": second, "instances": 2},
+            {**software, "appliedRevision": first, "instances": 1},
+        ],
+        "refused": [{**refused[0], **software, "instances": 2}],
+        "omitted": 0,
+    }
+    of_user = await status(client, "user=counted")
+    assert (of_user["instances"], of_user["applied"], of_user["revision"]) == (4, 3, first)
+    # A change makes all of the user's clients late, until they say otherwise.
+    third = str((await client.put("client-configs", "user=counted", {"acks": "0"})).revision)
+    assert (await status(client, "user=counted"))["notYetApplied"] == 4
+    await report(client, "user=counted,client-id=b", "one", third)
+    assert (await status(client, "user=counted"))["notYetApplied"] == 3
+    nobody = await status(client, "user=nobody")
+    assert (nobody["revision"], nobody["instances"], nobody["appliedBy"]) == ("0", 0, [])
+
+
+@pytest.mark.parametrize(
+    ("entity", "instance", "members", "pointer"),
+    [
+        ("user", "one", {}, "id"),
+        ("user=a,client-id", "one", {}, "id"),
+        ("topic=a", "one", {}, None),
+        ("user=a", "a b", {}, "instanceId"),
+        ("user=a", "x" * 129, {}, "instanceId"),
+        ("user=a", "one", {"appliedRevision": "latest"}, "/appliedRevision"),
+        ("user=a", "one", {"appliedRevision": "9999999999999999999"}, "/appliedRevision"),
+        ("user=a", "one", {"appliedRevision": 5}, "/appliedRevision"),
+        ("user=a", "one", {"softwareName": "a\0"}, "/softwareName"),
+        ("user=a", "one", {"softwareVersion": ""}, "/softwareVersion"),
+        ("user=a", "one", {"refused": [{"key": "acks"}]}, "/refused/0/reason"),
+        ("user=a", "one", {"refused": [{"key": "acks", "reason": "\0"}]}, "/refused/0/reason"),
+        ("user=a", "one", {"refused": [{"key": "acks", "reason": "r"}] * 33}, "/refused"),
+        ("user=a", "one", {"applied": True}, "/applied"),
+    ],
+)
+async def test_what_is_no_report_is_refused_and_counts_nowhere(
+    client: ConfplaneClient, entity: str, instance: str, members: dict[str, Any], pointer: str | None
+) -> None:
+    given = {"appliedRevision": "1", **members}
+    with pytest.raises(ProblemError) as caught:
+        await report(client, entity, instance, given.pop("appliedRevision"), **given)
+    assert caught.value.status == 400
+    if pointer is not None:
+        assert pointer in [each["pointer"] for each in caught.value.body["errors"]]
+    assert (await status(client, "user=a"))["instances"] == 0
+
+
+async def test_a_report_that_is_only_validated_and_one_with_a_key_count_nowhere(client: ConfplaneClient) -> None:
+    body = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
+    path = "client-configs/user=trial/instances/one"
+    await client.request("PUT", path, json=body, params={"validateOnly": "true"})
+    with pytest.raises(ProblemError, match="Idempotency-Key"):
+        await client.request("PUT", path, json=body, headers={"Idempotency-Key": "k"})
+    assert (await status(client, "user=trial"))["instances"] == 0
+
+
+async def test_reports_outlive_a_stop_whole_and_a_kill_but_for_those_of_the_last_second(stage: Stage) -> None:
+    async with stage.service() as one, stage.service() as other:
+        async with one.client() as first, other.client() as second:
+            for number in range(200):
+                await report(first, "user=app", f"early-{number}", "1")
+            await until(lambda: count(stage.database.owner_dsn, "applied_reports") == 200)
+            for number in range(50):
+                await report(first, "user=app", f"late-{number}", "1")
+            await asyncio.to_thread(one.stop, kill=True)
+            found = (await status(second, "user=app"))["instances"]
+            # What Postgres has is known to all others; of the rest only what was reported since the last write is lost.
+            await until(lambda: _counted(second, "user=app", count(stage.database.owner_dsn, "applied_reports")))
+            assert 200 <= count(stage.database.owner_dsn, "applied_reports") <= 250
+            assert found <= 250
+        async with other.client() as second:
+            for number in range(500):
+                await report(second, "user=stopped", f"i-{number}", "1")
+        await asyncio.to_thread(other.stop)
+        await asyncio.to_thread(one.start)
+        async with one.client() as first:
+            await until(lambda: _counted(first, "user=stopped", 500))
+            assert (await status(first, "user=app"))["instances"] >= 200
+
+
+async def _counted(client: ConfplaneClient, entity: str, instances: int) -> bool:
+    return bool((await status(client, entity))["instances"] == instances)

@@ -87,7 +87,7 @@ class ConfplaneClient:
             base_url=url,
             timeout=timeout_s,
             # Redirects are not followed, so plain HTTP stays plain; to load all authorities takes a while.
-            verify=verify if url.startswith("https:") else False,
+            verify=False if httpx.URL(url).scheme == "http" else verify,
             transport=transport,
             trust_env=False,
             limits=httpx.Limits(max_connections=1024, max_keepalive_connections=1024),

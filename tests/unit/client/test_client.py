@@ -253,3 +253,20 @@ async def test_without_a_token_nothing_is_sent_and_no_part_of_it_is_shown(token:
             await client.get("client-quotas", "user=alice")
     assert str(raised.value) == reason
     assert "secret" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+async def test_certificates_are_verified_whatever_the_case_of_the_scheme(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+    make = httpx.AsyncClient
+
+    def recorded(**options: Any) -> httpx.AsyncClient:
+        given.append(options["verify"])
+        return make(**options)
+
+    monkeypatch.setattr(httpx, "AsyncClient", recorded)
+    async with ConfplaneClient(f"{scheme}://confplane.test", token=None):
+        pass
+    assert given == [True]

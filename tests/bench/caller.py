@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 QUOTAS = "/v1/clusters/default/client-quotas"
+DESCRIBE_ONE = '{"components":[{"entityType":"user","matchType":"exact","match":"bench-{entity}"}],"strict":true}'
+"""The body of a describe of one entity, for :class:`tests.bench.load.Load`."""
 _IDLE_S = 2.0
 """Seconds after which a connection is not used again; the server closes it after five."""
 

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tests.bench.broker import JUTE_MAXBUFFER, BenchBroker, Peer
-from tests.bench.caller import QUOTAS, Caller
+from tests.bench.caller import DESCRIBE_ONE, QUOTAS, Caller
 from tests.bench.load import Load
 from tests.bench.rounds import Figure, alternate, column, progress, summary
 from tests.bench.stage import loaded
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _USER = '{"entityType":"user","entityName":"bench-{entity}"}'
 _ALTER = '{"entries":[{"entity":[' + _USER + '],"ops":[{"key":"producer_byte_rate","value":{value}}]}]}'
-_DESCRIBE = '{"components":[{"entityType":"user","matchType":"exact","match":"bench-{entity}"}],"strict":true}'
 _ENTITIES = 1024
 _PER_ROUND = 100_000_000
 _FIRST = 1_000_000_000
@@ -50,7 +49,7 @@ def one(stage: Stage, class_path: str, *, rounds: int, seconds: float) -> Iterat
         Peer(directory, class_path=class_path, connect=connect) as peer,
     ):
         headers = {"Authorization": f"Bearer {service.token}"}
-        bodies = {"describe": _DESCRIBE, "alter": _ALTER}
+        bodies = {"describe": DESCRIBE_ONE, "alter": _ALTER}
 
         def ours(what: str, connections: int, number: int, length: float = seconds) -> Sample:
             load = Load(

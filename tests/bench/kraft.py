@@ -17,6 +17,7 @@ from tests.bench.broker import LOAD, SHIPPED
 from tests.bench.caller import Caller
 from tests.bench.kraft_describes import all_entities, describe_all, fill, one
 from tests.bench.kraft_seen import latencies
+from tests.bench.kraft_served import served
 from tests.bench.rounds import Figure, alternate, column, progress
 from tests.interop.admin import JavaCalls
 from tests.support.kraft import kraft_cluster
@@ -58,8 +59,10 @@ def measure(
             yield from one(node, java, rounds, seconds)
             fill(node, entities)
             yield from all_entities(node, java, rounds, entities)
-        yield from _import(stage, node, min(rounds, _IMPORTS), entities)
-        yield from _idle(stage, node, entities)
+            yield from _import(stage, node, min(rounds, _IMPORTS), entities)
+            with _observing(stage, node) as (leader, connect, dsn):
+                yield from served(leader, java, rounds=rounds, seconds=seconds, entities=entities)
+                yield from _idle(stage, node, leader, connect, dsn, entities)
 
 
 # ---------------------------------------------------------------- the import
@@ -110,12 +113,9 @@ def _token(directory: Path) -> Path:
 # ---------------------------------------------------------------- looks without changes
 
 
-def _idle(stage: Stage, node: KraftNode, entities: int) -> Iterator[Figure]:
+def _idle(stage: Stage, node: KraftNode, leader: Service, connect: str, dsn: str, entities: int) -> Iterator[Figure]:
     """Yield the share of a core that the leader takes, and that of a process beside it, which does not look."""
-    with (
-        _observing(stage, node) as (leader, connect, dsn),
-        stage.service(connect, dsn, {"kafka": _kafka(node)}) as other,
-    ):
+    with stage.service(connect, dsn, {"kafka": _kafka(node)}) as other:
         pids = leader.pid, other.pid, node.pid
         # The first look compares everything, and the recorder's first contact follows.
         wait_for(lambda: _rests(leader.pid), _FIRST_S, why="the leader does not come to rest")

@@ -10,6 +10,7 @@ from app.audit import Database, PostgresAppliedReports
 from app.audit.applied_view import MAX_PER_ENTITY, AppliedView, Instance
 from app.audit.exchange import Pace
 from app.domain.errors import UnavailableError
+from app.services.metrics import Sample
 from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from tests.audit.rows import count, fetch, run
 from tests.support.waiting import until
@@ -51,6 +52,11 @@ async def running(
     finally:
         await reports.close()
         await pool.close()
+
+
+def written(reports: PostgresAppliedReports) -> bool:
+    """Say whether no report waits for Postgres."""
+    return Sample("applied_reports_pending", 0) in reports.metrics()
 
 
 def rows(database: servers.Database) -> list[Any]:
@@ -153,7 +159,8 @@ async def test_without_postgres_reports_wait_and_without_room_they_are_refused(
         with pytest.raises(UnavailableError):
             await reports._exchange.flush()
         run(migrated.owner_dsn, "GRANT INSERT, SELECT, UPDATE ON applied_reports TO confplane")
-        await until(lambda: count(migrated.owner_dsn, "applied_reports") == 10)
+        # A row makes room a moment after it is in Postgres.
+        await until(lambda: count(migrated.owner_dsn, "applied_reports") == 10 and written(reports))
         reports.report("payments", ALICE, "i10", applied())
     assert {row[1]: row[2] for row in rows(migrated)}["i9"] == 8
 

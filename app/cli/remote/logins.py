@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from app.cli.remote.profiles import ProfileError
+from app.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,12 +77,10 @@ def write(profile: Profile, login: Login) -> None:
         ProfileError: The file can't be written.
     """
     path = file_of(profile)
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         _make_directory(path)
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with replacing(path, mode=0o600) as file:
             json.dump(asdict(login), file)
-        partial.replace(path)
     except OSError as error:
         raise ProfileError(f"{path} can't be written: {error.strerror}") from None
 

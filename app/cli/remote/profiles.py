@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+from app.files import replacing
+
 _FILE_VARIABLE: Final = "CONFPLANE_PROFILES"
 _DEV_DIRECTORY: Final = Path(".confplane")
 DEFAULT_CLUSTER: Final = "default"
@@ -157,11 +159,10 @@ class Profiles:
 
         path = file()
         content = {"current": self.current, "profiles": {name: each.to_json() for name, each in self.named.items()}}
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), "utf-8")
-            partial.replace(path)
+            with replacing(path) as stream:
+                yaml.safe_dump(content, stream, sort_keys=False, allow_unicode=True)
         except OSError as error:
             raise ProfileError(f"{path} can't be written: {error.strerror}") from None
 

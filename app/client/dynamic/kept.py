@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from app.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,16 +44,5 @@ class Kept:
         Raises:
             OSError: The file can't be written. The former one is as it was.
         """
-        content = json.dumps({"boundTo": self.bound_to, "configs": dict(configs)}, indent=2).encode()
-        made = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            made.replace(self.path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                made.unlink()
-            raise
+        with replacing(self.path, mode=0o600) as file:
+            json.dump({"boundTo": self.bound_to, "configs": dict(configs)}, file, indent=2)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
+
+from app.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +28,5 @@ def opened(path: Path | None) -> Iterator[TextIO]:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
-    path = path.resolve()  # a link stays a link
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path.resolve()) as stream:  # a link stays a link
+        yield stream

@@ -1,0 +1,39 @@
+"""Files that are replaced whole: a reader never sees a half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int = 0o666) -> Iterator[TextIO]:
+    r"""Open a new file that takes the place of another one once it is whole; after a failure the other is as it was.
+
+    Args:
+        path: The file, which may be absent; its directory exists.
+        mode: The rights of the file, less those that the process's umask takes away.
+
+    Text is UTF-8, and lines end with ``\n``.
+
+    Raises:
+        OSError: The file can't be written.
+    """
+    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        made.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            made.unlink()
+        raise

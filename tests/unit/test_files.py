@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.files import replacing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "configs.yaml"
+    path.write_text("before")
+    with replacing(path) as file:
+        file.write("é\n")
+        assert path.read_text() == "before"
+    assert path.read_bytes() == "é\n".encode()
+    assert [each.name for each in tmp_path.iterdir()] == ["configs.yaml"]
+
+
+@pytest.mark.parametrize(("mode", "rights"), [(0o666, 0o640), (0o600, 0o600)])
+def test_its_rights_are_those_of_the_mode_and_the_umask(tmp_path: Path, mode: int, rights: int) -> None:
+    umask = os.umask(0o027)
+    try:
+        with replacing(tmp_path / "file", mode=mode):
+            pass
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == rights
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failure_leaves_the_former_file_and_nothing_beside_it(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "configs.yaml"
+    path.write_text("before")
+    with pytest.raises(error):
+        _fail(path, error)
+    assert path.read_text() == "before"
+    assert [each.name for each in tmp_path.iterdir()] == ["configs.yaml"]
+
+
+def _fail(path: Path, error: type[BaseException]) -> None:
+    with replacing(path) as file:
+        file.write("half")
+        raise error

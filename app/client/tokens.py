@@ -30,8 +30,13 @@ def _read(token: Path | Callable[[], str]) -> str:
         raise ClientError(f"the token can't be read: {reason}") from None
 
 
+def is_token(text: str) -> bool:
+    """Say whether a text can be a token: one word of printable ASCII characters."""
+    return text.isascii() and text.isprintable() and len(text.split()) == 1
+
+
 def _word(text: str) -> str:
     """Check a token, since a library that refuses a header may quote it in the log."""
-    if not text.isascii() or not text.isprintable() or len(text.split()) != 1:
+    if not is_token(text):
         raise ClientError("the token is not one word of printable ASCII characters")
     return text

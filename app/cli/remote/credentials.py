@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.cli.remote import logins
 from app.cli.remote.profiles import ProfileError
+from app.client.tokens import is_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ def token_of(profile: Profile) -> str | None:
         source = f"The login of the client {profile.client_id}"
     else:
         return None
-    if not token or not token.isascii() or any(each.isspace() for each in token):
+    if not is_token(token):
         raise ProfileError(f"{source} gave no token: a token is one word of ASCII characters")
     return token
 

@@ -77,6 +77,7 @@ def test_tokens_of_files_and_commands(directory: Path) -> None:
         Profile("http://x", token_file=directory / "absent"),
         Profile("http://x", token_file=directory / "token"),
         Profile("http://x", token_command=(sys.executable, "-c", "print('geheim'); raise SystemExit(3)")),
+        Profile("http://x", token_command=(sys.executable, "-c", "print('geheim' + chr(7))")),
         Profile("http://x", token_command=("/nowhere/program",)),
     ):
         with pytest.raises(ProfileError) as raised:

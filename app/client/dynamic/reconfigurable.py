@@ -13,7 +13,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Reconfigurable(Protocol):
-    """An object that is told of changed settings. Both methods may be coroutines."""
+    """An object that takes changed settings over. Both methods may be coroutines."""
 
     def validate_reconfiguration(self, settings: Mapping[str, Any]) -> object:
         """Refuse settings by ValueError; they are not offered again until they change."""

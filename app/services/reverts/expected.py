@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LISTED: Final = 100
 """Later changes that a refusal lists."""
-_TOLD: Final = 3
+_NAMED: Final = 3
 """Later changes that its text names."""
 
 
@@ -72,8 +72,8 @@ class ExpectedKeys:
 
     keys: Mapping[str, ExpectedKey]
     explained: int | None
-    """The zxid of the znode's last write, where the trail explains that write: it tells whether a hidden value is still
-    that of the reverted changes."""
+    """The zxid of the znode's last write, where the trail explains that write. While the znode has this zxid, a hidden
+    value is still that of the reverted changes."""
 
     def check(self, collection: Collection, entity: Entity, node: Node | None) -> None:
         """Refuse a node on which others' later changes stand: see :class:`app.services.changes.edits.Expected`.
@@ -148,10 +148,10 @@ def unrecorded(node: Node | None, *keys: str) -> LaterChange:
 def conflict(entity: Entity, later: Iterable[LaterChange]) -> RevertConflictError:
     """Return the refusal that names later changes."""
     changes = sorted(later, key=lambda each: each.revision or 0, reverse=True)
-    told = "; ".join(_told(each) for each in changes[:_TOLD])
-    more = f"; and {len(changes) - _TOLD} more" if len(changes) > _TOLD else ""
+    named = "; ".join(_named(each) for each in changes[:_NAMED])
+    more = f"; and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
     return RevertConflictError(
-        f"{entity.id}: later changes touched the same keys: {told}{more}. Revert these first, or send force to revert"
+        f"{entity.id}: later changes touched the same keys: {named}{more}. Revert these first, or send force to revert"
         " over them",
         later=tuple(changes[:_LISTED]),
     )
@@ -178,8 +178,8 @@ def _changes(key: str, later: Iterable[Later]) -> tuple[LaterChange, ...]:
     return tuple(each.change._replace(keys=(key,)) for each in later)
 
 
-def _told(change: LaterChange) -> str:
-    keys = ", ".join(clipped(key) for key in change.keys[:_TOLD])
+def _named(change: LaterChange) -> str:
+    keys = ", ".join(clipped(key) for key in change.keys[:_NAMED])
     at = "" if change.revision is None else f" at revision {change.revision}"
     if change.change_id is None:
         return f"a write{at} that is not in the trail yet ({keys})"

@@ -161,7 +161,7 @@ class RevertService:
             run = self._together if together else self._run
             done = await run(some, edits, caller, validate_only=validate_only)
             results += [
-                Reversal.of(part.collection, await self._told(part, done[part.key], reverted), part.changes)
+                Reversal.of(part.collection, await self._naming_later(part, done[part.key], reverted), part.changes)
                 for part in some
             ]
         return Reverted(results, parts.skipped)
@@ -241,7 +241,7 @@ class RevertService:
         known = around.earlier is not None and around.earlier.revision == node.mzxid
         return node.mzxid if known or (around.recorded and around.recorded.mzxid >= node.mzxid) else None
 
-    async def _told(self, part: Part, result: EditResult, reverted: Names[UUID]) -> EditResult:
+    async def _naming_later(self, part: Part, result: EditResult, reverted: Names[UUID]) -> EditResult:
         """Return a result whose error names the change that came in between, if the trail has it by now."""
         error = result.error
         if not isinstance(error, RevertConflictError) or all(each.change_id is not None for each in error.later):

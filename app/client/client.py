@@ -184,11 +184,7 @@ class ConfplaneClient:
         at: str | None = None,
     ) -> Answer:
         """Read the declared content of an entity, now or ``at`` a revision or time (RFC 3339) of the past."""
-        params = (
-            ({"consistency": "strong"} if strong else {})
-            | ({"view": "full"} if full else {})
-            | ({} if at is None else {"at": at})
-        )
+        params = _given(consistency="strong" if strong else None, view="full" if full else None, at=at)
         headers = _headers(min_revision=min_revision, if_none_match=if_none_match)
         return await self.request("GET", f"{facet}/{_id(entity)}", params=params or None, headers=headers)
 
@@ -201,7 +197,7 @@ class ConfplaneClient:
 
     async def diff(self, facet: str, entity: Entity | str, *, before: str, after: str | None = None) -> Answer:
         """Read the keys that differ between two moments, each a revision or a time; ``after`` None is now."""
-        params = {"from": before} | ({} if after is None else {"to": after})
+        params = {"from": before} | _given(to=after)
         return await self.request("GET", f"{facet}/{_id(entity)}/diff", params=params)
 
     def history(self, facet: str, entity: Entity | str) -> AsyncIterator[dict[str, Any]]:
@@ -254,7 +250,7 @@ class ConfplaneClient:
         """Iterate over the pages of a list, for members beside the items such as ``skipped``."""
         token: str | None = None
         while True:
-            params = filters | ({} if token is None else {"pageToken": token})
+            params = filters | _given(pageToken=token)
             page = (await self.request("GET", path, params=params)).body
             yield page
             token = page["nextPageToken"]
@@ -294,9 +290,7 @@ class ConfplaneClient:
             "validateOnly": validate_only,
             "atomic": atomic,
         }
-        params = _given(reason=reason)
-        headers = _headers(idempotency_key=idempotency_key)
-        return await self.request("POST", f"{facet}:alter", json=body, params=params, headers=headers)
+        return await self._altered(f"{facet}:alter", body, reason=reason, idempotency_key=idempotency_key)
 
     async def alter_clients(
         self,
@@ -331,9 +325,7 @@ class ConfplaneClient:
             "validateOnly": validate_only,
             "atomic": atomic,
         }
-        params = _given(reason=reason, ticket=ticket)
-        headers = _headers(idempotency_key=idempotency_key)
-        return await self.request("POST", "clients:alter", json=body, params=params, headers=headers)
+        return await self._altered("clients:alter", body, reason=reason, ticket=ticket, idempotency_key=idempotency_key)
 
     async def alter_configs(
         self,
@@ -362,9 +354,9 @@ class ConfplaneClient:
             for entity, values in entries
         ]
         body = {"resources": resources, "validateOnly": validate_only, "atomic": atomic}
-        params = _given(reason=reason, ticket=ticket)
-        headers = _headers(idempotency_key=idempotency_key)
-        return await self.request("POST", "configs:incrementalAlter", json=body, params=params, headers=headers)
+        return await self._altered(
+            "configs:incrementalAlter", body, reason=reason, ticket=ticket, idempotency_key=idempotency_key
+        )
 
     # ------------------------------------------------------------ reverts
 
@@ -392,9 +384,7 @@ class ConfplaneClient:
             idempotency_key: See the class.
         """
         body = {**selection, **({"keys": list(keys)} if keys else {}), "force": force, "validateOnly": validate_only}
-        params = _given(reason=reason, ticket=ticket)
-        headers = _headers(idempotency_key=idempotency_key)
-        return await self.request("POST", "audit:revert", json=body, params=params, headers=headers)
+        return await self._altered("audit:revert", body, reason=reason, ticket=ticket, idempotency_key=idempotency_key)
 
     async def revert(  # noqa: PLR0913 - one argument a member of the request
         self,
@@ -423,9 +413,29 @@ class ConfplaneClient:
             idempotency_key: See the class.
         """
         body = {"to": str(to), "force": force, "validateOnly": validate_only}
+        return await self._altered(
+            f"{facet}/{_id(entity)}:revert",
+            body,
+            reason=reason,
+            ticket=ticket,
+            if_match=if_match,
+            idempotency_key=idempotency_key,
+        )
+
+    async def _altered(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        reason: str | None,
+        ticket: str | None = None,
+        if_match: str | None = None,
+        idempotency_key: str | None,
+    ) -> Answer:
+        """Send an alter with the texts that the trail keeps."""
         params = _given(reason=reason, ticket=ticket)
         headers = _headers(if_match=if_match, idempotency_key=idempotency_key)
-        return await self.request("POST", f"{facet}/{_id(entity)}:revert", json=body, params=params, headers=headers)
+        return await self.request("POST", path, json=body, params=params, headers=headers)
 
 
 def _given(**members: str | None) -> dict[str, str]:
@@ -496,7 +506,7 @@ def _headers(
         "If-None-Match": if_none_match,
         "Idempotency-Key": idempotency_key,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return _given(**given)
 
 
 def _number(text: str | None) -> int | None:

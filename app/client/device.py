@@ -123,8 +123,8 @@ class DeviceLogin:
         Raises:
             LoginError: The issuer refuses the client.
         """
-        form = {"client_id": client_id, "scope": scope} | ({} if resource is None else {"resource": resource})
-        found = self._json("POST", issuer.device_endpoint, form)
+        form = {"client_id": client_id, "scope": scope}
+        found = self._json("POST", issuer.device_endpoint, form | _naming(resource))
         return DeviceCode(
             code=str(found["device_code"]),
             user_code=str(found["user_code"]),
@@ -141,7 +141,7 @@ class DeviceLogin:
             LoginError: The person refused, or the code has expired.
         """
         form = {"grant_type": _DEVICE_GRANT, "device_code": device.code, "client_id": client_id}
-        form |= {} if resource is None else {"resource": resource}
+        form |= _naming(resource)
         interval_s = device.interval_s
         while time.time() < device.expires_at:
             time.sleep(interval_s)
@@ -162,10 +162,7 @@ class DeviceLogin:
             LoginError: The issuer refuses, as after the end of a session.
         """
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": client_id}
-        return _tokens(
-            self._json("POST", token_endpoint, form | ({} if resource is None else {"resource": resource})),
-            refresh_token,
-        )
+        return _tokens(self._json("POST", token_endpoint, form | _naming(resource)), refresh_token)
 
     def revoke(self, endpoint: str, client_id: str, token: str) -> None:
         """End a token at the issuer (RFC 7009).
@@ -196,6 +193,11 @@ class DeviceLogin:
         if not isinstance(body, dict) or (not response.is_success and "error" not in body):
             raise LoginError(f"{url} answered {response.status_code} {response.reason_phrase}, and no JSON of OAuth")
         return body
+
+
+def _naming(resource: str | None) -> dict[str, str]:
+    """Return the member of a form that names a resource."""
+    return {} if resource is None else {"resource": resource}
 
 
 def _secure(url: str, what: str) -> str:

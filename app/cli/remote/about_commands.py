@@ -6,14 +6,12 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote.options import AsJson, AsLines, ClusterName, Limit, ProfileName, Since, Until
+from app.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, Limit, ProfileName, Since, Until
 
 commands = typer.Typer(add_completion=False)
 
-_CODES = "Exit codes: 0 shown; 1 the service refused or did not answer; 2 the arguments or the profile are not valid."
 
-
-@commands.command(epilog=f"Example:\n\n    confplane whoami --profile production\n\n{_CODES}")
+@commands.command(epilog=f"Example:\n\n    confplane whoami --profile production\n\n{READ_CODES}")
 def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: ProfileName = None) -> None:
     """Show the principal of the token that is used, the place of the token, and the grants that count."""
     from app.cli.remote import about, profiles, session  # noqa: PLC0415 - see the module's docstring
@@ -25,7 +23,7 @@ def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: Pro
     raise typer.Exit(session.code_of(work))
 
 
-@commands.command(epilog=f"Example:\n\n    confplane clusters --json\n\n{_CODES}")
+@commands.command(epilog=f"Example:\n\n    confplane clusters --json\n\n{READ_CODES}")
 def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
     """List the clusters of the service, each with its state and its warnings."""
     from app.cli.remote import about, session  # noqa: PLC0415 - see the module's docstring
@@ -38,7 +36,7 @@ def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
     "    confplane audit --entity user=alice --since 1d\n\n"
     "    confplane audit --principal User:olga --outcome rejected --json\n\n"
     "    confplane audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10\n\n"
-    f"{_CODES}"
+    f"{READ_CODES}"
 )
 def audit(  # noqa: PLR0913 - one argument an option is typer's way
     change: Annotated[

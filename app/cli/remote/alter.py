@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from app.cli.remote.assignments import values_of
-from app.cli.remote.changes import Change, refuse_unset
+from app.cli.remote.changes import Change, differences, refuse_unset
 from app.cli.remote.declared import declared, keys_of
 from app.cli.remote.entities import entity_of
-from app.cli.remote.output import print_json, print_table, side_text
+from app.cli.remote.output import print_changes, print_json
 from app.cli.remote.session import DONE
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
@@ -28,7 +28,7 @@ async def put(client: ConfplaneClient, name: str, words: Sequence[str], terms: T
     change = Change.of(entity_of(name), values_of(words))
     on_line = {key for key, equals, text in (word.partition("=") for word in words) if equals and text[:1] != "@"}
     result = await change.send(client, terms)
-    if bared := sorted(each["key"] for each in _changes(result) if each.get("secret") and each["key"] in on_line):
+    if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
         typer.echo(
             f"Warning: {', '.join(bared)} stood on the command line, where everybody on the machine can read it; give"
             f" a secret as KEY=@FILE, or as KEY alone to be asked for it",
@@ -66,20 +66,13 @@ async def delete(
     return DONE
 
 
-def _changes(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the keys of a result that got another value."""
-    diff = result["diff"]
-    return diff if isinstance(diff, list) else [*diff["quotas"], *diff["configs"]]
-
-
 def _show(change: Change, result: Mapping[str, Any], terms: Terms, *, as_json: bool) -> None:
     """Print the result; on standard error what was done, in words."""
-    changes = _changes(result)
+    changes = differences(result)
     if as_json:
         print_json(result)
     elif changes:
-        rows = [(each["key"], side_text(each, "before"), side_text(each, "after")) for each in changes]
-        print_table(("KEY", "BEFORE", "AFTER"), rows)
+        print_changes(changes)
     if not changes:
         said = f"Nothing to change: {change.entity.id} has these values already"
     elif terms.validate_only:

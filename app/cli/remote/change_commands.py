@@ -7,14 +7,19 @@ from typing import Annotated
 import typer
 
 from app.cli.remote import completion
-from app.cli.remote.options import AsJson, ClusterName, EntityName, ProfileName, Reason, Ticket, ValidateOnly
+from app.cli.remote.options import (
+    WRITE_CODES,
+    AsJson,
+    ClusterName,
+    EntityName,
+    ProfileName,
+    Reason,
+    Ticket,
+    ValidateOnly,
+)
 
 commands = typer.Typer(add_completion=False)
 
-_CODES = (
-    "Exit codes: 0 done; 1 refused, or the service did not answer; 2 the arguments or the profile are not valid; 3 the"
-    " answer to a write was lost, and it may be done or not."
-)
 _QuotasEtag = Annotated[
     str | None,
     typer.Option(
@@ -35,7 +40,7 @@ _ConfigsEtag = Annotated[
     "    confplane set user=alice producer_byte_rate=1048576 acks=all --reason 'more load'\n\n"
     "    confplane set topic=orders retention.ms=86400000 --validate-only\n\n"
     "    confplane set broker=0 ssl.keystore.password\n\n"
-    f"{_CODES}",
+    f"{WRITE_CODES}",
 )
 def put(  # noqa: PLR0913 - one argument an option is typer's way
     entity: EntityName,
@@ -75,7 +80,7 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
     epilog="Examples:\n\n"
     "    confplane delete user=alice producer_byte_rate --ticket OPS-12\n\n"
     "    confplane delete topic=orders --all\n\n"
-    f"{_CODES}"
+    f"{WRITE_CODES}"
 )
 def delete(  # noqa: PLR0913 - one argument an option is typer's way
     entity: EntityName,

@@ -96,6 +96,12 @@ class Change:
         return found
 
 
+def differences(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the keys of a result that got another value, of a client those of both facets."""
+    diff = result["diff"]
+    return diff if isinstance(diff, list) else [*diff["quotas"], *diff["configs"]]
+
+
 def refuse_unset(keys: Iterable[str], found: Collection[str]) -> None:
     """Refuse to remove what is not set: a misspelt key is no success.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from app.cli.remote.configs.describe import RESOURCE_TYPES
+from app.cli.remote.changes import differences
 from app.cli.remote.load_file import pieces
 from app.cli.remote.progress import counted
 from app.cli.remote.session import DONE, FAILED, UNKNOWN, new_key
@@ -49,7 +49,7 @@ async def load(client: ConfplaneClient, path: Path, *, validate_only: bool, reas
             async for item, result in counted(results, "entities"):
                 if result["errorCode"]:
                     refused.append((item, result))
-                elif _differs(result):
+                elif differences(result):
                     changed += 1
                 else:
                     equal += 1
@@ -118,20 +118,11 @@ class _Sending:
                     return
 
     async def _resources(self, items: Sequence[Loaded]) -> list[_Result]:
-        resources = []
-        for item in items:
-            [(kind, name)] = item.entity.components
-            ops = [
-                {"name": key, "configOperation": "SET", "value": value}
-                for key, value in item.values[FacetName.CONFIGS].items()
-            ]
-            resources.append({"resourceType": RESOURCE_TYPES[kind.plural], "resourceName": name or "", "configs": ops})
-        request = self.client.request(
-            "POST",
-            "configs:incrementalAlter",
-            json={"resources": resources, "validateOnly": self.validate_only},
-            params=None if self.reason is None else {"reason": self.reason},
-            headers={"Idempotency-Key": new_key()},
+        request = self.client.alter_configs(
+            [(item.entity, item.values[FacetName.CONFIGS]) for item in items],
+            validate_only=self.validate_only,
+            reason=self.reason,
+            idempotency_key=new_key(),
         )
         return await _results_of(request, "responses", len(items))
 
@@ -156,8 +147,3 @@ async def _results_of(request: Awaitable[Answer], member: str, number: int) -> l
             raise
     results: list[_Result] = body[member]
     return results
-
-
-def _differs(result: _Result) -> bool:
-    diff = result["diff"]
-    return any(diff.values()) if isinstance(diff, dict) else bool(diff)

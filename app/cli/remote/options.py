@@ -8,6 +8,15 @@ import typer
 
 from app.cli.remote import completion
 
+READ_CODES: Final = (
+    "Exit codes: 0 shown; 1 the service refused or did not answer; 2 the arguments or the profile are not valid."
+)
+"""The exit codes of commands that read, for their help."""
+WRITE_CODES: Final = (
+    "Exit codes: 0 done; 1 refused, or the service did not answer; 2 the arguments or the profile are not valid; 3 the"
+    " answer to a write was lost, and it may be done or not."
+)
+"""The exit codes of commands that write, for their help."""
 ProfileName = Annotated[
     str | None,
     typer.Option(

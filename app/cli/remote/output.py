@@ -69,10 +69,14 @@ def side_text(change: Mapping[str, Any], side: str) -> str:
     return value_text(change[side])
 
 
-def print_changes(changes: Iterable[Mapping[str, Any]], *, title: str | None = None) -> None:
+def sides_of(change: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return a key with its values before and after."""
+    return change["key"], side_text(change, "before"), side_text(change, "after")
+
+
+def print_changes(changes: Iterable[Mapping[str, Any]]) -> None:
     """Print keys with their values before and after."""
-    rows = [(each["key"], side_text(each, "before"), side_text(each, "after")) for each in changes]
-    print_table(("KEY", "BEFORE", "AFTER"), rows, title=title)
+    print_table(("KEY", "BEFORE", "AFTER"), map(sides_of, changes))
 
 
 def author_text(change: Mapping[str, Any]) -> str:

@@ -9,7 +9,15 @@ import typer
 
 from app.cli.remote.entities import entity_of, facets_of
 from app.cli.remote.moments import moment_of
-from app.cli.remote.output import author_text, note_inexact, print_json, print_table, reason_text, side_text
+from app.cli.remote.output import (
+    author_text,
+    note_inexact,
+    print_changes,
+    print_json,
+    print_table,
+    reason_text,
+    sides_of,
+)
 from app.cli.remote.progress import counted
 from app.cli.remote.session import DONE
 
@@ -57,7 +65,7 @@ async def _changes(client: ConfplaneClient, entity: Entity, limit: int) -> list[
 
 def _rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return a row for each key; the first of them has what is true of the change."""
-    shown = [(each["key"], side_text(each, "before"), side_text(each, "after")) for each in change["changes"]]
+    shown = [sides_of(each) for each in change["changes"]]
     if not shown:
         shown = [("(moved to another layout)" if change.get("moved") else "(no value changed)", "", "")]
     first = (change["time"], change["revision"], author_text(change), *shown[0])
@@ -78,8 +86,7 @@ async def diff(client: ConfplaneClient, name: str, *, before: str, after: str | 
     if not changes:
         typer.echo(f"{entity.id} has no difference between {before} and {after or 'now'}", err=True)
         return DONE
-    rows = [(each["key"], side_text(each, "before"), side_text(each, "after")) for each in changes]
-    print_table(("KEY", "BEFORE", "AFTER"), rows)
+    print_changes(changes)
     return DONE
 
 

@@ -6,11 +6,20 @@ from typing import Annotated
 
 import typer
 
-from app.cli.remote.options import AsJson, AsLines, At, ClusterName, EntityName, Key, Limit, OptionalEntity, ProfileName
+from app.cli.remote.options import (
+    READ_CODES,
+    AsJson,
+    AsLines,
+    At,
+    ClusterName,
+    EntityName,
+    Key,
+    Limit,
+    OptionalEntity,
+    ProfileName,
+)
 
 commands = typer.Typer(add_completion=False)
-
-_CODES = "Exit codes: 0 shown; 1 the service refused or did not answer; 2 the arguments or the profile are not valid."
 
 
 @commands.command(
@@ -70,7 +79,7 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
     epilog="Examples:\n\n"
     "    confplane effective user=alice,client-id=billing\n\n"
     "    confplane effective topic=orders --key retention.ms\n\n"
-    f"{_CODES}"
+    f"{READ_CODES}"
 )
 def effective(
     entity: EntityName,
@@ -99,7 +108,7 @@ def effective(
     epilog="Examples:\n\n"
     "    confplane history user=alice\n\n"
     "    confplane history topic=orders --limit 1 --json\n\n"
-    f"{_CODES}"
+    f"{READ_CODES}"
 )
 def history(
     entity: EntityName,
@@ -123,7 +132,7 @@ def history(
     epilog="Examples:\n\n"
     "    confplane diff user=alice --from 2h\n\n"
     "    confplane diff topic=orders --from 8589934635 --to 2026-01-31T12:00:00Z\n\n"
-    f"{_CODES}"
+    f"{READ_CODES}"
 )
 def diff(
     entity: EntityName,

@@ -12,7 +12,7 @@ import typer
 from app.cli.remote.declared import declared
 from app.cli.remote.entities import entity_of, facets_of
 from app.cli.remote.moments import moment_of, time_of
-from app.cli.remote.output import print_json, print_table, side_text
+from app.cli.remote.output import print_json, print_table, sides_of
 from app.cli.remote.session import DONE, FAILED, UNKNOWN, new_key
 from app.client import ClientError, ProblemError
 from app.domain.errors import InvalidRequestError
@@ -199,7 +199,7 @@ def _body(results: list[_Body]) -> _Body:
 def _shown(body: _Body) -> list[tuple[str, str, str, str]]:
     """Return the rows of the keys that change."""
     return [
-        (result["id"], change["key"], side_text(change, "before"), side_text(change, "after"))
+        (result["id"], *sides_of(change))
         for result in body["results"]
         if not result["errorCode"]
         for change in result["diff"]

@@ -23,10 +23,6 @@ FAILED: Final = 1
 INVALID: Final = 2
 UNKNOWN: Final = 3
 """A write whose answer was lost, although it was repeated: it may be done or not."""
-CODES: Final = (
-    "Exit codes: 0 done; 1 refused, or the service did not answer; 2 the arguments or the profile are not valid;"
-    " 3 the answer to a write was lost, and it may be done or not."
-)
 _TRIES: Final = 4
 _NEXT: Final = {
     401: "Check the token: `confplane profiles list` shows its place; `confplane login` renews a login.",

@@ -6,6 +6,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import httpx
 import pytest
 
 from app.cli.remote.configs import command
@@ -94,12 +95,20 @@ def _cases() -> list[Case]:
 def ours(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], tuple[int, list[str]]]:
-    """Runs a line of ours: its exit code and its lines on standard output."""
+    """Runs a line of ours: its exit code and its lines on standard output.
+
+    The service reads up to the moment of the line first: both tools would otherwise agree on what neither knows yet.
+    """
     (tmp_path / "token").write_text(service.token)
     monkeypatch.setenv("CONFPLANE_URL", service.url)
     monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
 
     def run(line: str) -> tuple[int, list[str]]:
+        httpx.get(
+            f"{service.url}/v1/clusters/default/client-quotas",
+            params={"consistency": "strong", "pageSize": "1"},
+            headers={"Authorization": f"Bearer {service.token}"},
+        ).raise_for_status()
         code = command.run(shlex.split(line))
         return code, capsys.readouterr().out.splitlines()
 

@@ -34,6 +34,9 @@ BUILT_IN_KEYS: Final = frozenset({ACKS, SESSION_TIMEOUT, HEARTBEAT_INTERVAL})
 SUPPORTED_CONFIGS: Final = "supported.configs"
 """The key under which clients register their configs; never set by an alter."""
 
+INSTANCE_ID: Final = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,128}$"
+"""Names of running clients, as a pattern of whole texts."""
+
 IDENTIFYING_KEYS: Final = frozenset(
     {"bootstrap.servers", "client.id", "group.id", "group.instance.id", "transactional.id"}
 )

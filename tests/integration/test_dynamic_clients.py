@@ -134,6 +134,37 @@ async def test_software_and_supported_configs_are_registered(
     ]
 
 
+@LIBRARIES
+async def test_what_a_client_has_taken_over_and_what_it_dropped_is_reported(
+    service: Service, client: ConfplaneClient, library: Library
+) -> None:
+    user = f"reporting-{library.name}"
+    first = await client.put("client-configs", Entity.of(user=user), {"acks": "1", "session.timeout.ms": "20000"})
+
+    async def status() -> Any:
+        return (await client.request("GET", f"client-configs/user={user}/status")).body
+
+    async def counted(revision: int | None) -> Any:
+        found = await status()
+        return found if found["applied"] == 2 and found["revision"] == str(revision) else None
+
+    async with (
+        following(service, AsyncDynamicProducerConfig, library, user),
+        following(service, AsyncDynamicConsumerConfig, library, user, heartbeat_interval_ms=25_000),
+    ):
+        found = await until(lambda: counted(first.revision))
+        second = await client.put(
+            "client-configs", Entity.of(user=user), {"acks": "all", "session.timeout.ms": "30000"}
+        )
+        settled = await until(lambda: counted(second.revision))
+    software = {"softwareName": library.name, "softwareVersion": library.version}
+    assert found["appliedBy"] == [{**software, "appliedRevision": str(first.revision), "instances": 2}]
+    assert [(each["key"], each["instances"]) for each in found["refused"]] == [("session.timeout.ms", 1)]
+    assert "(25000) would not be below session.timeout.ms (20000)" in found["refused"][0]["reason"]
+    assert settled["appliedBy"] == [{**software, "appliedRevision": str(second.revision), "instances": 2}]
+    assert settled["refused"] == []
+
+
 async def test_turned_off_the_service_never_hears_of_it(service: Service, client: ConfplaneClient) -> None:
     await client.put("client-configs", Entity.of(user="off"), {"acks": "0"})
     own = {"enable_dynamic_config": "false"}

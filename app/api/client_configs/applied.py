@@ -15,6 +15,7 @@ from app.api.responses import json_bytes, json_response
 from app.api.routing.operations import Effect, Operation, read
 from app.api.routing.paths import entity_in_path
 from app.api.routing.routes import Routes, declared
+from app.domain.client_configs import INSTANCE_ID
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
@@ -22,7 +23,7 @@ from app.services.limits import LimitClass
 from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from app.services.reads import applied
 
-_INSTANCE: Final = re.compile(patterns.INSTANCE_ID)
+_INSTANCE: Final = re.compile(INSTANCE_ID)
 _TAKEN: Final = orjson.dumps({"forgottenAfterMs": KEPT_S * 1000})
 """The answer to every report, rendered once."""
 _Key = Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["acks"])]
@@ -34,7 +35,7 @@ _InstanceId = Annotated[
     Path(
         alias="instanceId",
         description="A name that the running client has chosen for itself, such as a random UUID",
-        json_schema_extra={"pattern": patterns.INSTANCE_ID},
+        json_schema_extra={"pattern": INSTANCE_ID},
         openapi_examples={EMBEDDED: {"value": "billing-7f9c"}},
     ),
 ]

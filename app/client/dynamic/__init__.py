@@ -8,6 +8,7 @@
 | ``kept.py`` | the file of last known good values |
 | ``follower.py`` | the settings of one client as updates arrive |
 | ``reconfigurable.py`` | objects that take changed settings over |
+| ``reports.py`` | the client's reports on what it has taken over |
 | ``config.py`` | all of it together, run by a thread or a task |
 | ``swap.py``, ``swap_async.py`` | a new client in place of the old one, with no record lost |
 | ``adapters/`` | swaps with the clients of each library |

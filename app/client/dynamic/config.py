@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
+import re
 import threading
+import uuid
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,11 @@ from app.client.client import ConfplaneClient
 from app.client.dynamic.follower import Follower
 from app.client.dynamic.kept import Kept
 from app.client.dynamic.names import CLIENT_ID
-from app.client.dynamic.reconfigurable import Listener
+from app.client.dynamic.reconfigurable import Listeners
+from app.client.dynamic.reports import Applied, Reporter, shown
 from app.client.dynamic.rules import SUPPORTED, enabled, max_age_s
-from app.client.dynamic.source import Away, Lacking, Poll, Registration
+from app.client.dynamic.source import Away, Lacking, Poll, Registration, Unchanged, Values
+from app.domain.client_configs import INSTANCE_ID
 from app.domain.definitions import Kind
 from app.domain.entities import Entity
 
@@ -83,10 +86,12 @@ class _Dynamic:
         service: The service; not used where ``source`` is given.
         last_known_good: A file to keep the last values in; None for none.
         spread_s: Seconds over which clients spread a change: each waits a random part of them before it reconfigures.
-        source: Another source of updates.
+        instance: The name under which this client reports what it has taken over, 1 to 128 letters, digits and
+            ``._-``; a random one, if not given.
+        source: Another source of updates, without reports.
 
     Raises:
-        ValueError: ``metadata.max.age.ms`` is no number above 0.
+        ValueError: ``metadata.max.age.ms`` is no number above 0, or ``instance`` is no such name.
     """
 
     kind: Kind
@@ -99,6 +104,7 @@ class _Dynamic:
         service: Service,
         last_known_good: str | Path | None = None,
         spread_s: float = 0.0,
+        instance: str | None = None,
         source: Source | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -114,8 +120,14 @@ class _Dynamic:
         self._max_age_s = max_age_s(in_java)
         self._registration = Registration(library.name, library.version, SUPPORTED[self.kind])
         self._entity, self._service, self._source = entity, service, source
-        self._spread_s, self._sleep = spread_s, sleep
-        self._listeners: list[Listener] = []
+        self._sleep = sleep
+        self._listeners = Listeners(self._label, spread_s, sleep)
+        self._instance = instance or uuid.uuid4().hex
+        if not re.fullmatch(INSTANCE_ID, self._instance):
+            raise ValueError("an instance's name has 1 to 128 letters, digits and ._- and is neither . nor ..")
+        self._texts = [value for value in own.values() if isinstance(value, str)]
+        self._reporter: Reporter | None = None
+        self._applied = Applied()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -130,8 +142,24 @@ class _Dynamic:
     def add(self, reconfigurable: Reconfigurable) -> dict[str, Any]:
         """Offer each later change to an object, and return the settings that it begins with."""
         settings = self.settings
-        self._listeners.append(Listener(reconfigurable, settings))
+        self._listeners.add(reconfigurable, settings)
         return settings
+
+    def taken_over(self) -> None:
+        """Report that an object now runs with settings that it was given earlier. From any thread."""
+        if self._reporter is not None:
+            self._reporter.wake()
+
+    def _now_applied(self) -> Applied:
+        """Return the last answer that all objects run with, or have refused."""
+        settings = self.settings
+        if self._listeners.settled(settings):
+            refused = {dropped.key: dropped.reason for dropped in self.decision.dropped}
+            for former, reason in self._listeners.refusals(settings):
+                differing = self._follower.differing(former, settings)
+                refused.update(dict.fromkeys(differing, shown(reason, self._texts)))
+            self._applied = Applied(self._follower.revision, tuple(sorted(refused.items())))
+        return self._applied
 
     async def _follow(self, decided: Callable[[], None]) -> None:
         """Follow the source until it has nothing to give; ``decided`` is called after each update."""
@@ -140,21 +168,21 @@ class _Dynamic:
             if source is None:
                 client = await stack.enter_async_context(self._service.client())
                 source = Poll(client, self._entity, self._registration, max_age_s=self._max_age_s, sleep=self._sleep)
+                self._reporter = await stack.enter_async_context(
+                    Reporter(
+                        *(client, self._entity, self._registration, self._instance, self._now_applied),
+                        label=self._label,
+                    )
+                )
             while True:
                 update = await source.next()
                 self._follower.take(update)
                 decided()
-                await self._settle()
+                await self._listeners.settle(self.settings)
+                if isinstance(update, Values | Unchanged):
+                    self.taken_over()
                 if isinstance(update, Lacking):
                     return
-
-    async def _settle(self) -> None:
-        settings = self.settings
-        behind = [listener for listener in self._listeners if listener.behind(settings)]
-        if behind and self._spread_s:
-            await self._sleep(random.uniform(0, self._spread_s))  # noqa: S311 - spreads load, hides nothing
-        for listener in behind:
-            await listener.offer(settings, self._label)
 
     async def _begin(self) -> asyncio.Task[None]:
         """Follow the source in a task, and return it after the first answer or after two seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from app.client.dynamic.rules import Decision, decide
+from app.client.dynamic.rules import SUPPORTED, Decision, decide
 from app.client.dynamic.source import Away, Lacking, Unchanged, Values
 
 if TYPE_CHECKING:
@@ -44,17 +44,19 @@ class Follower:
         """The latest decision."""
         self.settings: Mapping[str, Any] = library.merged(own, {})
         """The settings for the library. Replaced as a whole, never changed."""
+        self.revision = 0
+        """The revision of the last answer; 0 before the first."""
 
     def take(self, update: Update) -> None:
         """Take an update. Where the first one brings no values, the last known good ones are taken instead."""
         begins, self._begun = not self._begun, True
         match update:
-            case Values(configs):
-                self._back()
+            case Values(configs, revision):
+                self._back(revision)
                 self._decide(configs, "")
                 self._store(configs)
-            case Unchanged():
-                self._back()
+            case Unchanged(revision):
+                self._back(revision)
             case Away(reason):
                 if not self._away:
                     _log.warning("%s: dynamic configs can't be read, those in force stay: %s", self._label, reason)
@@ -63,6 +65,11 @@ class Follower:
                     self._take_kept()
             case Lacking(reason):
                 _log.warning("%s: the service has no dynamic configs, they are off: %s", self._label, reason)
+
+    def differing(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+        """Return the configs that a client of this kind takes over and that differ between settings of the library."""
+        before, after = self._library.in_java(one), self._library.in_java(other)
+        return [key for key in SUPPORTED[self._kind] if before.get(key) != after.get(key)]
 
     def _take_kept(self) -> None:
         configs = None if self._kept is None else self._kept.load()
@@ -98,7 +105,9 @@ class Follower:
             _log.warning("%s: the last known good values can't be kept: %s", self._label, error)
         self._stored = dict(configs)
 
-    def _back(self) -> None:
+    def _back(self, revision: int | None) -> None:
         if self._away:
             _log.info("%s: dynamic configs can be read again", self._label)
         self._away = False
+        if revision is not None:
+            self.revision = revision

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import inspect
 import logging
+import random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 _log: Final = logging.getLogger(__name__)
 
 
 class Reconfigurable(Protocol):
-    """An object that takes changed settings over. Both methods may be coroutines."""
+    """An object that takes changed settings over. Both methods may be coroutines.
+
+    An object that runs with them only some time after :meth:`reconfigure` has an attribute ``waiting``, true until
+    then, and calls ``taken_over`` of its settings afterwards.
+    """
 
     def validate_reconfiguration(self, settings: Mapping[str, Any]) -> object:
         """Refuse settings by ValueError; they are not offered again until they change."""
@@ -25,16 +30,26 @@ class Reconfigurable(Protocol):
 
 
 class Listener:
-    """A reconfigurable, the settings it has, and the settings it refused."""
+    """A reconfigurable, the settings it has, and the settings it refused, with the reason."""
 
     def __init__(self, reconfigurable: Reconfigurable, settings: Mapping[str, Any]) -> None:
         self._reconfigurable = reconfigurable
-        self._applied = settings
+        self.applied = settings
         self._refused: Mapping[str, Any] | None = None
+        self._reason = ""
 
     def behind(self, settings: Mapping[str, Any]) -> bool:
         """Say whether settings are to be offered."""
-        return settings not in (self._applied, self._refused)
+        return settings not in (self.applied, self._refused)
+
+    def refusal(self, settings: Mapping[str, Any]) -> str | None:
+        """Return the reason for which settings are not applied, and are not to be offered again; None without one."""
+        return self._reason if settings == self._refused and settings != self.applied else None
+
+    @property
+    def waiting(self) -> bool:
+        """True while the object does not run with the settings that it was given last."""
+        return bool(getattr(self._reconfigurable, "waiting", False))
 
     async def offer(self, settings: Mapping[str, Any], label: str) -> None:
         """Offer settings; a failure is logged."""
@@ -42,14 +57,52 @@ class Listener:
             await _done(self._reconfigurable.validate_reconfiguration(settings))
         except ValueError as error:
             _log.warning("%s: the new settings were refused, the former stay: %s", label, error)
-            self._refused = settings
+            self._refused, self._reason = settings, str(error)
             return
         try:
             await _done(self._reconfigurable.reconfigure(settings))
         except Exception:  # noqa: BLE001 - of the application; the former settings stay
             _log.exception("%s: the new settings could not be applied, next try after the next poll", label)
             return
-        self._applied, self._refused = settings, None
+        self.applied, self._refused = settings, None
+
+
+class Listeners:
+    """The reconfigurables of one client.
+
+    Args:
+        label: The client's name in the log.
+        spread_s: Seconds over which clients spread a change: each waits a random part of them.
+        sleep: Waits for seconds.
+    """
+
+    def __init__(self, label: str, spread_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self._label = label
+        self._spread_s = spread_s
+        self._sleep = sleep
+        self._all: list[Listener] = []
+
+    def add(self, reconfigurable: Reconfigurable, settings: Mapping[str, Any]) -> None:
+        """Add an object that has some settings."""
+        self._all.append(Listener(reconfigurable, settings))
+
+    async def settle(self, settings: Mapping[str, Any]) -> None:
+        """Offer settings to all that neither have nor refused them."""
+        behind = [listener for listener in self._all if listener.behind(settings)]
+        if behind and self._spread_s:
+            await self._sleep(random.uniform(0, self._spread_s))  # noqa: S311 - spreads load, hides nothing
+        for listener in behind:
+            await listener.offer(settings, self._label)
+
+    def settled(self, settings: Mapping[str, Any]) -> bool:
+        """Say whether all run with settings, or have refused them."""
+        return not any(listener.behind(settings) or listener.waiting for listener in self._all)
+
+    def refusals(self, settings: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+        """Return the settings of each that has refused some, with the reason."""
+        for listener in self._all:
+            if (reason := listener.refusal(settings)) is not None:
+                yield listener.applied, reason
 
 
 async def _done(result: object) -> None:

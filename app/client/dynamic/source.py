@@ -36,11 +36,16 @@ class Values:
     """The dynamic values now in force at the service, by Java's names."""
 
     configs: Mapping[str, str]
+    revision: int | None = None
+    """The revision of the answer that has them; None where the source has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
     """The values are those of the last answer."""
+
+    revision: int | None = None
+    """The revision of this answer; None where the source has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +164,17 @@ class Poll:
     async def _polled(self) -> Update:
         now = self._clock()
         if self._registered_at is None or now - self._registered_at >= _SECONDS_PER_DAY:
-            configs = _described(await self._register())
+            answer = await self._register()
+            configs = _described(answer)
             self._registered_at = now
             self._etag = None
-            return Values(configs)
+            return Values(configs, answer.revision)
         answer = await self._client.effective(_FACET, self._entity, if_none_match=self._etag)
         if answer.body is None:
-            return Unchanged()
+            return Unchanged(answer.revision)
         configs = _pairs(answer.body, "configs")
         self._etag = answer.etag
-        return Values(configs)
+        return Values(configs, answer.revision)
 
     async def _register(self) -> Answer:
         return await self._client.describe(

@@ -137,8 +137,11 @@ class SwappedConsumer(Generic[C]):
         self._join: Final = join
         self._close: Final = close
         self._commit: Final = commit
+        self._dynamic: Final = dynamic
         self._lock: Final = threading.Lock()
         self._made: C | None = None
+        self.waiting = False
+        """True while a consumer is built that :meth:`current` has not put in place of the old one."""
         self._current = build(dynamic.add(self))
         join(self._current)
 
@@ -152,6 +155,9 @@ class SwappedConsumer(Generic[C]):
                 self._close(old)
             finally:
                 self._join(self._current)
+            with self._lock:
+                self.waiting = self._made is not None
+            self._dynamic.taken_over()
         return self._current
 
     def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
@@ -161,7 +167,7 @@ class SwappedConsumer(Generic[C]):
         """Build the next consumer, to be taken by :meth:`current`."""
         made = self._build(dict(settings))
         with self._lock:
-            unused, self._made = self._made, made
+            unused, self._made, self.waiting = self._made, made, True
         if unused is not None:
             self._close(unused)
 

@@ -124,6 +124,8 @@ class AsyncSwappedConsumer(Generic[C]):
         self._close: Final = close
         self._commit: Final = commit
         self._made: C | None = None
+        self.waiting = False
+        """True while a consumer is built that :meth:`current` has not put in place of the old one."""
         self._current: C
 
     async def start(self) -> None:
@@ -141,6 +143,8 @@ class AsyncSwappedConsumer(Generic[C]):
                 await self._close(old)
             finally:
                 await self._join(self._current)
+            self.waiting = self._made is not None
+            self._dynamic.taken_over()
         return self._current
 
     def validate_reconfiguration(self, settings: Mapping[str, Any]) -> None:
@@ -148,7 +152,7 @@ class AsyncSwappedConsumer(Generic[C]):
 
     async def reconfigure(self, settings: Mapping[str, Any]) -> None:
         """Build the next consumer, to be taken by :meth:`current`."""
-        unused, self._made = self._made, self._build(dict(settings))
+        unused, self._made, self.waiting = self._made, self._build(dict(settings)), True
         if unused is not None:
             await self._close(unused)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -35,6 +36,16 @@ class Script:
             self.exhausted = True
             await asyncio.Event().wait()
         return self._updates.pop(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answering(Service):
+    """A service that answers what a function answers."""
+
+    answer: Callable[[httpx.Request], httpx.Response] = field(kw_only=True)
+
+    def client(self) -> ConfplaneClient:
+        return ConfplaneClient(self.url, token="secret", transport=httpx.MockTransport(self.answer))
 
 
 class Served:

@@ -1,0 +1,140 @@
+"""Reports of a client to the service: the answer whose configs it runs with, and the configs that it refuses.
+
+One follows each poll that is answered, and one each change that an application takes over later. A client that polls
+seldom repeats its last report in between, since the service forgets it after fifteen minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from app.client.dynamic.source import lacking
+from app.client.errors import ClientError, ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Self
+
+    from app.client.client import ConfplaneClient
+    from app.client.dynamic.source import Registration
+    from app.domain.entities import Entity
+
+_log: Final = logging.getLogger(__name__)
+
+REPEATED_AFTER_S: Final = 400.0
+"""Seconds without a poll after which the last report is repeated: more than one interval between polls at the default
+``metadata.max.age.ms``, and less than half of the time after which the service forgets."""
+_MOST_REFUSED: Final = 32
+_LONGEST_TEXT: Final = 249
+_UNSAID: Final = "refused by the application, whose log has the reason"
+
+
+class Applied(NamedTuple):
+    """The dynamic configs that a client runs with, as it says."""
+
+    revision: int = 0
+    """The revision of the answer that has them; 0 for the values of no answer."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """The keys of that answer that the client did not take over, each with the reason."""
+
+
+class Reporter:
+    """Sends reports in a task of its own, so that no poll waits for one. An async context manager.
+
+    Args:
+        client: A client of the cluster.
+        entity: ``<user>`` or ``<user, client-id>``.
+        registration: The software.
+        instance: The name of the running client.
+        applied: Returns what the client runs with now.
+        label: The client's name in the log.
+    """
+
+    def __init__(
+        self,
+        client: ConfplaneClient,
+        entity: Entity,
+        registration: Registration,
+        instance: str,
+        applied: Callable[[], Applied],
+        *,
+        label: str,
+    ) -> None:
+        self._client = client
+        self._path = f"client-configs/{entity.id}/instances/{instance}"
+        self._software = {
+            "softwareName": _sendable(registration.software_name),
+            "softwareVersion": _sendable(registration.software_version),
+        }
+        self._applied = applied
+        self._label = label
+        self._loop = asyncio.get_running_loop()
+        self._due = asyncio.Event()
+        self._away = False
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    def wake(self) -> None:
+        """Have a report sent soon, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(self._due.set)
+
+    async def _run(self) -> None:
+        await self._due.wait()
+        while await self._sent():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._due.wait(), REPEATED_AFTER_S)
+
+    async def _sent(self) -> bool:
+        """Send a report; False where the service takes none."""
+        self._due.clear()
+        applied = self._applied()
+        try:
+            await self._client.request("PUT", self._path, json=self._body(applied))
+        except ClientError as error:
+            if isinstance(error, ProblemError) and lacking(error.status, error.kafka_error_code):
+                _log.warning("%s: the service takes no reports, they are off: %s", self._label, error)
+                return False
+            if not self._away:
+                _log.warning("%s: what is applied can't be reported for now: %s", self._label, error)
+            self._away = True
+        else:
+            self._away = False
+        return True
+
+    def _body(self, applied: Applied) -> dict[str, Any]:
+        return {
+            **self._software,
+            "appliedRevision": str(applied.revision),
+            "refused": [
+                {"key": _sendable(key), "reason": _sendable(reason)} for key, reason in applied.refused[:_MOST_REFUSED]
+            ],
+        }
+
+
+def shown(reason: str, own: Iterable[str]) -> str:
+    """Return an application's reason for the eyes of others: withheld where it quotes a value of its settings.
+
+    Args:
+        reason: The text of its exception.
+        own: The texts among its own settings, passwords among them.
+    """
+    texts = {spelled for value in own for spelled in (value, repr(value)[1:-1]) if spelled}
+    return _UNSAID if any(text in reason for text in texts) else reason
+
+
+def _sendable(text: str) -> str:
+    """Return a text as the service takes it: not too long, with no NUL and no lone surrogate."""
+    return text.replace("\0", "?").encode(errors="replace").decode()[:_LONGEST_TEXT]

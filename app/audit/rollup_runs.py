@@ -21,7 +21,7 @@ from app.audit import faults
 from app.audit.dsn import conninfo
 from app.audit.rollups import LOCK_OF, run_of
 from app.domain.errors import ConcurrentChangeError, UnavailableError
-from app.services.ports.rollups import KEEP_RUNS, KEEP_S, RunState
+from app.services.ports.rollups import KEEP_RUNS, KEEP_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,11 +122,11 @@ class RollupRuns:
             row = connection.execute(_CURRENT, [self._cluster, job]).fetchone()
             return None if row is None else run_of(row)
 
-    def state(self, run_id: UUID) -> RunState | None:
-        """Return the stored state of a run; None where the run is not known, or not kept any more."""
+    def find(self, run_id: UUID) -> RollupRun | None:
+        """Return a run, with its stored state; None where the run is not known, or not kept any more."""
         with self._connected() as connection:
-            row = connection.execute("SELECT state FROM rollup_runs WHERE id = %s", [run_id]).fetchone()
-            return None if row is None else RunState(row.state)
+            row = connection.execute(_FIND, [run_id]).fetchone()
+            return None if row is None else run_of(row)
 
     def begin(
         self,

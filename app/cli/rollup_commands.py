@@ -72,8 +72,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Write Parquet too, below this path on any file system that Hadoop knows: PATH/CLUSTER/NAME/RUN. A"
-            " directory is complete once it has the file _SUCCESS.",
+            help="Write Parquet too, below this path on any file system that Hadoop knows:"
+            " PATH/job=NAME/as_of_date=DATE/run_id=RUN. PATH/_current/NAME/CLUSTER.json names the current run.",
             show_default=False,
         ),
     ] = None,

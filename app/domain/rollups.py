@@ -70,6 +70,8 @@ class Rollup:
     """The column that finds the rows of an entity at once."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Value of its column ``kind`` -> the mismatch, and its remedy."""
+    version: int = 1
+    """The version of the columns, higher with each release that alters them: readers of files know the files by it."""
     is_per_entity: bool = False
     """True where each row is about the one entity of its column ``entity``: no sums over entities, and no examples. A
     row without an entity is about all."""

@@ -133,7 +133,7 @@ class Runner:
                     if self._runs.fail(run_id, reason(error)) and output is not None:
                         output.drop(run_id)
                 raise
-            path = None if output is None else output.publish(run_id)
+            path = None if output is None else output.publish(done)
         self._runs.purge(job.name)
         return self._finished(done, began, path)
 
@@ -151,10 +151,10 @@ class Runner:
         """Put the files of complete runs in place, and remove those of failed runs, where their processes are gone."""
         for run_id in output.aside():
             with contextlib.suppress(ConcurrentChangeError), self._runs.held(run_id):
-                state = self._runs.state(run_id)
-                if state is RunState.COMPLETE:
-                    output.publish(run_id)
-                elif state is RunState.FAILED:
+                found = self._runs.find(run_id)
+                if found is not None and found.state is RunState.COMPLETE:
+                    output.publish(found)
+                elif found is not None and found.state is RunState.FAILED:
                     output.drop(run_id)
 
     def _write(self, job: Job, frame: DataFrame, run_id: UUID, attempt: int, output: parquet.Output | None) -> None:
@@ -166,7 +166,7 @@ class Runner:
             rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             if output is not None:
-                output.write(rows, run_id)
+                output.write(rows, run_id, self._reading.as_of)
             entity = ROLLUPS[job.name].entity
             self._store.publish(rows, job, entity, run_id=run_id, attempt=attempt)
         finally:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _ALWAYS: Final = {
     # Times are compared with Postgres's and shown in UTC.
     "spark.sql.session.timeZone": "UTC",
+    # Other readers of Parquet know moments in this form.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

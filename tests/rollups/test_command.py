@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from app.cli.commands import cli
 from app.domain.rollups import ROLLUPS
 from tests.audit.rows import fetch, run
+from tests.rollups.lake import current, runs
 from tests.support.commands import Commands, Said
 from tests.support.processes import ROOT, program, wait_gone
 from tests.support.stalls import stalled
@@ -119,8 +120,9 @@ def test_killed_amid_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     with program([*RUN, "compatibility", "--output", lake], environment=commands.environment) as runner:
         assert runner.wait(500) == 0, runner.output
     [marker] = [path for path in _files(lake) if path.name == "_SUCCESS"]
-    assert {path.parent for path in _files(lake)} == {marker.parent}
     assert f"compatibility: {marker.parent}" in runner.lines
+    assert len(current(lake, "compatibility")) == 7
+    assert {path.name for path in lake.iterdir() if _files(path)} == {"_current", "_schemas", "job=compatibility"}
     assert [line.split()[:2] for line in runner.lines if line.split()[:1] == ["compatibility"]] == [
         ["compatibility", "7"]
     ]
@@ -158,8 +160,10 @@ def test_all_of_them_by_spark_submit_with_a_table_and_parquet(
     assert code == (0 if len(published) == len(ROLLUPS) else 1), (out, err)
     assert (published["compatibility"][0], published["activity"][0]) == ("7", "0")
     for name, (_, _, run_id, *_) in published.items():
-        assert (output / "default" / name / run_id / "_SUCCESS").is_file()
-        assert f"{name}: {output}/default/{name}/{run_id}" in out
+        assert runs(output, name) == {run_id}
+        [line] = [line for line in out.splitlines() if line.startswith(f"{name}: ")]
+        assert line.startswith(f"{name}: {output}/job={name}/as_of_date=")
+        assert line.endswith(f"/run_id={run_id}")
     _assert_seven_are_shown(commands)
     who = fetch(migrated.owner_dsn, "SELECT DISTINCT principal, state FROM rollup_runs WHERE state = 'complete'")
     assert who == [("User:olga@cli", "complete")]

@@ -17,13 +17,12 @@ from app.domain.errors import UnavailableError
 from app.domain.rollups import ROLLUPS
 from app.rollups.errors import SparkFailedError
 from app.rollups.jobs import JOBS, activity, compatibility
-from app.rollups.runner import Finished, RunOptions, runner
-from app.rollups.sinks import parquet
+from app.rollups.runner import Finished, RunOptions
 from app.rollups.sinks import postgres as sink
 from app.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch
-from tests.audit.rows import run as execute
 from tests.rollups.made import ALL_TYPES, CLUSTER, ODD, START, Made, change, counted, reading, seen
+from tests.rollups.published import returned, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -32,12 +31,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from app.rollups.job import Job
     from app.rollups.reading import Reading
     from app.services.ports.rollups import Place
     from tests.support import servers
 
-OPTIONS = RunOptions("User:olga@cli")
 LATER = START + timedelta(days=30)
 
 
@@ -53,13 +50,6 @@ async def rollups(migrated: servers.Database) -> AsyncIterator[PostgresRollups]:
     await pool.close()
 
 
-def run(
-    spark: SparkSession, at: Reading, dsn: SecretStr, job: Job, options: RunOptions = OPTIONS, **more: Any
-) -> Finished:
-    with runner(spark, at, dsn) as found:
-        return found.run(job, options, **more)
-
-
 async def rows_of(rollups: PostgresRollups, run_id: UUID, page_size: int = 500) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     after: Place | None = None
@@ -70,19 +60,6 @@ async def rows_of(rollups: PostgresRollups, run_id: UUID, page_size: int = 500) 
         after = page[1]
         if after is None:
             return found
-
-
-def returned(frame: DataFrame, job: Job) -> list[dict[str, Any]]:
-    """The rows of a job as JSON, in the order of its key."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, datetime):
-            # Spark hands out times of the machine's zone, without it.
-            return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        return value if isinstance(value, (list, float, int, str, type(None))) else str(value)
-
-    rows = [{name: plain(value) for name, value in row.asDict().items()} for row in frame.collect()]
-    return sorted(rows, key=lambda row: tuple(row[name] for name in job.key))
 
 
 def test_columns_told_without_spark_are_those_of_the_jobs() -> None:
@@ -211,87 +188,17 @@ async def test_what_jsonb_can_not_hold_is_replaced(
     assert {item["text"] for item in found} == {"a\ufffdb"}
 
 
-async def test_rows_of_many_parts_are_in_the_order_of_the_key_and_in_parquet_too(
+async def test_rows_of_many_parts_are_in_the_order_of_the_key(
     spark: SparkSession, rollups: PostgresRollups, dsn: SecretStr, tmp_path: Path
 ) -> None:
     job = counted(2_000)
-    options = RunOptions("User:olga@cli", output=f"{tmp_path}/lake/")
+    # Rows that go to two places are kept meanwhile, and Spark joins no small parts of kept rows.
+    options = RunOptions("User:olga@cli", output=str(tmp_path))
     done = run(spark, reading(Made(spark), START), dsn, job, options)
     found = await rows_of(rollups, done.run.id, 300)
     assert len(found) == done.run.rows == 2_000
     assert found == returned(job(), job)
     assert len(RollupRuns(dsn.get_secret_value(), CLUSTER).parts(done.run.id)) > 1
-    assert done.path == f"{tmp_path}/lake/{CLUSTER}/activity/{done.run.id}"
-    lake = parquet.read(spark, done.path)
-    assert lake.dtypes == [(each.name, each.dataType.simpleString()) for each in job.output]
-    assert returned(lake, job) == found
-    assert (tmp_path / "lake" / CLUSTER / "activity" / str(done.run.id) / "_SUCCESS").is_file()
-    assert files(tmp_path / "lake" / "_incomplete") == []
-    (tmp_path / "lake" / CLUSTER / "activity" / str(done.run.id) / "_SUCCESS").unlink()
-    with pytest.raises(parquet.UnfinishedOutputError, match=r"has no _SUCCESS: .*run the rollup again"):
-        parquet.read(spark, done.path)
-
-
-def files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.endswith(".crc"))
-
-
-def test_a_failed_run_leaves_the_files_of_the_run_before_and_none_of_its_own(
-    spark: SparkSession, dsn: SecretStr, migrated: servers.Database, tmp_path: Path
-) -> None:
-    at, job, options = reading(Made(spark), START), counted(50), RunOptions("User:olga@cli", output=str(tmp_path))
-    first = run(spark, at, dsn, job, options)
-    before = files(tmp_path)
-    # The files are all written by the time that Postgres refuses.
-    execute(migrated.owner_dsn, "ALTER TABLE rollup_parts ADD CONSTRAINT refused CHECK (row_count < 0) NOT VALID")
-    with pytest.raises(SparkFailedError):
-        run(spark, at, dsn, job, options)
-    assert files(tmp_path) == before
-    assert first.path is not None
-    assert parquet.read(spark, first.path).count() == 50
-
-
-@pytest.mark.parametrize("copied", [False, True], ids=["not renamed", "copied in part"])
-def test_files_of_a_complete_run_whose_process_ended_are_put_in_place_by_the_next(
-    spark: SparkSession, dsn: SecretStr, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, copied: bool
-) -> None:
-    at, job, options = reading(Made(spark), START), counted(50), RunOptions("User:olga@cli", output=str(tmp_path))
-    run_id = uuid7()
-    with monkeypatch.context() as patch:
-        patch.setattr(parquet.Output, "publish", lambda *_: pytest.fail("the end of the process"))
-        with pytest.raises(pytest.fail.Exception, match="the end of the process"):
-            run(spark, at, dsn, job, options, run_id=run_id)
-    place = tmp_path / CLUSTER / "activity" / str(run_id)
-    rows = tmp_path / "_incomplete" / CLUSTER / "activity" / str(run_id) / "rows"
-    assert files(rows)
-    assert "_SUCCESS" not in [path.name for path in files(tmp_path)]
-    assert not place.exists()
-    if copied:
-        place.mkdir(parents=True)
-        (place / files(rows)[0].name).write_bytes(b"PAR1, of which the rest is")
-        with pytest.raises(parquet.UnfinishedOutputError):
-            parquet.read(spark, str(place))
-    next_run = run(spark, at, dsn, job, options)
-    for path in (str(place), next_run.path or ""):
-        assert returned(parquet.read(spark, path), job) == returned(job(), job)
-    assert files(tmp_path / "_incomplete") == []
-
-
-def test_only_files_of_failed_runs_are_removed(spark: SparkSession, dsn: SecretStr, tmp_path: Path) -> None:
-    at, options = reading(Made(spark), START), RunOptions("User:olga@cli", output=str(tmp_path))
-    runs, under_way = RollupRuns(dsn.get_secret_value(), CLUSTER), uuid7()
-    # Of a run of another database, and of none at all.
-    others = {str(uuid7()), "notes"}
-    aside = tmp_path / "_incomplete" / CLUSTER / "activity"
-    for name in (*others, str(under_way)):
-        (aside / name / "rows").mkdir(parents=True)
-        (aside / name / "rows" / "part.parquet").touch()
-    with runs.held(under_way):
-        runs.begin(under_way, "activity", as_of=START, position={}, previous=None, principal="User:x")
-        run(spark, at, dsn, counted(5), options)
-        assert {path.name for path in aside.iterdir()} == {*others, str(under_way)}
-    run(spark, at, dsn, counted(5), options)
-    assert {path.name for path in aside.iterdir()} == others
 
 
 def test_the_same_run_again_does_nothing_more(spark: SparkSession, dsn: SecretStr, migrated: servers.Database) -> None:

@@ -1,53 +1,70 @@
-"""Parquet on any file system that Hadoop knows: a directory of its own for each run.
+"""A lake of the runs' rows: Parquet on any file system that Hadoop knows, laid out for readers that have only that.
+
+::
+
+    OUTPUT/job=drift/as_of_date=2026-01-31/run_id=UUID/   the rows of a run; _run.json; _SUCCESS, once they are whole
+    OUTPUT/_current/drift/payments.json                   the current run of a cluster
+    OUTPUT/_schemas/drift/1.json                          the columns, as JSON Schema, by version
+    OUTPUT/_incomplete/payments/drift/UUID/rows/          the rows of a run under way
 
 The files of a run are written aside, below ``_incomplete``. Once the run is complete in Postgres, one rename puts them
-in place, and ``_SUCCESS`` follows last. Where a rename is atomic (local disks, HDFS), a directory in place is whole.
-Object stores copy file by file instead, and there only ``_SUCCESS`` says that a directory is whole. No run replaces the
-files of another run, whichever way it ends. Times are UTC. The rows are in the order of the job's key, file by file.
+in place; ``_run.json`` and ``_SUCCESS`` follow, and last the pointer to the current run. Where a rename is atomic
+(local disks, HDFS), a directory in place is whole. Object stores copy file by file instead, and there only ``_SUCCESS``
+and the pointer show that a directory is whole. No run replaces the files of another run, whichever way it ends.
+
+Times are UTC. The rows are in the order of the job's key, file by file.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from py4j.protocol import Py4JError
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
+from app.domain.rollups import ROLLUPS
 from app.rollups.errors import SparkFailedError
+from app.rollups.sinks.files import Files
+from app.rollups.sinks.row_schema import row_schema
+from app.services.ports.rollups import KEEP_RUNS, KEEP_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MARKER: Final = "_SUCCESS"
+    from app.services.ports.rollups import RollupRun
+
+_MARKER: Final = "_SUCCESS"
 """The empty file that is written last, by the convention of Spark and Hadoop."""
-# Names of clusters begin with a letter or a digit. Spark and Hive read no directory whose name begins with '_'.
+_ABOUT: Final = "_run.json"
+_FORMAT: Final = 1
+# Spark, Hive and DuckDB's globs by column read no directory whose name begins with '_'.
 _ASIDE: Final = "_incomplete"
+_CURRENT: Final = "_current"
+_SCHEMAS: Final = "_schemas"
 _ROWS: Final = "rows"
 # Spark's committer would mark a directory that is still aside, and a rename by copies could move that mark first.
 _UNMARKED: Final = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
-class UnfinishedOutputError(ValueError):
-    """A directory has no marker: its files may be a part of a run; the message names the remedy."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A run in the lake."""
 
+    path: str
+    """Its directory, below the root."""
+    about: dict[str, Any]
 
-def read(spark: SparkSession, path: str) -> DataFrame:
-    """Return the rows of a run.
+    @property
+    def order(self) -> tuple[datetime, str]:
+        return datetime.fromisoformat(self.about["as_of"]), self.about["run_id"]
 
-    Args:
-        spark: The session.
-        path: The directory of a run: ``OUTPUT/CLUSTER/JOB/RUN``.
-
-    Raises:
-        UnfinishedOutputError: The run failed, was killed, or is under way.
-    """
-    files = _Files(spark, path)
-    if not files.exists(f"{path.rstrip('/')}/{MARKER}"):
-        raise UnfinishedOutputError(
-            f"{path} has no {MARKER}: its run failed, was killed, or is under way. Read the directory of another run,"
-            " or run the rollup again with the same --output"
-        )
-    return spark.read.parquet(path)
+    @property
+    def finished_at(self) -> datetime:
+        return datetime.fromisoformat(self.about["finished_at"])
 
 
 class Output:
@@ -55,39 +72,49 @@ class Output:
 
     Args:
         spark: The session.
-        root: The directory of all clusters' files.
+        root: The directory of the lake.
         cluster: The cluster.
         job: The name of the job.
     """
 
     def __init__(self, spark: SparkSession, root: str, cluster: str, job: str) -> None:
-        self._files = _Files(spark, root)
-        base = root.rstrip("/")
-        self._place = f"{base}/{cluster}/{job}"
-        self._aside = f"{base}/{_ASIDE}/{cluster}/{job}"
+        self._files = Files(spark, root)
+        self._root = root.rstrip("/")
+        self._cluster = cluster
+        self._rollup = ROLLUPS[job]
+        self._aside = f"{self._root}/{_ASIDE}/{cluster}/{job}"
+        self._pointer = f"{self._root}/{_CURRENT}/{job}/{cluster}.json"
+        self._schema = f"{_SCHEMAS}/{job}/{self._rollup.version}.json"
 
-    def write(self, frame: DataFrame, run_id: UUID) -> None:
+    def write(self, frame: DataFrame, run_id: UUID, as_of: datetime) -> None:
         """Write a run's rows aside; an earlier attempt at the same run is replaced."""
-        frame.write.mode("overwrite").options(**_UNMARKED).parquet(f"{self._aside}/{run_id}/{_ROWS}")
+        of_the_run = {"cluster": F.lit(self._cluster), "run_id": F.lit(str(run_id)), "as_of": F.lit(as_of)}
+        rows = frame.select(*[value.alias(name) for name, value in of_the_run.items()], *frame.columns)
+        rows.write.mode("overwrite").options(**_UNMARKED).parquet(f"{self._aside}/{run_id}/{_ROWS}")
 
-    def publish(self, run_id: UUID) -> str:
+    def publish(self, run: RollupRun) -> str:
         """Put the files of a complete run in place, as far as this is not done, and return their directory.
 
-        The last name of a path is the latest run, because the ids of runs begin with the time.
+        The pointer follows the newest run, and old runs are removed, by the rule that removes them from Postgres.
 
         Raises:
             SparkFailedError: The file system refused. The files stay aside, and the next call continues.
         """
-        rows, place = f"{self._aside}/{run_id}/{_ROWS}", f"{self._place}/{run_id}"
+        path = f"job={run.job}/as_of_date={run.as_of.astimezone(UTC).date()}/run_id={run.id}"
+        rows, place = f"{self._aside}/{run.id}/{_ROWS}", f"{self._root}/{path}"
         try:
+            self._describe_columns()
             if self._files.exists(rows):
                 self._files.rename(rows, place)
             if self._files.exists(place):
-                self._files.touch(f"{place}/{MARKER}")
-            self.drop(run_id)
+                self._files.replace(f"{place}/{_ABOUT}", _json(self._about(run)))
+                self._files.touch(f"{place}/{_MARKER}")
+            self._point()
+            self.drop(run.id)
+            self._remove_old(run)
         except (Py4JError, OSError) as error:
             raise SparkFailedError(
-                f"Run {run_id} is complete, but its files are not in place at {place}; the next run of this rollup with"
+                f"Run {run.id} is complete, but its files are not in place at {place}; the next run of this rollup with"
                 f" the same --output tries again ({_first_line(error)})"
             ) from error
         return place
@@ -106,43 +133,67 @@ class Output:
                 continue
         return found
 
+    def _about(self, run: RollupRun) -> dict[str, Any]:
+        assert run.finished_at is not None  # noqa: S101 - for the type checker: the run is complete
+        return {
+            "format": _FORMAT,
+            "job": run.job,
+            "cluster": run.cluster,
+            "run_id": str(run.id),
+            "as_of": run.as_of.astimezone(UTC).isoformat(),
+            "finished_at": run.finished_at.astimezone(UTC).isoformat(),
+            "rows": run.rows,
+            "schema": self._schema,
+            "schema_version": self._rollup.version,
+        }
 
-class _Files:
-    """The file system of a path, as Spark itself reaches it: PySpark has no calls of its own."""
+    def _describe_columns(self) -> None:
+        text, path = _json(row_schema(self._rollup)), f"{self._root}/{self._schema}"
+        if self._files.read(path) != text:
+            self._files.replace(path, text)
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        context = spark.sparkContext
-        jvm: Any = context._jvm  # noqa: SLF001 - see the class
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._system = self._path(path).getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001 - see the class
+    def _point(self) -> None:
+        """Make the pointer name the newest run, also where several processes do so at once.
 
-    def exists(self, path: str) -> bool:
-        return bool(self._system.exists(self._path(path)))
+        The process that writes last finds its own run to be the newest, or another in the lake and writes again.
+        """
+        while runs := self._kept(whole=True):
+            newest = max(runs, key=lambda run: run.order)
+            text = _json({**newest.about, "path": newest.path})
+            if self._files.read(self._pointer) == text:
+                break
+            self._files.replace(self._pointer, text)
 
-    def rename(self, path: str, to: str) -> None:
-        if self.exists(to):
-            # A rename by copies was interrupted. All files are of one run, so each may be copied again.
-            for name in self.names(path):
-                self.delete(f"{to}/{name}")
-                self._rename(f"{path}/{name}", f"{to}/{name}")
-        else:
-            self._rename(path, to)
+    def _remove_old(self, now: RollupRun) -> None:
+        """Remove old runs. The marker goes first, and the description last, so that the rest can be removed later."""
+        assert now.finished_at is not None  # noqa: S101 - for the type checker: the run is complete
+        runs = sorted(self._kept(whole=False), key=lambda run: run.order, reverse=True)
+        for run in runs[KEEP_RUNS:]:
+            if run.finished_at < now.finished_at - timedelta(seconds=KEEP_S):
+                place = f"{self._root}/{run.path}"
+                for name in (_MARKER, *(name for name in self._files.names(place) if name != _ABOUT), _ABOUT):
+                    self._files.delete(f"{place}/{name}")
+                self._files.delete(place)
+                self._files.delete_empty(place.rpartition("/")[0])
 
-    def _rename(self, path: str, to: str) -> None:
-        self._system.mkdirs(self._path(to).getParent())
-        if not self._system.rename(self._path(path), self._path(to)):
-            raise OSError(f"{path} was not renamed to {to}")
+    def _kept(self, *, whole: bool) -> list[_Kept]:
+        """Return the runs of this cluster in the lake, those without the marker too, unless only whole ones count."""
+        found = []
+        days = f"job={self._rollup.name}"
+        for day in self._files.names(f"{self._root}/{days}"):
+            for name in self._files.names(f"{self._root}/{days}/{day}"):
+                path = f"{days}/{day}/{name}"
+                text = self._files.read(f"{self._root}/{path}/{_ABOUT}")
+                about = {} if text is None else json.loads(text)
+                if about.get("cluster") != self._cluster:
+                    continue
+                if not whole or self._files.exists(f"{self._root}/{path}/{_MARKER}"):
+                    found.append(_Kept(path, about))
+        return found
 
-    def touch(self, path: str) -> None:
-        self._system.create(self._path(path), True).close()  # noqa: FBT003 - Java's: overwrite
 
-    def delete(self, path: str) -> None:
-        self._system.delete(self._path(path), True)  # noqa: FBT003 - Java's: recursive
-
-    def names(self, path: str) -> list[str]:
-        if not self.exists(path):
-            return []
-        return [status.getPath().getName() for status in self._system.listStatus(self._path(path))]
+def _json(about: dict[str, Any]) -> str:
+    return json.dumps(about, ensure_ascii=False, indent=2) + "\n"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,38 @@
+"""Runs of jobs whose readings are made by hand, and their rows as JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from app.rollups.runner import Finished, RunOptions, runner
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+    from pyspark.sql import DataFrame, SparkSession
+
+    from app.rollups.job import Job
+    from app.rollups.reading import Reading
+
+OPTIONS = RunOptions("User:olga@cli")
+
+
+def run(
+    spark: SparkSession, at: Reading, dsn: SecretStr, job: Job, options: RunOptions = OPTIONS, **more: Any
+) -> Finished:
+    with runner(spark, at, dsn) as found:
+        return found.run(job, options, **more)
+
+
+def plain(value: Any) -> Any:
+    """A value as in JSON."""
+    if isinstance(value, datetime):
+        # Spark hands out times of the machine's zone, without it.
+        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return value if isinstance(value, (list, float, int, str, type(None))) else str(value)
+
+
+def returned(frame: DataFrame, job: Job) -> list[dict[str, Any]]:
+    """The rows of a job as JSON, in the order of its key."""
+    rows = [{name: plain(value) for name, value in row.asDict().items()} for row in frame.collect()]
+    return sorted(rows, key=lambda row: tuple(row[name] for name in job.key))

@@ -1,0 +1,213 @@
+"""The rows of runs in a lake, as others read it: whole, of the newest moment, and no more than Postgres keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import jsonschema_rs
+import pytest
+from pydantic import SecretStr
+from uuid_utils.compat import uuid7
+
+from app.audit.rollup_runs import RollupRuns
+from app.domain.rollups import ROLLUPS
+from app.rollups.errors import SparkFailedError
+from app.rollups.runner import RunOptions
+from app.rollups.sinks import parquet
+from app.rollups.sinks.files import Files
+from app.rollups.sinks.row_schema import OF_THE_RUN, row_schema
+from tests.audit.rows import fetch
+from tests.audit.rows import run as execute
+from tests.rollups.lake import current, pointer, query, runs
+from tests.rollups.made import CLUSTER, START, Made, counted, reading
+from tests.rollups.published import plain, returned, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support import servers
+
+
+@pytest.fixture
+def dsn(migrated: servers.Database) -> SecretStr:
+    return SecretStr(migrated.service_dsn)
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.endswith(".crc"))
+
+
+COLUMNS = {
+    ("compatibility", 1): (
+        "entity_id:string software_name:string software_version:string supported_configs:array<string> "
+        "common_configs:array<string> first_seen:timestamp last_seen:timestamp"
+    ),
+    ("drift", 1): (
+        "entity_type:string config_key:string rank:int state:string value:string? fingerprint:string? "
+        "entities:bigint own:bigint total:bigint examples:array<string>"
+    ),
+    ("impact", 1): (
+        "facet:string default_id:string config_key:string value:string? affected:bigint "
+        "overridden:bigint unsupported:bigint examples:array<string>"
+    ),
+    ("quotas", 1): (
+        "config_key:string entity_id:string value:double? level:int? source:string? budget:string? "
+        "clients:bigint unlimited:bigint unreadable:bigint budgets:bigint capacity:double? share:double?"
+    ),
+    ("activity", 1): (
+        "day:date principal:string kind:string entity_type:string config_key:string committed:bigint "
+        "rejected:bigint open:bigint reverts:bigint"
+    ),
+    ("integrity", 1): (
+        "tree:string entity_id:string kind:string config_key:string trail_revision:bigint "
+        "change_id:string? expected:string? found:string? trail_version:int? version:int? "
+        "znode_revision:bigint? pending:boolean"
+    ),
+}
+"""(rollup, version) -> its columns. A lake keeps files of many releases: other columns need another version, and a line
+of their own here."""
+
+
+def test_each_version_of_a_rollup_names_its_columns() -> None:
+    for name, rollup in ROLLUPS.items():
+        told = " ".join(f"{each.name}:{each.type}{'?' * each.nullable}" for each in rollup.columns)
+        assert told == COLUMNS[name, rollup.version]
+        properties = row_schema(rollup)["properties"]
+        assert len(properties) == len(OF_THE_RUN) + len(rollup.columns)
+
+
+def test_others_read_the_rows_with_the_columns_that_the_schema_describes(
+    spark: SparkSession, dsn: SecretStr, tmp_path: Path
+) -> None:
+    job = counted(2_000)
+    done = run(spark, reading(Made(spark), START), dsn, job, RunOptions("User:olga@cli", output=f"{tmp_path}/lake/"))
+    lake = tmp_path / "lake"
+    assert done.path == f"{lake}/job=activity/as_of_date=2026-01-01/run_id={done.run.id}"
+    rows = current(lake, "activity")
+    of_the_run = {"job": "activity", "as_of_date": START.date(), "run_id": str(done.run.id), "cluster": CLUSTER}
+    assert {tuple(row[name] for name in (*of_the_run, "as_of")) for row in rows} == {(*of_the_run.values(), START)}
+    # Each file is in the order of the key, and so are the names of the files.
+    rows = query(f"FROM '{done.path}/*.parquet'")
+    assert [{name: plain(row[name]) for name in job.output.names} for row in rows] == returned(job(), job)
+    described = json.loads((lake / pointer(lake, "activity", CLUSTER)["schema"]).read_text())
+    check = jsonschema_rs.validator_for(described).validate
+    for row in rows[:20]:
+        check({name: plain(row[name]) for name in described["properties"]})
+    assert files(lake / "_incomplete") == []
+
+
+def test_a_failed_run_leaves_the_files_of_the_run_before_and_none_of_its_own(
+    spark: SparkSession, dsn: SecretStr, migrated: servers.Database, tmp_path: Path
+) -> None:
+    at, job, options = reading(Made(spark), START), counted(50), RunOptions("User:olga@cli", output=str(tmp_path))
+    first = run(spark, at, dsn, job, options)
+    before = {path: path.read_bytes() for path in files(tmp_path)}
+    # The files are all written by the time that Postgres refuses.
+    execute(migrated.owner_dsn, "ALTER TABLE rollup_parts ADD CONSTRAINT refused CHECK (row_count < 0) NOT VALID")
+    with pytest.raises(SparkFailedError):
+        run(spark, at, dsn, job, options)
+    assert {path: path.read_bytes() for path in files(tmp_path)} == before
+    assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == str(first.run.id)
+    assert len(current(tmp_path, "activity")) == 50
+
+
+ENDS = {
+    "before the rename": (Files, "rename"),
+    "before the marker": (Files, "touch"),
+    "before the pointer": (parquet.Output, "_point"),
+    "before the end": (parquet.Output, "drop"),
+}
+
+
+@pytest.mark.parametrize("end", [*ENDS, "amid the copying"])
+def test_files_of_a_complete_run_whose_process_ended_are_put_in_place_by_the_next(
+    spark: SparkSession, dsn: SecretStr, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    at, job, options = reading(Made(spark), START), counted(50), RunOptions("User:olga@cli", output=str(tmp_path))
+    before = run(spark, at, dsn, job, options)
+    run_id = uuid7()
+    with monkeypatch.context() as patch:
+        patch.setattr(*ENDS.get(end, ENDS["before the rename"]), lambda *_: pytest.fail("the end of the process"))
+        with pytest.raises(pytest.fail.Exception, match="the end of the process"):
+            run(spark, at, dsn, job, options, run_id=run_id)
+    place = tmp_path / "job=activity" / "as_of_date=2026-01-01" / f"run_id={run_id}"
+    if end == "amid the copying":
+        rows = tmp_path / "_incomplete" / CLUSTER / "activity" / str(run_id) / "rows"
+        place.mkdir(parents=True)
+        (place / files(rows)[0].name).write_bytes(b"PAR1, of which the rest is")
+    # Readers see the run before, whole, or this one where nothing of it is missing.
+    is_done = end == "before the end"
+    assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == str(run_id if is_done else before.run.id)
+    assert (str(run_id) in runs(tmp_path, "activity")) == (end in {"before the pointer", "before the end"})
+    if end != "amid the copying":
+        assert len(current(tmp_path, "activity")) == 50
+    after = run(spark, at, dsn, job, options)
+    assert runs(tmp_path, "activity") == {str(before.run.id), str(run_id), str(after.run.id)}
+    for path in (place, after.path):
+        assert query(f"SELECT count(*) AS rows FROM '{path}/*.parquet'") == [{"rows": 50}]  # noqa: S608
+    assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == str(after.run.id)
+    assert files(tmp_path / "_incomplete") == []
+
+
+def test_a_lake_keeps_as_many_runs_as_postgres_and_its_pointer_names_the_newest_moment(
+    spark: SparkSession, dsn: SecretStr, migrated: servers.Database, tmp_path: Path
+) -> None:
+    options = RunOptions("User:olga@cli", output=str(tmp_path))
+
+    def made(day: int, cluster: str = CLUSTER) -> str:
+        at = dataclasses.replace(reading(Made(spark), START + timedelta(days=day)), cluster=cluster)
+        return str(run(spark, at, dsn, counted(day), options).run.id)
+
+    of_another = made(1, "elsewhere")
+    made_runs = [made(day) for day in (1, 2, 9, 4)]
+    assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == made_runs[2]
+    assert {row["committed"] for row in current(tmp_path, "activity") if row["cluster"] == CLUSTER} == {*range(9)}
+    assert runs(tmp_path, "activity") == {of_another, *made_runs}
+    # An hour later only the three newest moments are kept, by both.
+    execute(migrated.owner_dsn, "UPDATE rollup_runs SET finished_at = finished_at - interval '2 hours'")
+    for about in tmp_path.glob("job=activity/*/*/_run.json"):
+        said = json.loads(about.read_text())
+        ended = datetime.fromisoformat(said["finished_at"]) - timedelta(hours=2)
+        about.write_text(json.dumps({**said, "finished_at": ended.isoformat()}))
+    last = made(3)
+    kept = {str(found) for (found,) in fetch(migrated.owner_dsn, "SELECT id FROM rollup_runs")}
+    # The run of the third day is the fourth, and ended just now.
+    assert runs(tmp_path, "activity") == kept == {of_another, made_runs[2], made_runs[3], last}
+    assert not (tmp_path / "job=activity" / "as_of_date=2026-01-03").exists()
+    assert pointer(tmp_path, "activity", CLUSTER)["run_id"] == made_runs[2]
+
+
+@pytest.mark.parametrize("scheme", ["file", "hdfs", "s3a"])
+def test_a_small_file_is_replaced_in_the_way_of_each_file_system(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    found = Files(spark, str(tmp_path))
+    monkeypatch.setattr(found, "_scheme", scheme)
+    path = f"{tmp_path}/directory/pointer.json"
+    assert found.read(path) is None
+    for text in ("the first é", "the second 🐘, which is longer"):
+        found.replace(path, text)
+        assert found.read(path) == text
+        assert found.names(f"{tmp_path}/directory") == ["pointer.json"]
+
+
+def test_only_files_of_failed_runs_are_removed(spark: SparkSession, dsn: SecretStr, tmp_path: Path) -> None:
+    at, options = reading(Made(spark), START), RunOptions("User:olga@cli", output=str(tmp_path))
+    runs, under_way = RollupRuns(dsn.get_secret_value(), CLUSTER), uuid7()
+    # Of a run of another database, and of none at all.
+    others = {str(uuid7()), "notes"}
+    aside = tmp_path / "_incomplete" / CLUSTER / "activity"
+    for name in (*others, str(under_way)):
+        (aside / name / "rows").mkdir(parents=True)
+        (aside / name / "rows" / "part.parquet").touch()
+    with runs.held(under_way):
+        runs.begin(under_way, "activity", as_of=START, position={}, previous=None, principal="User:x")
+        run(spark, at, dsn, counted(5), options)
+        assert {path.name for path in aside.iterdir()} == {*others, str(under_way)}
+    run(spark, at, dsn, counted(5), options)
+    assert {path.name for path in aside.iterdir()} == others

@@ -38,6 +38,8 @@ _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.valu
     "    confplane rollups run all --cluster payments\n\n"
     "    confplane rollups run quotas --cluster payments --capacity broker.yaml\n\n"
     "    confplane rollups run activity --cluster payments --since 2026-01-01\n\n"
+    "    confplane rollups run compare --cluster payments --with payments-staging\n\n"
+    "    confplane rollups run compare --cluster payments --with 2026-01-31T12:00:00Z\n\n"
     "    confplane rollups run all --cluster payments --master spark://spark:7077 --output s3a://lake/confplane\n\n"
     "Exit codes: 0 all were published; 1 not all were; 2 the settings or the options are not valid.",
 )
@@ -88,11 +90,24 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             show_default=False,
         ),
     ] = None,
+    other: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="CLUSTER|TIME",
+            help="The other side of `compare`: another cluster of the settings as it is, or the same cluster at a time,"
+            " such as 2026-01-31T12:00:00Z, by its trail. `all` runs `compare` only where this is given.",
+            show_default=False,
+        ),
+    ] = None,
     settings_file: SettingsFile = None,
 ) -> None:
     """Run rollups; the help is above."""
-    names = list(ROLLUPS) if name == "all" else [name]
     _known(name, *ROLLUPS, "all")
+    given = {"compare": other}
+    names = [each for each in ROLLUPS if given.get(each, "") is not None] if name == "all" else [name]
+    if given.get(name, "") is None:
+        raise typer.BadParameter(f"{name} needs {ROLLUPS[name].needs}", param_hint="NAME")
     if since is not None and full:
         raise typer.BadParameter("Give either --since or --full", param_hint="--since")
     day, moment = _day(since), _moment(as_of)
@@ -102,7 +117,14 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     except ModuleNotFoundError as error:
         _missing("run", error)
     wanted = command.Wanted(
-        names, master=master, since=day, full=full, as_of=moment, output=output, capacity=_capacity(capacity)
+        names,
+        master=master,
+        since=day,
+        full=full,
+        as_of=moment,
+        output=output,
+        capacity=_capacity(capacity),
+        other=other,
     )
     raise typer.Exit(command.run(settings, cluster, wanted))
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,11 +34,11 @@ from app.wiring import origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from app.rollups.progress import Tasks
     from app.rollups.runner import Finished, Runner
+    from app.rollups.stores import Side
     from app.settings import Settings
 
 _REFRESH_S: Final = 0.25
@@ -57,6 +58,8 @@ class Wanted:
     as_of: datetime | None = None
     output: str | None = None
     capacity: Mapping[str, float] = field(default_factory=dict)
+    other: str | None = None
+    """A cluster of the settings, or a time (ISO 8601), to compare the cluster with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,13 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     """Run the jobs, print their results, and return the exit code."""
     try:
         source, jobs = origin(settings, cluster), [JOBS[name] for name in wanted.names]
+        other = None if wanted.other is None else _side(settings, wanted.other, cluster)
         # Checked before Java is started: no job can run without it.
         RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
         with spark_errors():
             spark = _spark(settings, wanted.master)
         with (
-            read(spark, source, jobs=jobs, as_of=wanted.as_of) as reading,
+            read(spark, source, jobs=jobs, as_of=wanted.as_of, other=other) as reading,
             runner(spark, reading, settings.postgres.dsn) as made,
         ):
             ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")
@@ -95,6 +99,27 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     if all(each.finished for each in ended):
         return callers.DONE
     return callers.INVALID if len(ended) == 1 and ended[0].is_refused else callers.FAILED
+
+
+def _side(settings: Settings, given: str, cluster: str) -> Side:
+    """Read the other side of a comparison: a cluster of the settings, or a time with its offset.
+
+    Raises:
+        ValueError: The text is neither, or names the cluster itself.
+    """
+    if given in settings.clusters and given != cluster:
+        return origin(settings, given)
+    try:
+        found = datetime.fromisoformat(given)
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or found.tzinfo is None:
+        others = sorted(settings.clusters.keys() - {cluster})
+        raise ValueError(
+            f"--with: {given!r} is neither another cluster of the settings ({', '.join(others) or 'there is none'})"
+            " nor a time with its offset, such as 2026-01-31T12:00:00Z"
+        )
+    return found
 
 
 def _spark(settings: Settings, master: str | None) -> Any:

@@ -73,8 +73,15 @@ class Rollup:
     version: int = 1
     """The version of the columns, higher with each release that alters them: readers of files know the files by it."""
     is_per_entity: bool = False
-    """True where each row is about the one entity of its column ``entity``: no sums over entities, and no examples. A
-    row without an entity is about all."""
+    """True where each row is about the one entity of its column ``entity``: no sums over entities, no examples, and
+    nothing of another cluster. A row without an entity is about all."""
+    needs: str = ""
+    """The option without which the rollup can't be run, as the command spells it; empty where it needs none."""
+
+    @property
+    def command(self) -> str:
+        """The command that runs the rollup, without its cluster."""
+        return f"confplane rollups run {self.name}{' ' * bool(self.needs)}{self.needs}"
 
 
 def _text(name: str, description: str, *, nullable: bool = False) -> Column:
@@ -218,7 +225,38 @@ _INTEGRITY: Final = Rollup(
     kinds=_MISMATCHES,
 )
 
-ROLLUPS: Final = {each.name: each for each in (_COMPATIBILITY, _DRIFT, _IMPACT, _QUOTAS, _ACTIVITY, _INTEGRITY)}
+_COMPARE: Final = Rollup(
+    "compare",
+    "What differs from another cluster, or from the same cluster at an earlier time, key by key?",
+    (
+        _text("entity_id", "The entity"),
+        _text("config_key", "The key; empty for a topic of one side only, and for `unknown`"),
+        _text(
+            "kind",
+            "`only_here`, `only_there`, `differs`; `secret`: both have a secret, whose fingerprints differ or are not"
+            " known; `unknown`: the entity can't be read on one side",
+        ),
+        _text("value", "The stored string of this side; null where there is none, and for a secret", nullable=True),
+        _text("fingerprint", "Of a secret of this side, keyed", nullable=True),
+        _text("other_value", "The stored string of the other side", nullable=True),
+        _text("other_fingerprint", "Of a secret of the other side, keyed", nullable=True),
+        Column(
+            "same_effective",
+            ColumnType.BOOLEAN,
+            "Of brokers and topics: true where the effective values are the same, since a default gives what the other"
+            " side sets",
+            nullable=True,
+        ),
+        _text("other", "The other side: the name of a cluster, or a time"),
+    ),
+    key=("entity_id", "config_key"),
+    entity="entity_id",
+    needs="--with CLUSTER|TIME",
+)
+
+ROLLUPS: Final = {
+    each.name: each for each in (_COMPATIBILITY, _DRIFT, _IMPACT, _QUOTAS, _ACTIVITY, _INTEGRITY, _COMPARE)
+}
 """The rollups by name, in the order in which they are run and listed."""
 
 _OF_CLIENTS: Final = [name for name, key in QUOTA_KEYS.items() if (EntityType.USER,) in key.kinds]

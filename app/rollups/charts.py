@@ -204,8 +204,31 @@ def _integrity(rows: Iterable[Mapping[str, Any]]) -> Summary:
     return Summary((total, *meant), (Picture("Mismatches", "By kind.", _bars(kinds, "mismatches")),))
 
 
+def _compare(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    kinds: Counter[str] = Counter()
+    keys: Counter[str] = Counter()
+    others: set[str] = set()
+    same = 0
+    for row in rows:
+        kinds[row["kind"]] += 1
+        keys[row["config_key"] or f"({row['kind']})"] += 1
+        others.add(row["other"])
+        same += bool(row["same_effective"])
+    if not kinds:
+        return Summary(("The two sides are equal.",), ())
+    total = f"{kinds.total():,} differences from {', '.join(sorted(others))}; {same:,} of them are none in effect."
+    return Summary(
+        (total,),
+        (
+            Picture("Differences", "By kind.", _bars(kinds, "differences")),
+            Picture("What differs most", _of("keys", keys), _bars(keys, "differences")),
+        ),
+    )
+
+
 _SUMMARIES: Final[dict[str, Callable[[Iterable[Mapping[str, Any]]], Summary]]] = {
     "activity": _activity,
+    "compare": _compare,
     "compatibility": _compatibility,
     "drift": _drift,
     "impact": _impact,

@@ -40,10 +40,8 @@ def folded(changes: DataFrame, floor: int, ceiling: int, begin: int | None) -> D
 
     Costs one shuffle of all changes of znodes, sorted by revision. Of each entity only running values are kept.
     """
-    of_nodes = changes.where(
-        F.col("outcome").isin(COMMITTED, OPEN) & F.col("facet").isin(*_FACETS)
-    ).select(
-        _tree(F.col("path")).alias("tree"),
+    of_nodes = of_znodes(changes).where(F.col("outcome").isin(COMMITTED, OPEN)).select(
+        tree_of(F.col("path")).alias("tree"),
         "entity_id", "change_id", "facet", "outcome", "revision", "version_read", "czxid_read", "version", "before",
         "after", _czxid().alias("czxid"),
     )  # fmt: skip
@@ -76,6 +74,17 @@ def folded(changes: DataFrame, floor: int, ceiling: int, begin: int | None) -> D
     )
 
 
+def of_znodes(changes: DataFrame) -> DataFrame:
+    """Return the changes of entities' znodes, without those of freezes and layouts."""
+    return changes.where(F.col("facet").isin(*_FACETS))
+
+
+def tree_of(path: Column) -> Column:
+    """Return the tree of a path."""
+    separate = Tree.CLIENT_CONFIGS.value
+    return F.when(F.startswith(path, F.lit(f"{separate}/")), F.lit(separate)).otherwise(F.lit(Tree.CONFIG.value))
+
+
 def last_of(tail: Column, after: Column, up_to: Column) -> Column:
     """Return the last change of a tail between two revisions, the second included; null where there is none."""
     visible = F.filter(tail, lambda each: (each["revision"] > after) & (each["revision"] <= up_to))
@@ -99,11 +108,6 @@ def same_content(one: Column, other: Column) -> Column:
         & (F.size(F.array_except(keys, others)) == 0)
         & F.forall(keys, lambda key: F.coalesce(one[key] == other[key], F.expr("true")))
     )
-
-
-def _tree(path: Column) -> Column:
-    separate = Tree.CLIENT_CONFIGS.value
-    return F.when(F.startswith(path, F.lit(f"{separate}/")), F.lit(separate)).otherwise(F.lit(Tree.CONFIG.value))
 
 
 def _czxid() -> Column:

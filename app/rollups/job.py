@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "ceiling", "floor", "horizon", "recorded_since", "watermark"})
+OPTIONS: Final = frozenset(
+    {"as_of", "begin", "capacity", "ceiling", "floor", "horizon", "other", "recorded_since", "watermark"}
+)
 """Options that a transform may request by their names in ``Job.options``.
 
 ``as_of``
@@ -34,6 +36,8 @@ OPTIONS: Final = frozenset({"as_of", "begin", "capacity", "ceiling", "floor", "h
 ``horizon``
     ``int``: a zxid. Every change that committed up to it has its intent in ``changes`` (and, unless that is open, its
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``.
+``other``
+    ``str``: the side that the run's cluster is compared with: the name of another cluster, or a time (ISO 8601, UTC).
 ``recorded_since``
     ``int`` or None: the revision since which the recorder has a row for each content that others left: by then it had a
     state of every entity (``watermarks.since``). None where ``watermark`` is None, and where the revision was not
@@ -51,7 +55,8 @@ class Job:
     Attributes:
         name: The name in the command and in the URL.
         inputs: Frame -> the columns of it that the transform reads; it is given these and no others. Frames are
-            ``changes``, ``registration_events``, ``registrations``, ``states`` and ``znodes`` (app/rollups/schemas.py).
+            ``changes``, ``other_znodes``, ``registration_events``, ``registrations``, ``states`` and ``znodes``
+            (app/rollups/schemas.py).
         output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
             columns whose names end in ``revision``) as decimal strings.
         key: Columns that together identify a row, in the order of the rows. None of them is ever null.

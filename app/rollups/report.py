@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from app.domain.rollups import ROLLUPS
 from app.pages import inline, render
 from app.rollups.charts import summary, svg
 
@@ -46,6 +47,11 @@ class Result:
     as_of: datetime | None = None
     run_id: str = ""
     count: int = 0
+
+    @property
+    def command(self) -> str:
+        """The command that runs the rollup."""
+        return ROLLUPS[self.name].command
 
 
 def page(cluster: str, results: Sequence[Result], *, made: datetime) -> str:

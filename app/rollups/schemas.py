@@ -159,6 +159,13 @@ ZNODES: Final = StructType(
 ================ ======================================================================================================
 """
 
+OTHER_ZNODES: Final = StructType(
+    [ZNODES[name] for name in ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden")]
+)
+"""Znodes of another cluster as they are, or of the same cluster at an earlier time, by the trail
+(app/rollups/past.py). Fingerprints are made under the name of the run's cluster. Of an earlier time an entity whose
+content is not known is ``undecodable``."""
+
 STATES: Final = StructType(
     [
         _required("tree", StringType()),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import StructType
 
-from app.rollups import schemas
+from app.rollups import past, schemas
 from app.rollups.carrying import register
+from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError, reading_of
 from app.rollups.sources import trail, znodes
 from app.rollups.sources.postgres import connected, literal
@@ -25,13 +26,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from app.rollups.job import Job
-    from app.rollups.origin import Origin
     from app.rollups.reading import Reading
     from app.rollups.sources.postgres import Connection
     from app.rollups.sources.trail import Moment
 
 _ZNODES: Final = "znodes"
+_OTHER_ZNODES: Final = "other_znodes"
 _MZXID: Final = "mzxid"
+
+Side = Origin | datetime
+"""The other side of a comparison: another cluster, or an earlier time of the same one, aware."""
 
 
 @contextmanager
@@ -41,6 +45,7 @@ def read(
     *,
     jobs: Sequence[Job] | None = None,
     as_of: datetime | None = None,
+    other: Side | None = None,
 ) -> Iterator[Reading]:
     """Take one moment of a cluster, and keep it until the context ends.
 
@@ -53,29 +58,54 @@ def read(
             frames. Where none of them needs znodes, ZooKeeper may be away.
         as_of: A moment of the past, aware; None for now. Trail and registrations can be read as of then; znodes and the
             recorder's states can't.
+        other: The side that the job ``compare`` compares the cluster with.
 
     Raises:
         UnavailableError: Postgres or ZooKeeper is away.
-        ValueError: ``as_of`` is in the future.
+        ValueError: ``as_of`` or ``other`` is in the future.
     """
     with ExitStack() as stack:
-        columns = _columns_of_znodes(jobs)
+        columns = _columns_of_znodes(jobs, _ZNODES)
+        if isinstance(other, datetime):
+            columns = columns and [*columns, *(name for name in past.ZNODE_COLUMNS if name not in columns)]
         found = None if as_of is not None or not columns else stack.enter_context(_znodes(spark, origin, columns))
+        beside: DataFrame | datetime | None = None
+        if isinstance(other, Origin) and (columns := _columns_of_znodes(jobs, _OTHER_ZNODES)):
+            beside = stack.enter_context(_znodes(spark, other, columns, fingerprinted_as=origin.name)).frame
         postgres = stack.enter_context(connected(origin.dsn))
         moment, now = _moment(postgres, origin.name, as_of)
-        options = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.cut)}
+        options: dict[str, Any] = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.cut)}
+        if other is not None:
+            options["other"] = other.name if isinstance(other, Origin) else other.astimezone(UTC).isoformat()
         if found is not None:
             ceiling = found.scanner.revision(found.horizon)
             options |= {"ceiling": ceiling, "floor": found.floor, "horizon": found.horizon}
         source = register(spark, trail.TrailSource, origin=origin.for_tasks())
-        frames = _Stores(spark, source, postgres, moment, found)
+        if isinstance(other, datetime):
+            _check_known(postgres, origin.name, other, now)
+            beside = other
+        frames = _Stores(spark, source, postgres, moment, found, beside)
         yield reading_of(origin.name, options, moment.cut.last_registration, frames)
 
 
-def _columns_of_znodes(jobs: Sequence[Job] | None) -> list[str]:
+def _check_known(postgres: Connection, cluster: str, at: datetime, now: datetime) -> None:
+    """Check that the trail has every write since a time."""
+    if at > now:
+        raise ValueError(f"{at.isoformat()} is to come: it is {now.isoformat()}")
+    [(since,)] = postgres.rows(f"SELECT max(since_at) FROM watermarks WHERE cluster = {literal(cluster)}")  # noqa: S608 - a literal, quoted
+    if since is None:
+        raise ValueError(
+            f"The trail of cluster {cluster} does not know the writes of others yet; it begins with the first complete"
+            " look of the recorder, and never while the setting record_external_changes is off"
+        )
+    if at < since:
+        raise ValueError(f"The trail of cluster {cluster} knows all writes since {since.isoformat()}, and not before")
+
+
+def _columns_of_znodes(jobs: Sequence[Job] | None, frame: str) -> list[str]:
     if jobs is None:
         return schemas.ZNODES.names
-    asked = {column for job in jobs for column in job.inputs.get(_ZNODES, ())}
+    asked = {column for job in jobs for column in job.inputs.get(frame, ())}
     return [name for name in schemas.ZNODES.names if name in asked or (asked and name == _MZXID)]
 
 
@@ -90,12 +120,14 @@ class _Znodes:
 
 
 @contextmanager
-def _znodes(spark: SparkSession, origin: Origin, columns: Sequence[str]) -> Iterator[_Znodes]:
+def _znodes(
+    spark: SparkSession, origin: Origin, columns: Sequence[str], *, fingerprinted_as: str | None = None
+) -> Iterator[_Znodes]:
     scanner = Scanner.of(origin.name, origin.cluster)
     floor = scanner.revision()
     frame = (
         spark.read.format(register(spark, znodes.ZnodesSource, origin=origin.for_tasks()))
-        .options(**znodes.znodes_options(floor, spark.sparkContext.defaultParallelism))
+        .options(**znodes.znodes_options(floor, spark.sparkContext.defaultParallelism, fingerprinted_as or origin.name))
         .schema(StructType([schemas.ZNODES[name] for name in columns]))
         .load()
         .persist(StorageLevel.MEMORY_AND_DISK)
@@ -142,12 +174,15 @@ class _Stores:
     _postgres: Connection
     _moment: Moment
     _znodes: _Znodes | None
+    _other: DataFrame | datetime | None
     _bounds: dict[str, list[str]] = field(default_factory=dict)
 
     def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
         """Return columns of a frame."""
         if name == _ZNODES:
             return self._of_znodes(columns)
+        if name == _OTHER_ZNODES:
+            return self._of_the_other_side().select(*columns)
         if name == "states" and self._moment.cut.as_of is not None:
             raise NotInReadingError("The recorder's states are known as they are now, and not of any time before")
         table = TABLES[name]
@@ -169,6 +204,14 @@ class _Stores:
         if self._znodes is None:
             raise NotInReadingError("Znodes were not read: none of the jobs that were named needs them")
         return self._znodes.frame.select(*columns)
+
+    def _of_the_other_side(self) -> DataFrame:
+        if self._other is None:
+            raise NotInReadingError("There is nothing to compare with: --with names a cluster or a time")
+        if isinstance(self._other, datetime):
+            changes = self.frame("changes", past.CHANGE_COLUMNS)
+            return past.znodes_at(changes, self._of_znodes(past.ZNODE_COLUMNS), self._other)
+        return self._other
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
         """Return the begin of the oldest change that was recorded, or got its outcome, since then."""

@@ -79,6 +79,7 @@ OPERATION_IDS: Final = frozenset(
         "getGlobalConfig",
         "getGrant",
         "getRollupActivity",
+        "getRollupCompare",
         "getRollupCompatibility",
         "getRollupDrift",
         "getRollupImpact",

@@ -61,6 +61,13 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
         for kind in ("content", "content", "gap")
     ],
+    "compare": [
+        {
+            "entity_id": f"topic={ODD}{number}", "config_key": ODD, "kind": "differs", "value": ODD, "fingerprint": None,
+            "other_value": None, "other_fingerprint": None, "same_effective": number % 2 == 0, "other": ODD,
+        }
+        for number in range(3)
+    ],
 }  # fmt: skip
 
 
@@ -129,7 +136,8 @@ def test_of_many_rows_the_first_are_shown_and_all_are_counted() -> None:
 def test_what_was_never_run_says_how_and_what_found_nothing_says_so() -> None:
     page = Page(made({"integrity": []}))
     told = [text for text in page.text if text.startswith("Not run yet")]
-    assert [text.rpartition(" ")[2] for text in told] == [name for name in JOBS if name != "integrity"]
+    assert told == [f"Not run yet: {ROLLUPS[name].command}" for name in JOBS if name != "integrity"]
+    assert "Not run yet: confplane rollups run compare --with CLUSTER|TIME" in told
     assert any("there is no mismatch" in text for text in page.text)
     empty: dict[str, list[dict[str, Any]]] = {name: [] for name in JOBS}
     assert [tag for tag, _ in Page(made(empty)).tags].count("h2") == len(JOBS)

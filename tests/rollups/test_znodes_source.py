@@ -184,10 +184,13 @@ def cluster(raw_zk: KazooClient, chroot: str, tmp_path: Path) -> Cluster:
     return made
 
 
-def reader_of(cluster: Cluster, *, floor: int = 0, parallelism: int = 1, columns: Any = None) -> Any:
+def reader_of(
+    cluster: Cluster, *, floor: int = 0, parallelism: int = 1, columns: Any = None, fingerprinted_as: str | None = None
+) -> Any:
     schema = StructType([schemas.ZNODES[name] for name in columns or schemas.ZNODES.names])
     carried = carrying(source.ZnodesSource, origin=cluster.origin)
-    return carried(source.znodes_options(floor, parallelism)).reader(schema)
+    options = source.znodes_options(floor, parallelism, fingerprinted_as or cluster.origin.name)
+    return carried(options).reader(schema)
 
 
 def rows_of(reader: Any) -> Iterator[dict[str, Any]]:

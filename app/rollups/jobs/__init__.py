@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.rollups.jobs import activity, compatibility, drift, impact, integrity, quotas
+from app.rollups.jobs import activity, compare, compatibility, drift, impact, integrity, quotas
 
 JOBS: Final = {
-    job.name: job for job in (compatibility.JOB, drift.JOB, impact.JOB, quotas.JOB, activity.JOB, integrity.JOB)
+    job.name: job
+    for job in (compatibility.JOB, drift.JOB, impact.JOB, quotas.JOB, activity.JOB, integrity.JOB, compare.JOB)
 }
 """The jobs, in the order in which they are run and listed."""

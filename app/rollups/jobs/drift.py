@@ -35,20 +35,15 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from app.domain.broker_keys import is_sensitive
-from app.domain.broker_levels import Level, Levels, effective_broker, left_out
-from app.domain.definitions import catalog_of
+from app.domain.broker_levels import Level
 from app.domain.entities import EntityType
 from app.domain.facets import Tree
-from app.domain.releases import ON_ZOOKEEPER
-from app.domain.topics import effective_topic
 from app.rollups.columns import entity_type, first_ids, first_of, is_named
+from app.rollups.effective import counted, effective
 from app.rollups.job import Job
 from app.rollups.schemas import CONFIG, TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import Column, DataFrame
 
 EXAMPLES: Final = 20
@@ -68,7 +63,6 @@ OUTPUT: Final = StructType(
     ]
 )
 
-_EFFECTIVE: Final = StructType([StructField("state", StringType()), StructField("value", StringType())])
 _KEY: Final = ("entity_type", "config_key")
 _VALUE: Final = ("state", "value", "fingerprint")
 _BROKER: Final = EntityType.BROKER.value
@@ -89,12 +83,12 @@ def transform(*, znodes: DataFrame) -> DataFrame:
         of_brokers.where(F.col("entity_id") == _BROKER)
         .agg(F.first("config").alias("config"), F.first("fingerprints").alias("fingerprints"))
         .select(
-            _or_nothing(_counted("config", F.lit(Level.DEFAULT.value))).alias("default_config"),
+            _or_nothing(counted("config", Level.DEFAULT)).alias("default_config"),
             _or_nothing(F.col("fingerprints")).alias("default_fingerprints"),
         )
     )
     brokers = of_brokers.where(is_named(F.col("entity_id"), EntityType.BROKER)).withColumn(
-        "config", _counted("config", F.lit(Level.BROKER.value))
+        "config", counted("config", Level.BROKER)
     )
     entities = brokers.unionByName(nodes.where(F.col("entity_type") == _TOPIC))
     found = _with_values(entities, default)
@@ -104,7 +98,7 @@ def transform(*, znodes: DataFrame) -> DataFrame:
         found.groupBy(*texts)
         .agg(F.count("*").alias("entities"), first_ids(F.col("entity_id"), EXAMPLES).alias("examples"))
         .crossJoin(F.broadcast(default.select("default_config")))
-        .withColumn("effective", _effective(*_KEY, "is_own", "stored", "default_config"))
+        .withColumn("effective", effective(*_KEY, "is_own", "stored", "default_config"))
     )
     of_values = (
         of_texts.select(*_KEY, "effective.*", "fingerprint", "is_own", "entities", "examples")
@@ -151,41 +145,6 @@ def _with_values(entities: DataFrame, default: DataFrame) -> DataFrame:
 
 def _or_nothing(values: Column) -> Column:
     return F.coalesce(values, F.create_map().cast(CONFIG))
-
-
-@F.udf(returnType=CONFIG, useArrow=False)
-def _counted(config: Mapping[str, str | None] | None, level: str) -> dict[str, str | None] | None:
-    """Return a stored level of a broker without the entries that brokers ignore."""
-    if config is None:
-        return None
-    catalog = catalog_of(ON_ZOOKEEPER)
-    # Of secrets only their form, a text, is known.
-    return {name: value for name, value in config.items() if left_out(catalog, name, value or "", Level(level)) is None}
-
-
-@F.udf(returnType=_EFFECTIVE, useArrow=False)
-def _effective(
-    kind: str,
-    key: str,
-    is_own: bool,  # noqa: FBT001 - a column
-    stored: str | None,
-    default: Mapping[str, str | None],
-) -> tuple[str, str | None]:
-    """Return the state and the value for a text that an entity sets, or for an entity that sets none."""
-    catalog = catalog_of(ON_ZOOKEEPER)
-    known = {name: value for name, value in default.items() if value is not None}
-    own = {key: stored} if is_own and stored is not None else {}
-    if kind == _BROKER:
-        hidden = is_sensitive(catalog, key) or (is_own and stored is None)
-        is_set = is_own or key in default
-        value = effective_broker(key, Levels(catalog, default=known, broker=own)).value
-    else:
-        hidden = key not in catalog.topic or (is_own and stored is None)
-        is_set = is_own
-        value = effective_topic(key, own, Levels(catalog, default=known)).value
-    if hidden:
-        return ("secret" if is_set else "none"), None
-    return ("none" if value is None else "value"), value
 
 
 JOB: Final = Job(

@@ -52,7 +52,8 @@ class ZnodesSource(DataSource):
     """The frame ``znodes``, or some of its columns.
 
     Its class carries ``origin`` (app/rollups/carrying.py). Options: ``floor``, a zxid that all servers read from must
-    have reached; ``parallelism``, the number of tasks that run at a time.
+    have reached; ``parallelism``, the number of tasks that run at a time; ``fingerprinted_as``, the name of the cluster
+    whose fingerprints can be compared with those of the frame.
 
     A task has a ZooKeeper session of its own, which creates nothing. Values of secrets are distinguished by
     fingerprints, made where they are read. The files for this, the encoders' secrets and ZooKeeper's credentials, must
@@ -70,12 +71,13 @@ class ZnodesSource(DataSource):
     def reader(self, schema: StructType) -> _Reader:
         """Return the reader of a schema's columns."""
         options, origin = self.options, self.origin
-        return _Reader(origin.name, origin.cluster, int(options["floor"]), int(options["parallelism"]), schema)
+        floor, parallelism = int(options["floor"]), int(options["parallelism"])
+        return _Reader(origin.name, options["fingerprinted_as"], origin.cluster, floor, parallelism, schema)
 
 
-def znodes_options(floor: int, parallelism: int) -> dict[str, Any]:
+def znodes_options(floor: int, parallelism: int, fingerprinted_as: str) -> dict[str, Any]:
     """Return the options; see :class:`ZnodesSource`."""
-    return {"floor": str(floor), "parallelism": str(parallelism)}
+    return {"floor": str(floor), "parallelism": str(parallelism), "fingerprinted_as": fingerprinted_as}
 
 
 @dataclass
@@ -84,8 +86,17 @@ class _Part(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, name: str, cluster: ClusterSettings, floor: int, parallelism: int, schema: StructType) -> None:
+    def __init__(
+        self,
+        name: str,
+        fingerprinted_as: str,
+        cluster: ClusterSettings,
+        floor: int,
+        parallelism: int,
+        schema: StructType,
+    ) -> None:
         self._name = name
+        self._fingerprinted_as = fingerprinted_as
         self._cluster = cluster
         self._floor = floor
         self._parallelism = parallelism
@@ -100,7 +111,7 @@ class _Reader(DataSourceReader):
         """Read one range on a worker."""
         assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
         scanner = Scanner.of(self._name, self._cluster)
-        rows = Rows(self._name, self._cluster, self._schema)
+        rows = Rows(self._fingerprinted_as, self._cluster, self._schema)
         for tree, paths in partition.paths:
             found = scanner.read(tree, paths, self._floor)
             for start in range(0, len(found), _BATCH):

@@ -15,7 +15,7 @@ from app.domain.access.operations import Operation, ResourceType
 from app.domain.access.ranges import spell
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
-from app.domain.rollups import ColumnType
+from app.domain.rollups import ROLLUPS, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,7 +107,7 @@ def item_of(rollup: Rollup, stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def never_run(cluster: str, name: str) -> str:
     """Return the message for a rollup without a result, with the command that makes one."""
-    return f"The rollup {name} was never run on {cluster}; run `confplane rollups run {name} --cluster {cluster}`"
+    return f"The rollup {name} was never run on {cluster}; run `{ROLLUPS[name].command} --cluster {cluster}`"
 
 
 def _value(column: Column, text: str, name: str) -> Any:

@@ -1,0 +1,84 @@
+"""Effective values of brokers and topics, as columns: their own, over the default of all brokers, over Kafka's own.
+
+The rules are those of app/domain/broker_levels.py and app/domain/topics.py. Entries that brokers ignore count as not
+set. Brokers' own files are not known here: a value that they set, below the dynamic levels, is taken for Kafka's
+default.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import StringType, StructField, StructType
+
+from app.domain.broker_keys import is_sensitive
+from app.domain.broker_levels import Level, Levels, effective_broker, left_out
+from app.domain.definitions import catalog_of
+from app.domain.entities import EntityType
+from app.domain.releases import ON_ZOOKEEPER
+from app.domain.topics import effective_topic
+from app.rollups.schemas import CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column
+
+_EFFECTIVE: Final = StructType([StructField("state", StringType()), StructField("value", StringType())])
+
+
+def counted(config: str, level: Level) -> Column:
+    """Return a stored level of a broker, the column ``config``, without the entries that brokers ignore."""
+    found: Column = _counted(config, F.lit(level.value))
+    return found
+
+
+def effective(kind: str, key: str, is_own: str, stored: str, default: str) -> Column:
+    """Return the state and the value for a text that an entity sets, or for an entity that sets none.
+
+    Args:
+        kind: The column of the entity's type, ``broker`` or ``topic``.
+        key: The column of the config key.
+        is_own: The column that says whether the entity sets the key.
+        stored: The column of the text that it sets; null for a secret.
+        default: The column of the default of all brokers (:func:`counted`), a map.
+
+    Returns:
+        ``struct(state, value)``: ``value`` and the value in the form of its type; ``secret``; or ``none``.
+    """
+    found: Column = _effective(kind, key, is_own, stored, default)
+    return found
+
+
+@F.udf(returnType=CONFIG, useArrow=False)
+def _counted(config: Mapping[str, str | None] | None, level: str) -> dict[str, str | None] | None:
+    if config is None:
+        return None
+    catalog = catalog_of(ON_ZOOKEEPER)
+    # Of secrets only their form, a text, is known.
+    return {name: value for name, value in config.items() if left_out(catalog, name, value or "", Level(level)) is None}
+
+
+@F.udf(returnType=_EFFECTIVE, useArrow=False)
+def _effective(
+    kind: str,
+    key: str,
+    is_own: bool,  # noqa: FBT001 - a column
+    stored: str | None,
+    default: Mapping[str, str | None],
+) -> tuple[str, str | None]:
+    catalog = catalog_of(ON_ZOOKEEPER)
+    known = {name: value for name, value in default.items() if value is not None}
+    own = {key: stored} if is_own and stored is not None else {}
+    if kind == EntityType.BROKER:
+        hidden = is_sensitive(catalog, key) or (is_own and stored is None)
+        is_set = is_own or key in default
+        value = effective_broker(key, Levels(catalog, default=known, broker=own)).value
+    else:
+        hidden = key not in catalog.topic or (is_own and stored is None)
+        is_set = is_own
+        value = effective_topic(key, own, Levels(catalog, default=known)).value
+    if hidden:
+        return ("secret" if is_set else "none"), None
+    return ("none" if value is None else "value"), value

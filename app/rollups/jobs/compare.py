@@ -1,0 +1,184 @@
+"""Two clusters, or one cluster at two times, key by key: the entries that are on one side only, and those that differ.
+
+One row per entity and config key with a difference; none where the sides are equal. This side is the run's cluster as
+it is; the other side is another cluster as it is, or the same cluster at an earlier time, by its trail.
+
+===================== =================================================================================================
+``entity_id``         the entity; default entities and entities of any name are compared by their ids
+``config_key``        the key; empty for a topic that only one side has, and for an entity of the kind ``unknown``
+``kind``              ``only_here``, ``only_there``; ``differs``; ``secret``: both sides have a secret, and the
+                      fingerprints differ or one is not known; ``unknown``: the entity of one side can't be read or, of
+                      an earlier time, does not follow from the trail: none of its keys is compared
+``value``             the stored string of this side; null where there is none, and where it is hidden
+``fingerprint``       of a secret of this side, keyed; null otherwise, and where it is not known
+``other_value``       and ``other_fingerprint``: the same of the other side
+``same_effective``    of brokers and topics, whether the effective values are the same all the same, as where one side
+                      sets what the other has from a default; null for all other entities, and where a secret decides
+``other``             the other side: a cluster's name, or a time (ISO 8601, UTC)
+===================== =================================================================================================
+
+Both trees of a cluster are one, so that clusters of different layouts can be compared; a client config that both trees
+have counts as it is in the separate tree. Hidden values without a fingerprint (SCRAM credentials, keys of no facet) are
+compared by their presence alone. Fingerprints of both clusters are made under the name of this one: equal fingerprints
+mean equal secrets, and different ones also come from different encoder secrets. Values are compared as they are stored.
+
+The effective value is that of the job ``drift``, each side with its own default of all brokers.
+
+Costs one shuffle of a row per entity and key of each side; a Python function runs twice per difference of brokers and
+topics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+from app.domain.broker_levels import Level
+from app.domain.entities import EntityType
+from app.domain.facets import Tree
+from app.rollups.columns import entity_type
+from app.rollups.effective import counted, effective
+from app.rollups.folding import nothing
+from app.rollups.job import Job
+from app.rollups.schemas import OTHER_ZNODES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OUTPUT: Final = StructType(
+    [
+        StructField("entity_id", StringType(), nullable=False),
+        StructField("config_key", StringType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
+        StructField("value", StringType()),
+        StructField("fingerprint", StringType()),
+        StructField("other_value", StringType()),
+        StructField("other_fingerprint", StringType()),
+        StructField("same_effective", BooleanType()),
+        StructField("other", StringType(), nullable=False),
+    ]
+)
+
+_KEY: Final = ("entity_id", "config_key")
+_BROKER: Final = EntityType.BROKER.value
+_TOPIC: Final = EntityType.TOPIC.value
+
+
+def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str) -> DataFrame:
+    """Return the rows; see the module."""
+    unknown = _unknown(znodes).unionByName(_unknown(other_znodes)).distinct()
+    here = _entries(znodes).withColumnRenamed("entry", "here")
+    there = _entries(other_znodes).withColumnRenamed("entry", "there")
+    differences = (
+        here.join(there, list(_KEY), "full")
+        .withColumn("kind", _kind())
+        .where("kind IS NOT NULL")
+        .join(unknown, "entity_id", "left_anti")
+    )
+    defaults = _default(znodes, "default_here").crossJoin(_default(other_znodes, "default_there"))
+    with_defaults = (
+        differences.crossJoin(F.broadcast(defaults))
+        .withColumn("type", entity_type(F.col("entity_id")))
+        .withColumns({f"default_{side}": _beneath(f"default_{side}") for side in ("here", "there")})
+        .withColumns({f"own_{side}": F.col(side).isNotNull() for side in ("here", "there")})
+        .withColumns({f"text_{side}": F.col(side)["value"] for side in ("here", "there")})
+    )
+    rows = with_defaults.select(
+        *_KEY,
+        "kind",
+        F.col("here.value").alias("value"),
+        F.col("here.fingerprint").alias("fingerprint"),
+        F.col("there.value").alias("other_value"),
+        F.col("there.fingerprint").alias("other_fingerprint"),
+        _same_effective().alias("same_effective"),
+    )
+    none = F.lit(None).cast("string")
+    not_compared = unknown.select(
+        "entity_id", F.lit("").alias("config_key"), F.lit("unknown").alias("kind"),
+        *(none.alias(name) for name in ("value", "fingerprint", "other_value", "other_fingerprint")),
+        F.lit(None).cast("boolean").alias("same_effective"),
+    )  # fmt: skip
+    return rows.unionByName(not_compared).withColumn("other", F.lit(other))
+
+
+def _entries(znodes: DataFrame) -> DataFrame:
+    """Return a row per entity and key that is set, and one with an empty key for each topic.
+
+    ``entry`` is ``struct(value, fingerprint, has_fingerprint)``.
+    """
+    keys = F.map_keys("config")
+    listed = F.when(entity_type(F.col("entity_id")) == _TOPIC, F.concat(keys, F.array(F.lit("")))).otherwise(keys)
+    key = F.col("config_key")
+    entry = F.struct(
+        F.col("config")[key].alias("value"),
+        F.col("fingerprints")[key].alias("fingerprint"),
+        F.map_contains_key("fingerprints", key).alias("has_fingerprint"),
+    )
+    return (
+        _readable(znodes)
+        .select("entity_id", "tree", "config", "fingerprints", F.explode(listed).alias("config_key"))
+        .select(*_KEY, "tree", entry.alias("entry"))
+        .groupBy(*_KEY)
+        .agg(F.max_by("entry", F.col("tree") == Tree.CLIENT_CONFIGS.value).alias("entry"))
+    )
+
+
+def _readable(znodes: DataFrame) -> DataFrame:
+    return znodes.where("entity_id IS NOT NULL AND NOT undecodable AND NOT forbidden")
+
+
+def _unknown(znodes: DataFrame) -> DataFrame:
+    return znodes.where("entity_id IS NOT NULL AND (undecodable OR forbidden)").select("entity_id").distinct()
+
+
+def _kind() -> Column:
+    """Return the kind of a difference between the columns ``here`` and ``there``; null where there is none."""
+    here, there = F.col("here"), F.col("there")
+    told = here["value"].isNotNull() & there["value"].isNotNull()
+    both_hidden = here["value"].isNull() & there["value"].isNull()
+    same_secret = F.coalesce(here["fingerprint"] == there["fingerprint"], F.expr("false"))
+    has_fingerprint = here["has_fingerprint"] | there["has_fingerprint"]
+    return (
+        F.when(there.isNull(), "only_here")
+        .when(here.isNull(), "only_there")
+        .when(F.col("config_key") == "", None)
+        .when(told & (here["value"] == there["value"]), None)
+        .when(both_hidden & (same_secret | ~has_fingerprint), None)
+        .when(both_hidden, "secret")
+        .otherwise("differs")
+    )
+
+
+def _default(znodes: DataFrame, name: str) -> DataFrame:
+    """Return one row: the default of all brokers, a map."""
+    found = _readable(znodes).where((F.col("entity_id") == _BROKER) & (F.col("tree") == Tree.CONFIG.value))
+    return found.agg(F.first("config").alias("config")).select(
+        F.coalesce(counted("config", Level.DEFAULT), nothing()).alias(name)
+    )
+
+
+def _beneath(default: str) -> Column:
+    """Return the default that an entity's own entries are above: the default of all brokers has only Kafka's."""
+    return F.when(F.col("entity_id") == _BROKER, nothing()).otherwise(F.col(default))
+
+
+def _same_effective() -> Column:
+    here, there = (
+        effective("type", "config_key", f"own_{side}", f"text_{side}", f"default_{side}") for side in ("here", "there")
+    )
+    is_known = (here["state"] != "secret") & (there["state"] != "secret")
+    same = (here["state"] == there["state"]) & here["value"].eqNullSafe(there["value"])
+    applies = F.col("type").isin(_BROKER, _TOPIC) & (F.col("config_key") != "")
+    return F.when(applies & is_known, same)
+
+
+JOB: Final = Job(
+    name="compare",
+    inputs=dict.fromkeys(("znodes", "other_znodes"), tuple(OTHER_ZNODES.names)),
+    output=OUTPUT,
+    key=_KEY,
+    transform=transform,
+    options=frozenset({"other"}),
+)

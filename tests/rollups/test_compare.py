@@ -1,0 +1,240 @@
+"""Two clusters, and one cluster at two times, are compared key by key as a reference in plain Python does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pydantic import SecretStr
+
+from app.rollups import past, schemas, stores
+from app.rollups.jobs import compare
+from app.rollups.origin import Origin
+from app.rollups.reading import NotInReadingError
+from app.settings import ClusterSettings
+from tests.audit.rows import committed, entity, run
+from tests.bench.sample.trail import Plan, Trail
+from tests.rollups.references import compare as reference
+from tests.rollups.trail import CLUSTER, own, write
+from tests.support.stores import rate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.support import servers
+
+Row = dict[str, Any]
+OTHER: Final = "staging"
+SEPARATE: Final = "/confplane/client-configs"
+COLUMNS: Final = schemas.OTHER_ZNODES.names
+SECRET: Final = "ssl.key.password"
+
+
+def znode(
+    entity_id: str | None, config: dict[str, str | None], prints: dict[str, str | None] | None = None, **more: Any
+) -> Row:
+    flags = {"undecodable": False, "forbidden": False, "tree": "/config"}
+    return {**flags, "entity_id": entity_id, "config": config, "fingerprints": prints or {}, **more}
+
+
+HERE: Final = [
+    # A default entity, and entities that are named like it.
+    znode("user", {"producer_byte_rate": "1"}),
+    znode("user=~3Cdefault~3E", {"producer_byte_rate": "2"}),
+    znode("client-id", {"producer_byte_rate": "3"}),
+    znode("user=O~27Brien ~22~F0~9F~90~98", {"consumer_byte_rate": "4", "odd key, é": "x"}),
+    znode("user,client-id", {"request_percentage": "1.0"}),
+    znode("user=same", {"producer_byte_rate": "1", "SCRAM-SHA-256": None}),
+    znode("user=empty", {}),
+    # One layout here, the other there; and a key that both trees have.
+    znode("user=layout", {"acks": "all", "producer_byte_rate": "1"}),
+    znode("user=both", {"acks": "0"}),
+    znode("user=both", {"acks": "1"}, tree=SEPARATE),
+    znode("ip", {"connection_creation_rate": "1"}),
+    # Literals and defaults: 168 hours are Kafka's own default of the retention.
+    znode("broker", {"log.cleaner.threads": "2", SECRET: None, "log.retention.ms": "5"}, {SECRET: "aa"}),
+    znode("broker=0", {"log.cleaner.threads": "1", SECRET: None}, {SECRET: "aa"}),
+    znode("broker=1", {"x.password": None, "log.retention.ms": "5"}, {"x.password": None}),
+    znode("broker=2", {"num.io.threads": "8"}, undecodable=True),
+    znode("topic=a", {"retention.ms": "5", "cleanup.policy": "delete", "own": "1"}),
+    znode("topic=only", {}),
+    znode("topic=hidden", {"retention.ms": "1"}, forbidden=True),
+    znode(None, {"producer_byte_rate": "9"}),
+]
+THERE: Final = [
+    znode("user", {"producer_byte_rate": "2"}),
+    znode("client-id=~3Cdefault~3E", {"producer_byte_rate": "3"}),
+    znode("user=O~27Brien ~22~F0~9F~90~98", {"consumer_byte_rate": "4", "odd key, é": " x"}),
+    znode("user,client-id", {"request_percentage": "1"}),
+    znode("user=same", {"producer_byte_rate": "1", "SCRAM-SHA-256": None}),
+    znode("user=layout", {"producer_byte_rate": "1"}),
+    znode("user=layout", {"acks": "all"}, tree=SEPARATE),
+    znode("user=both", {"acks": "1"}),
+    znode("ip", {}),
+    znode("ip=10.0.0.1", {"connection_creation_rate": "1"}),
+    znode("broker", {"log.cleaner.threads": "1", SECRET: None}, {SECRET: "aa"}),
+    znode("broker=0", {SECRET: None}, {SECRET: "bb"}),
+    znode("broker=1", {"x.password": None}, {"x.password": None}),
+    znode("broker=2", {"num.io.threads": "8"}),
+    znode("topic=a", {"retention.ms": "604800000", "unclean.leader.election.enable": "false", "own": "2"}),
+    znode("topic=b", {"retention.ms": "1"}),
+    znode("topic=hidden", {"retention.ms": "1"}),
+]
+
+
+def frame(spark: SparkSession, rows: list[Row], schema: Any = schemas.OTHER_ZNODES) -> DataFrame:
+    return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in rows], schema)
+
+
+def found(rows: DataFrame) -> set[tuple[Any, ...]]:
+    told = [tuple(row) for row in rows.collect()]
+    assert len(told) == len(set(told)) == len({row[:2] for row in told})
+    return set(told)
+
+
+def test_the_sides_are_compared_as_by_the_definition(spark: SparkSession) -> None:
+    sides = {"znodes": frame(spark, HERE), "other_znodes": frame(spark, THERE)}
+    rows = found(compare.JOB(**sides, other=OTHER))
+    assert rows == reference.compare(HERE, THERE, OTHER)
+    kinds = {(row[0], row[1]): (row[2], row[7]) for row in rows}
+    assert kinds["user=~3Cdefault~3E", "producer_byte_rate"] == ("only_here", None)
+    assert kinds["client-id", "producer_byte_rate"] == ("only_here", None)
+    assert kinds["client-id=~3Cdefault~3E", "producer_byte_rate"] == ("only_there", None)
+    # One side sets what the other has from a default: 1 is Kafka's own default, 5 that of all brokers here.
+    assert kinds["broker=0", "log.cleaner.threads"] == ("only_here", True)
+    assert kinds["broker", "log.cleaner.threads"] == ("differs", False)
+    assert kinds["topic=a", "unclean.leader.election.enable"] == ("only_there", True)
+    assert kinds["topic=a", "cleanup.policy"] == ("only_here", True)
+    assert kinds["broker=0", SECRET] == kinds["broker=1", "x.password"] == ("secret", None)
+    assert {entity for (entity, _), (kind, _) in kinds.items() if kind == "unknown"} == {"broker=2", "topic=hidden"}
+    assert not {"user=same", "user=empty", "user=layout", "user=both", "topic=c"} & {entity for entity, _ in kinds}
+    assert found(compare.JOB(**{**sides, "other_znodes": sides["znodes"]}, other=OTHER)) == reference.compare(
+        HERE, HERE, OTHER
+    )
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[list[Row], list[Row]]:
+    """The changes and the znodes of a made-up cluster."""
+    trail = Trail(Plan(entities=400, events=4_000))
+    return named(schemas.CHANGES, trail.rows()), named(schemas.ZNODES, trail.znodes())
+
+
+def named(schema: Any, rows: Any) -> list[Row]:
+    """Rows by name, their times as such."""
+    return [
+        {
+            field.name: _time(value) if field.dataType.typeName() == "timestamp" and value is not None else value
+            for field, value in zip(schema, row, strict=True)
+        }
+        for row in rows
+    ]
+
+
+def _time(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.4, 1.0])
+def test_of_an_earlier_time_the_znodes_follow_from_the_trail(
+    spark: SparkSession, made: tuple[list[Row], list[Row]], quantile: float
+) -> None:
+    changes, znodes = made
+    times = sorted(row["time"] for row in changes if row["time"] is not None)
+    at = times[int(quantile * (len(times) - 1))]
+    schema = spark.createDataFrame([], schemas.CHANGES).select(*past.CHANGE_COLUMNS).schema
+    now = spark.createDataFrame([], schemas.ZNODES).select(*past.ZNODE_COLUMNS).schema
+    then = past.znodes_at(frame(spark, changes, schema), frame(spark, znodes, now), at)
+    wanted = reference.znodes_at(changes, znodes, at)
+    told = {repr([_plain(row[name]) for name in COLUMNS]) for row in then.collect()}
+    assert told == {repr([_plain(row[name]) for name in COLUMNS]) for row in wanted}
+    assert len(wanted) > 100
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value.items()) if isinstance(value, dict) else value
+
+
+@pytest.fixture
+def sides(raw_zk: KazooClient, chroot: str, migrated: servers.Database, tmp_path: Path) -> tuple[Origin, Origin]:
+    """Two clusters in one ZooKeeper whose brokers have the same encoder secret."""
+    secret = tmp_path / "encoder"
+    secret.write_text("of both")
+    encoder = {"secret_file": str(secret)}
+    other = f"{chroot}/other"
+    raw_zk.ensure_path("/other/config")
+    password = b'{"version":1,"config":{"x.password":"in clear"}}'
+    for root in ("", "/other"):
+        raw_zk.create(f"{root}/config/brokers/0", password, makepath=True)
+        raw_zk.create(f"{root}/config/users/a", rate(1), makepath=True)
+    raw_zk.create("/other/config/topics/t", b'{"version":1,"config":{}}', makepath=True)
+    dsn = SecretStr(migrated.service_dsn)
+    return tuple(  # type: ignore[return-value]  # two of them
+        Origin(name, ClusterSettings(zookeeper=connect, password_encoder=encoder), dsn)
+        for name, connect in ((CLUSTER, chroot), (OTHER, other))
+    )
+
+
+def compared(spark: SparkSession, origin: Origin, other: Origin | datetime) -> set[tuple[Any, ...]]:
+    with stores.read(spark, origin, jobs=[compare.JOB], other=other) as reading:
+        frames, _ = reading.frames(compare.JOB)
+        return found(compare.JOB(**frames, other=reading.options["other"]))
+
+
+def test_two_clusters_are_read_and_equal_secrets_are_equal(
+    spark: SparkSession, sides: tuple[Origin, Origin], raw_zk: KazooClient
+) -> None:
+    topic = ("topic=t", "", "only_there", None, None, None, None, None, OTHER)
+    assert compared(spark, *sides) == {topic}
+    raw_zk.set("/other/config/brokers/0", b'{"version":1,"config":{"x.password":"another"}}')
+    raw_zk.set("/other/config/users/a", rate(2))
+    rows = compared(spark, *sides)
+    assert {row[:3] for row in rows - {topic}} == {
+        ("broker=0", "x.password", "secret"),
+        ("user=a", "producer_byte_rate", "differs"),
+    }
+    [secret] = [row for row in rows if row[2] == "secret"]
+    assert (secret[3], secret[5]) == (None, None)
+    assert secret[4] is not None
+    assert secret[4] != secret[6]
+
+
+def test_a_time_is_compared_by_the_trail_as_far_as_this_knows_it(
+    spark: SparkSession, sides: tuple[Origin, Origin], raw_zk: KazooClient, migrated: servers.Database
+) -> None:
+    origin, _ = sides
+    stat = raw_zk.set("/config/users/a", rate(5))
+    at = datetime.fromtimestamp(stat.mtime / 1000, UTC)
+    changed = entity(
+        "user=a", path="/config/users/a", version_read=0, czxid_read=stat.czxid,
+        before={"producer_byte_rate": "1"}, after={"producer_byte_rate": "5"}, keys=("producer_byte_rate",),
+    )  # fmt: skip
+    done = committed(own(1), revision=stat.mzxid, time_ms=stat.mtime, versions={"/config/users/a": 1})
+    write(migrated.service_dsn, [own(1, changed)], [done])
+    earlier = at - timedelta(milliseconds=1)
+    with pytest.raises(ValueError, match="does not know the writes of others yet"):
+        compared(spark, origin, earlier)
+    run(
+        migrated.service_dsn,
+        "INSERT INTO watermarks (cluster, revision, complete, since, since_at)"  # noqa: S608 - literals
+        f" VALUES ('{CLUSTER}', 1, true, 1, '{(at - timedelta(hours=1)).isoformat()}')",
+    )
+    with pytest.raises(ValueError, match="knows all writes since"):
+        compared(spark, origin, at - timedelta(hours=2))
+    with pytest.raises(ValueError, match="is to come"):
+        compared(spark, origin, datetime.now(UTC) + timedelta(days=1))
+    rows = compared(spark, origin, earlier)
+    name = earlier.isoformat()
+    assert ("user=a", "producer_byte_rate", "differs", "5", None, "1", None, None, name) in rows
+    # The broker was there then and was not written since, as far as its znode tells.
+    assert {row[0] for row in rows} <= {"user=a", "broker=0"}
+    assert {row[0] for row in compared(spark, origin, datetime.now(UTC))} <= {"broker=0"}
+
+
+def test_without_another_side_it_is_refused(spark: SparkSession, sides: tuple[Origin, Origin]) -> None:
+    with stores.read(spark, sides[0], jobs=[compare.JOB]) as reading, pytest.raises(NotInReadingError, match="--with"):
+        reading.frames(compare.JOB)

@@ -56,7 +56,7 @@ class ClientConfigsLayout(StrEnum):
 
 def full_path(tree: Tree, entity: Entity) -> str:
     """Return the znode's path below the chroot."""
-    return f"{tree.value}/{entity.path}"
+    return f"{tree}/{entity.path}"
 
 
 class Rank(NamedTuple):

@@ -126,18 +126,25 @@ async def test_an_import_takes_over_all_configs_with_a_row_each(
     assert len(await one.followed()) == 6
 
 
-async def test_an_import_rests_on_its_survey_only_while_the_cluster_answers_the_same(
+async def test_an_import_writes_what_its_survey_saw_and_the_observation_what_came_behind(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
     filled(kafka)
     one, two = await opened(imported=False), await opened(imported=False)
     await one.importer.survey(soon())
     await two.importer.survey(soon())
+    surveyed_at, looks = kafka.now.offset, kafka.calls["quotas"]
     kafka.alter(ALICE, {RATE: "2048"})
     kafka.alter(BOB, {RATE: "5"})
-    assert await one.import_all() == 7
+    assert await one.import_all() == 6
+    assert kafka.calls["quotas"] == looks
+    assert (one.config(ALICE), one.config(BOB)) == ({RATE: "1024", "request_percentage": "12.5"}, None)
+    await one.look()
     assert (one.config(ALICE), one.config(BOB)) == (kafka.now.configs[ALICE], {RATE: "5"})
-    # What another process wrote meanwhile is not written again.
+    rows = [row for row in await one.followed() if row.kind == "observed"]
+    places = [row.intent.observed and (row.intent.observed.after, row.intent.observed.until) for row in rows]
+    assert places == [(surveyed_at, kafka.now.offset)] * 2
+    # The other survey is older than the znodes: its entities are looked at again, and nothing is written.
     await two.aware()
     assert await two.import_all() == 0
     kafka.alter(BOB, {RATE: None})

@@ -17,7 +17,7 @@ from app.domain.errors import (
     ListFullError,
 )
 from app.domain.facets import Tree, full_path
-from app.services.changes.bulk import AT_ONCE, MOST
+from app.services.changes.bulk import AT_ONCE
 from app.services.changes.callers import Caller
 from app.services.changes.runner import Job
 from app.services.recorder.recorded import PRINCIPAL
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "kafka"
 """The source of followed changes in the trail, whose principal nobody knows."""
+_MOST: Final = 200
+"""The greatest number of changes in a load. A change of a user's client-id takes a kilobyte of the shared transaction,
+which has room for 250 of them; loads of larger changes are halved at their admission."""
 _LOAD_S: Final = 60.0
 _OF_ONE: Final = (BodyTooLargeError, CorruptZnodeError, InvalidRequestError, ListFullError)
 """Errors that concern one entity alone."""
@@ -149,7 +152,7 @@ class Follower:
 
 def _loads(seen: Sequence[Seen]) -> Iterator[Sequence[Seen]]:
     left = iter(seen)
-    while load := list(islice(left, MOST)):
+    while load := list(islice(left, _MOST)):
         yield load
 
 
@@ -157,7 +160,7 @@ def _in_order(seen: Sequence[Seen]) -> Iterator[Sequence[Seen]]:
     """Cut sights into loads of different entities, in order."""
     load: dict[str, Seen] = {}
     for each in seen:
-        if each.entity.id in load or len(load) == MOST:
+        if each.entity.id in load or len(load) == _MOST:
             yield list(load.values())
             load = {}
         load[each.entity.id] = each

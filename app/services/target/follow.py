@@ -219,8 +219,8 @@ def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     known = _known(node)
     sighting = seen.sighting
     if not sighting.exact:
-        after = max(known.after, -1 if sighting.after is None else sighting.after)
-        return replace(sighting, after=None if after < 0 else after)
+        after = -1 if sighting.after is None else sighting.after
+        return sighting if known.after <= after else replace(sighting, after=known.after)
     if verdict is Verdict.REMADE:
         return replace(sighting, after=None if known.after < 0 else known.after, exact=False, writes=1)
     if not seen.records or sighting.after is None:

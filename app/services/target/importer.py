@@ -1,12 +1,14 @@
 """The import of a Kafka cluster's configs: from the first contact to the observation.
 
 The target is written first, and says that the import is not complete. Then each area is looked at, and what differs
-from the znodes is written, in changes of the kind ``import``, until a look at the area shows no difference. At the end
-the target says that the import is complete. A run that was cut short is run again, and writes what is missing.
+from the znodes is written, in changes of the kind ``import``. At the end the target says that the import is complete,
+and the report names the metadata offset of each look: the observer follows all changes behind it. A run that was cut
+short is run again, and writes what is missing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import dataclass, field, replace
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 ORDER: Final = (Area.BROKERS, Area.CLIENT_METRICS, Area.GROUPS, Area.QUOTAS, Area.TOPICS)
 _LOOK_S: Final = 120.0
-_STEP: Final = 1_000
+_STEP: Final = 5_000
 """Changes between two reports of progress."""
 
 
@@ -72,6 +74,38 @@ class Progress:
     """Changes of the importer so far."""
 
 
+@dataclass(slots=True)
+class _Shown:
+    """The findings of the looks at one area, together."""
+
+    first: Looked | None = None
+    entities: int = 0
+    differing: int = 0
+    unmanaged: dict[str, str] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict)
+
+    def add(self, looked: Looked) -> None:
+        """Add a look at the whole area, or at its next piece."""
+        self.first = self.first or looked
+        self.entities += looked.entities
+        self.differing += len(looked.seen)
+        self.unmanaged |= looked.unmanaged
+        self.hidden |= looked.hidden
+
+    def report(self, report: AreaReport, refused: Mapping[str, str]) -> AreaReport:
+        """Return a report on the area with these looks; ``refused`` has entities that ZooKeeper can't hold."""
+        if self.first is None:
+            return report
+        return replace(
+            report,
+            observed_at=self.first.at_ms,
+            offset=self.first.after,
+            entities=self.entities,
+            unmanaged=Names.of({**self.unmanaged, **refused}),
+            hidden=Names.of(self.hidden),
+        )
+
+
 class Importer:
     """Imports the configs of one cluster.
 
@@ -87,9 +121,7 @@ class Importer:
         self._follower = following.follower
         self._looks = following.looks
         self._targets = targets
-        self._quotas: Looked | None = None
-        """The last look at all client quotas, with what still differs. While the cluster's answer has its digest, the
-        answer is not decoded and compared again."""
+        self._surveyed: dict[Area, list[tuple[Looked, tuple[int, int]]]] = {}
         self._reports: dict[Area, AreaReport] = {}
         self.refused: dict[str, str] = {}
         """Entities that ZooKeeper can't hold, each with the reason."""
@@ -100,7 +132,9 @@ class Importer:
         return self._follower.written
 
     async def survey(self, deadline: float) -> Survey:
-        """Look at everything that the cluster shows, and write nothing.
+        """Look at everything that the cluster shows, and write nothing; the next :meth:`run` begins with these looks.
+
+        All areas are looked at together, because a look waits up to half a second for its broker.
 
         Raises:
             UnavailableError: The cluster or ZooKeeper is away, or the cluster refuses the login.
@@ -109,28 +143,26 @@ class Importer:
         identity = await self._cluster.identity(deadline)
         state = await self._store.read_target(deadline)
         permissions = await self._cluster.permissions(deadline)
-        areas = {}
-        for area in ORDER:
-            permission, reason = permissions.get(area, (Permission.NONE, "It was not tried"))
-            areas[area] = AreaSurvey(permission, reason)
-            if permission is Permission.NONE:
-                continue
-            entities = differing = 0
-            unmanaged: dict[str, str] = {}
-            hidden: dict[str, str] = {}
-            async for looked, _ in self._looks.whole(area, None, _until):
-                entities, differing = entities + looked.entities, differing + len(looked.seen)
-                unmanaged |= looked.unmanaged
-                hidden |= looked.hidden
-            areas[area] = AreaSurvey(permission, reason, entities, differing, unmanaged, hidden)
+        looks = (self._survey(area, *permissions.get(area, (Permission.NONE, "It was not tried"))) for area in ORDER)
+        areas = dict(zip(ORDER, await asyncio.gather(*looks), strict=True))
         return Survey(identity, state.target, areas, await self._blockers(areas, deadline))
+
+    async def _survey(self, area: Area, permission: Permission, reason: str) -> AreaSurvey:
+        shown = _Shown()
+        if permission is not Permission.NONE:
+            self._surveyed[area] = [each async for each in self._looks.whole(area, None, _until)]
+            for looked, _ in self._surveyed[area]:
+                shown.add(looked)
+        return AreaSurvey(permission, reason, shown.entities, shown.differing, shown.unmanaged, shown.hidden)
 
     async def begin(self, identity: ClusterIdentity, caller: Caller) -> Target:
         """Write the target: see :meth:`TargetService.begin`. The caller has made sure that nothing blocks it."""
         return await self._targets.begin(identity.cluster_id, caller)
 
     async def run(self) -> AsyncIterator[Progress]:
-        """Write what differs, area by area, until a look at each shows no difference.
+        """Write what differs, area by area: all that a look at the area has shown, the survey's or a new one.
+
+        An area is looked at again where others overtook a look. Later changes are the observer's to follow.
 
         Raises:
             UnavailableError: The cluster or a store is away. What was written stands, and another run goes on.
@@ -139,42 +171,33 @@ class Importer:
         permissions = await self._cluster.permissions(time.monotonic() + _LOOK_S)
         for area in ORDER:
             permission, reason = permissions.get(area, (Permission.NONE, ""))
-            self._reports[area] = AreaReport(permission, reason)
-            equal = permission is Permission.NONE
-            while not equal:
-                equal = True
-                first: Looked | None = None
-                entities = stale = 0
-                unmanaged: dict[str, str] = {}
-                hidden: dict[str, str] = {}
-                async for looked, (done, total) in self._looks.whole(area, None, _until):
-                    first = first or looked
-                    entities += looked.entities
-                    unmanaged |= looked.unmanaged
-                    hidden |= looked.hidden
+            report = AreaReport(permission, reason)
+            overtaken = permission is not Permission.NONE
+            while overtaken:
+                overtaken, shown = False, _Shown()
+                async for looked, (done, total) in self._pieces(area):
+                    shown.add(looked)
                     seen = [each for each in looked.seen if each.entity.id not in self.refused]
-                    equal = equal and not seen
                     for start in range(0, len(seen), _STEP):
                         followed = await self._follower.follow(seen[start : start + _STEP])
                         self.refused |= followed.refused
-                        stale += len(followed.stale)
+                        overtaken = overtaken or bool(followed.stale)
                         if area is not Area.TOPICS:
                             yield Progress(area, min(start + _STEP, len(seen)), len(seen), self.written)
                     if area is Area.TOPICS:
                         yield Progress(area, done, total, self.written)
-                if area is Area.QUOTAS and self._quotas is not None:
-                    # What was written differs no more; behind what others overtook, all is compared again.
-                    self._quotas = None if stale else replace(self._quotas, seen=[])
-                if first is not None:
-                    self._reports[area] = AreaReport(
-                        permission,
-                        reason,
-                        first.at_ms,
-                        first.after,
-                        entities,
-                        Names.of({**unmanaged, **self.refused}),
-                        Names.of(hidden),
-                    )
+                report = shown.report(report, self.refused)
+            self._reports[area] = report
+
+    async def _pieces(self, area: Area) -> AsyncIterator[tuple[Looked, tuple[int, int]]]:
+        """Iterate over the looks of the survey, as long as they were not used; then over new ones."""
+        surveyed = self._surveyed.pop(area, None)
+        if surveyed is None:
+            async for each in self._looks.whole(area, None, _until):
+                yield each
+        else:
+            for each in surveyed:
+                yield each
 
     async def end(self, identity: ClusterIdentity, caller: Caller) -> Target:
         """Say that the import is complete, after a whole :meth:`run`; the leader observes the cluster from then on."""

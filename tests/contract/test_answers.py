@@ -345,6 +345,11 @@ def test_applied_status(recorder: Recorder) -> None:
     found = recorder.send("statusClientConfigs", 200, status, params={"consistency": "strong"}).json()
     assert (found["instances"], len(found["appliedBy"]), len(found["refused"])) == (1, 1, 1)
     recorder.send("statusClientConfigs", 400, f"{BASE}/client-configs/user/status")
+    recorder.send("putClientConfigs", 200, f"{BASE}/client-configs/user=reporting", json={"configs": {"acks": "1"}})
+    late = {"applied": "false", "user": "reporting"}
+    [item] = recorder.send("listClientConfigs", 200, f"{BASE}/client-configs", params=late).json()["items"]
+    assert item["id"] == "user=reporting"
+    recorder.send("listClientConfigs", 400, f"{BASE}/client-configs", params={"applied": "maybe"})
     recorder.send("statusClientConfigs", 404, status.replace("default", "absent"))
 
 

@@ -309,6 +309,17 @@ async def test_an_application_reports_on_itself_without_a_grant_and_on_no_other(
     assert done(await inside.send("admin", "GET", "client-configs/user=app-b/status"))["instances"] == 0
 
 
+async def test_the_list_of_what_is_not_applied_has_visible_entities_alone(inside: Inside) -> None:
+    await inside.give("User:viewer", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="late-a")
+    body = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
+    for user in ("late-a", "late-b"):
+        done(await inside.send("admin", "PUT", f"client-configs/user={user}", {"configs": {"acks": "1"}}))
+        done(await inside.send("admin", "PUT", f"client-configs/user={user}/instances/i", body))
+    for caller, seen in (("viewer", ["user=late-a"]), ("admin", ["user=late-a", "user=late-b"])):
+        page = done(await inside.send(caller, "GET", "client-configs?applied=false"))
+        assert [item["id"] for item in page["items"] if "late-" in item["id"]] == seen
+
+
 async def test_rows_of_rollups_are_filtered_or_need_the_grant(inside: Inside) -> None:
     await inside.give("User:analyst", operation=Operation.DESCRIBE, resource=ResourceType.ROLLUPS)
     for name, rollup in ROLLUPS.items():

@@ -66,6 +66,43 @@ async def test_clients_are_counted_by_revision_and_software_with_what_they_refus
     assert (nobody["revision"], nobody["instances"], nobody["appliedBy"]) == ("0", 0, [])
 
 
+async def test_lists_are_filtered_by_what_clients_say(client: ConfplaneClient) -> None:
+    revisions = {}
+    for entity in (
+        *("user=list-late", "user=list-late,client-id=a", "user=list-late,client-id=b", "user=list-refuses"),
+        *("user=list-latest", "user=list-of-a-pair", "user=list-silent", "user=list-silent-b"),
+    ):
+        revisions[entity] = str((await client.put("client-configs", entity, {"acks": "1"})).revision)
+    await client.put("client-quotas", "user=list-silent", {"consumer_byte_rate": 1})
+    now = revisions["user=list-silent-b"]
+    await report(client, "user=list-late", "one", now)
+    await report(client, "user=list-late,client-id=a", "one", now)
+    await report(client, "user=list-late,client-id=b", "one", revisions["user=list-late,client-id=a"])
+    refused = [{"key": "acks", "reason": "enable.idempotence is set"}]
+    await report(client, "user=list-refuses", "one", now, refused=refused)
+    await report(client, "user=list-latest", "one", now)
+    await report(client, "user=list-of-a-pair,client-id=undeclared", "one", "1")
+    await report(client, "user=list-undeclared", "one", "1")
+
+    async def listed(applied: str, **filters: str) -> list[str]:
+        items = [item async for item in client.items("client-configs", applied=applied, **filters)]
+        return [item["id"] for item in items if "list-" in item["id"]]
+
+    late = ["user=list-late", "user=list-late,client-id=b", "user=list-of-a-pair", "user=list-refuses"]
+    assert await listed("false") == await listed("false", pageSize="1") == late
+    assert await listed("true") == ["user=list-late,client-id=a", "user=list-latest"]
+    assert await listed("false", user="list-late") == late[:2]
+    assert await listed("false", kind="user", key="acks") == [late[0], *late[2:]]
+    assert await listed("false", id=late[1]) == late[1:2]
+    assert await listed("false", id="user=list-silent") == []
+    # A change makes clients late; their next report makes them current.
+    changed = await client.put("client-configs", "user=list-latest", {"acks": "1", "session.timeout.ms": "9000"})
+    found = [item["id"] async for item in client.items("client-configs", applied="false", user="list-latest")]
+    assert found == ["user=list-latest"]
+    await report(client, "user=list-latest", "one", str(changed.revision))
+    assert await listed("false", user="list-latest") == []
+
+
 @pytest.mark.parametrize(
     ("entity", "instance", "members", "pointer"),
     [

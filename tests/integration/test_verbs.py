@@ -54,6 +54,23 @@ def configs(line: str) -> None:
     assert run("configs", *line.split()).code == 0
 
 
+def test_the_list_of_what_is_not_applied_has_client_configs_that_clients_do_not_run_with(service: Service) -> None:
+    def report(revision: int) -> None:
+        body = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": str(revision)}
+        url = f"{service.url}/v1/clusters/default/client-configs/user=unapplied/instances/one"
+        httpx.put(url, json=body, headers={"Authorization": f"Bearer {service.token}"}).raise_for_status()
+
+    configs("--alter --user unapplied --add-config producer_byte_rate=1024,acks=all")
+    assert shown("get", "--not-applied", "--user", "unapplied") == []
+    report(1)
+    assert shown("get", "--not-applied", "--user", "unapplied") == [["user=unapplied", "acks", "all"]]
+    assert items("get", "--not-applied", "--user", "unapplied", "--key", "acks") == [
+        {"id": "user=unapplied", "client-configs": {"acks": "all"}}
+    ]
+    report(2**62)
+    assert shown("get", "--not-applied", "--user", "unapplied") == []
+
+
 def test_lists_have_entities_of_all_facets_as_the_options_select_them() -> None:
     configs("--alter --user lists --add-config producer_byte_rate=1024,acks=all")
     configs("--alter --user lists --client lists-app --add-config session.timeout.ms=11000")
@@ -249,6 +266,9 @@ def test_refused_changes_change_nothing(line: str, code: int, said: str) -> None
     [
         ("get user=nobody", 1, "Nothing is set on user=nobody"),
         ("get user=alice --type topic", 2, "leave ENTITY out"),
+        ("get user=alice --not-applied", 2, "leave ENTITY out"),
+        ("get --not-applied --type topic", 2, "No entity is of the types topic at once and has client configs"),
+        ("get --not-applied --at 1h", 2, "known of now alone"),
         ("get --type topics", 2, "There is no type 'topics' of entities; there are: user;"),
         ("get user=alice --at yesterday", 1, "at"),
         ("get user=alice --at 1970-01-01T00:00:00Z", 1, "knows every write from revision"),

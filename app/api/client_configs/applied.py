@@ -1,16 +1,18 @@
 """Applied status: the reports of running clients on their client configs, and the counts of these reports."""
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import Field, StrictStr
 from starlette.responses import Response
 
 from app.api import patterns
-from app.api.context import EMBEDDED, CallDep, Fresh
+from app.api.context import EMBEDDED, Call, CallDep, Fresh
 from app.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
+from app.api.resources.routes import Narrowing
 from app.api.responses import json_bytes, json_response
 from app.api.routing.operations import Effect, Operation, read
 from app.api.routing.paths import entity_in_path
@@ -19,6 +21,7 @@ from app.domain.client_configs import INSTANCE_ID
 from app.domain.entities import Entity
 from app.domain.errors import InvalidRequestError
 from app.domain.facets import FacetName
+from app.services.collections import Collection
 from app.services.limits import LimitClass
 from app.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from app.services.reads import applied
@@ -124,6 +127,28 @@ def add_routes(routes: Routes) -> None:
         problems=(503,),
     )
     routes.get("/{id:path}/status", counted, checks=[Fresh])(declared(_status, entity=entity))
+
+
+def narrowing() -> Narrowing:
+    """Return the filter of the list by what clients report."""
+
+    def wanted(call: Call, collection: Collection, value: bool) -> Callable[[Entity], Awaitable[bool]]:  # noqa: FBT001 - the value of a parameter
+        async def test(entity: Entity) -> bool:
+            return await applied.applied(call.services.applied, collection, entity) is value
+
+        return test
+
+    return Narrowing(
+        "applied",
+        Annotated[
+            bool | None,
+            Query(
+                description="As clients say of themselves. false: only entities some of whose clients report earlier"
+                " configs, or configs that they refuse; true: only those with clients, all of which run with the latest"
+            ),
+        ],
+        wanted,
+    )
 
 
 async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body: AppliedConfigs) -> Response:

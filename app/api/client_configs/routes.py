@@ -26,6 +26,7 @@ routes = Resources(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONF
         "user=alice",
     ),
     ahead=applied.add_routes,
+    narrowing=applied.narrowing(),
 )
 
 

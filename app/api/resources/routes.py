@@ -56,6 +56,17 @@ class Forms:
     example_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """A filter that the list of one facet alone has, by what is true now."""
+
+    name: str
+    annotation: Any
+    """Its type in the query; None where it is absent."""
+    wanted: Callable[[Call, Collection, Any], Callable[[Entity], Awaitable[bool]]]
+    """Makes the test of an entity from a value of the filter."""
+
+
 class Resources:
     """The handlers of one facet's resources.
 
@@ -68,15 +79,25 @@ class Resources:
         self._name = name
         self._resolve = resolve
 
-    def routes(self, forms: Forms, *, ahead: Callable[[Routes], None] | None = None) -> Routes:
-        """Return the routes; ``ahead`` adds those of this facet alone, ahead of paths that end with any id."""
+    def routes(
+        self, forms: Forms, *, ahead: Callable[[Routes], None] | None = None, narrowing: Narrowing | None = None
+    ) -> Routes:
+        """Return the routes.
+
+        Args:
+            forms: The forms of the resources.
+            ahead: Adds the routes of this facet alone, ahead of paths that end with any id.
+            narrowing: A further filter of the list.
+        """
         name, noun, path = self._name.value, forms.noun, "/{id:path}"
         entity = entity_in_path(forms.id_pattern, forms.example_id)
         resolved = entity_in_path(forms.id_pattern, forms.example_id, suffix="/effective")
         summary = f"List the entities that have {name}"
         routes = Routes(f"/v1/clusters/{{cluster}}/{name}", tag=name)
         operation = read(summary, forms.page, id=f"list{noun}", limit=LimitClass.BULK, tagged=False, problems=(410,))
-        routes.get("", operation, checks=[Fresh])(self._list)
+        self._narrowing = narrowing
+        filters = {} if narrowing is None else {narrowing.name: (narrowing.annotation, None)}
+        routes.get("", operation, checks=[Fresh])(declared(self._list, filters))
         summary = f"Create the {name} of an entity"
         created = {201: Answer(forms.resource), 200: Answer(forms.resource, "Identical content was already there")}
         operation = change(summary, created, id=f"create{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
@@ -134,6 +155,7 @@ class Resources:
             str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
         ] = None,
         at: past.At = None,
+        **narrowed: Any,
     ) -> Response:
         collection = call.collection(self._name)
         wanted = {
@@ -153,10 +175,15 @@ class Resources:
             page_size=page_size,
             page_token=page_token,
         )
+        narrowing = self._narrowing
+        value = None if narrowing is None else narrowed[narrowing.name]
         if at is not None:
+            if narrowing is not None and value is not None:
+                raise InvalidRequestError(f"{narrowing.name} is a filter of now: leave at out", pointer="at")
             return await past.listed(call, collection, query, at)
         await looks.everything(call, self._name)
-        page = await call.services.describe.page(collection, query)
+        only = None if narrowing is None or value is None else narrowing.wanted(call, collection, value)
+        page = await call.services.describe.page(collection, query, only)
         call.charge(LimitClass.BULK, len(page.items))
         if call.view == "full":
             items = [

@@ -27,6 +27,7 @@ commands = typer.Typer(add_completion=False)
     "    confplane get user=alice\n\n"
     "    confplane get topic=orders --cluster payments --at 2h\n\n"
     "    confplane get --type topic --key retention.ms\n\n"
+    "    confplane get --not-applied\n\n"
     "Exit codes: 0 shown; 1 nothing is set on the entity, an entity of the list can't be read, or the service refused"
     " or did not answer; 2 the arguments or the profile are not valid."
 )
@@ -52,6 +53,12 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="List entities that set this key.", show_default=False)
     ] = None,
+    not_applied: Annotated[
+        bool,
+        typer.Option(
+            "--not-applied", help="List client configs that some clients, as they say, do not run with, or refuse."
+        ),
+    ] = False,
     at: At = None,
     as_json: AsLines = False,
     cluster: ClusterName = None,
@@ -69,9 +76,13 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
 
     if entity is None:
         names = {"user": user, "client-id": client_id}
-        raise run(profile, cluster, lambda client: listed(client, Selection(names, kind, key, at=at), as_json=as_json))
-    if not all(each is None for each in (kind, user, client_id, key)):
-        raise typer.BadParameter("--type, --user, --client-id and --key are for lists: leave ENTITY out")
+        raise run(
+            profile,
+            cluster,
+            lambda client: listed(client, Selection(names, kind, key, at=at, not_applied=not_applied), as_json=as_json),
+        )
+    if not_applied or not all(each is None for each in (kind, user, client_id, key)):
+        raise typer.BadParameter("--type, --user, --client-id, --key and --not-applied are for lists: leave ENTITY out")
     raise run(profile, cluster, lambda client: command.get(client, entity, at=at, as_json=as_json))
 
 

@@ -42,7 +42,8 @@ class Selection:
     """Filters of entities, as the lists of the API have them.
 
     Raises:
-        InvalidRequestError: There is no such type, or no entity has all the types that are named.
+        InvalidRequestError: There is no such type, or no entity has all the types that are named, or
+            :attr:`not_applied` is asked for a moment of the past.
     """
 
     names: Mapping[str, str | None]
@@ -54,6 +55,8 @@ class Selection:
     """The beginning of each entity's name; for a pair, of the user's."""
     at: str | None = None
     """A moment of the past, as :func:`app.cli.remote.moments.moment_of` reads it, once for all lists; None is now."""
+    not_applied: bool = False
+    """Only client configs that some of their clients, as they say, do not run with, or refuse in part."""
 
     facets: tuple[FacetName, ...] = field(init=False)
     """The facets of the entities that have all types that are named."""
@@ -64,15 +67,21 @@ class Selection:
             object.__setattr__(self, "at", moment_of(self.at))
         kinds = KINDS if self.kind is None else (self.kind,)
         found = {facet for kind in kinds if named.issubset(kind.split(",")) for facet in facets_of_kind(kind)}
+        if self.not_applied:
+            if self.at is not None:
+                raise InvalidRequestError("What clients have not applied is known of now alone: leave --at out")
+            found &= {FacetName.CLIENT_CONFIGS}
         if not found:
             wanted = sorted({*named, *filter(None, [self.kind])})
-            raise InvalidRequestError(f"No entity is of the types {', '.join(wanted)} at once")
+            having = " at once and has client configs" if self.not_applied else " at once"
+            raise InvalidRequestError(f"No entity is of the types {', '.join(wanted)}{having}")
         object.__setattr__(self, "facets", tuple(facet for facet in FacetName if facet in found))
 
     @property
     def query(self) -> dict[str, str]:
         """The query of a list."""
         given = {**self.names, "kind": self.kind, "key": self.key, "at": self.at, "pageSize": _PAGE_SIZE}
+        given |= {"applied": "false"} if self.not_applied else {}
         return {name: value for name, value in given.items() if value is not None}
 
     def has(self, entity_id: str) -> bool:

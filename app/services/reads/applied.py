@@ -126,6 +126,25 @@ async def status(reports: AppliedReports, access: Access, collection: Collection
     )
 
 
+async def applied(reports: AppliedReports, collection: Collection, entity: Entity) -> bool | None:
+    """Say whether all clients of an entity run with their latest configs and refuse none; None without a client.
+
+    The caller may describe the entity; the clients are those of :func:`status`.
+    """
+    found: bool | None = None
+    pace = Pace()
+    cluster = collection.store.name
+    for entity_id in reports.reported(cluster, entity.id):
+        latest = latest_revision(collection, Entity.from_id(entity_id))
+        for each in reports.of_entity(cluster, entity_id):
+            if each.applied_revision < latest or each.refused:
+                return False
+            found = True
+        if pace.due:
+            await pace.rest()
+    return found
+
+
 def latest_revision(collection: Collection, entity: Entity) -> int:
     """Return the revision of the last change of a node that decides a client's configs; 0 without such a node.
 

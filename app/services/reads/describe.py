@@ -26,7 +26,7 @@ from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.registrations import Registration
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from app.domain.changes import Node
     from app.domain.facets import JsonValue
@@ -278,8 +278,15 @@ class DescribeService:
 
     # ------------------------------------------------------------ lists
 
-    async def page(self, collection: Collection, query: ListQuery) -> Page:
+    async def page(
+        self, collection: Collection, query: ListQuery, only: Callable[[Entity], Awaitable[bool]] | None = None
+    ) -> Page:
         """Return one page of a facet's entities; a page with large rows ends early.
+
+        Args:
+            collection: The facet of a cluster.
+            query: The filters.
+            only: A further filter; None: every entity.
 
         Raises:
             InvalidRequestError: The page token is not valid.
@@ -300,6 +307,8 @@ class DescribeService:
                 skipped.append(error.path)
                 continue
             if not declared or (query.key is not None and query.key not in declared):
+                continue
+            if only is not None and not await only(entity):
                 continue
             size += len(node.id) + sum(map(len, node.items))
             if len(items) == query.page_size or (items and size > PAGE_BYTES):

@@ -14,6 +14,9 @@ PARALLEL := --numprocesses logical --maxprocesses 4
 # For the inner loop: neither services that are killed nor Spark, Kafka, Helm, or made-up requests.
 CHECKED := tests/unit tests/store tests/audit tests/contract --ignore tests/contract/test_fuzzing.py
 
+# What one process has compiled, the many others of a run need not compile again.
+unexport PYTHONDONTWRITEBYTECODE
+
 LINT := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy && \
 	$(PYTHON) -c "import importlinter.cli as c; c.lint_imports_command()"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import uuid
@@ -14,6 +15,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import schemathesis
 from schemathesis.core.parameters import ParameterLocation
+from schemathesis.core.result import Err
+from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.checks import (
     allow_header_conformance,
     negative_data_rejection,
@@ -23,6 +26,9 @@ from schemathesis.specs.openapi.checks import (
 from app.api import patterns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import requests
     from schemathesis.specs.openapi.schemas import OpenApiSchema
 
     from tests.support.service import Service
@@ -148,8 +154,28 @@ _REVISION: Final = re.compile(patterns.REVISION)
 _KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
 
 
-def load(max_examples: int) -> OpenApiSchema:
-    """Load the committed file, to be tried with this many random cases per operation besides the systematic ones."""
+def try_cases(operation_id: str, max_examples: int, check: Callable[[Case], None]) -> None:
+    """Check an operation's systematic cases and this many random ones.
+
+    They are made here, not by ``parametrize``: that makes all of them while tests are collected, in every process.
+    """
+    schema = _load(max_examples).include(operation_id=operation_id)
+    [made] = get_all_tests(schema=schema, test_func=_taking_case(check), settings=None, given_kwargs=None)
+    if isinstance(made, Err):
+        raise made.err()
+    _, run = made.ok()
+    run()
+
+
+def _taking_case(check: Callable[[Case], None]) -> Callable[[Case], None]:
+    def test(case: Case) -> None:
+        check(case)
+
+    return test
+
+
+@functools.cache
+def _load(max_examples: int) -> OpenApiSchema:
     config = schemathesis.Config.from_dict(
         {
             "seed": SEED,
@@ -177,10 +203,12 @@ class Sender:
 
     Args:
         known: Ids of what was made, by the names of parameters, so that some cases find one.
+        session: The connection for all cases.
     """
 
-    def __init__(self, known: dict[str, str]) -> None:
+    def __init__(self, known: dict[str, str], session: requests.Session) -> None:
         self._known = known
+        self._session = session
         self.sent: Counter[tuple[str, str, int]] = Counter()
         """Cases by operation id, mode of generation and status."""
 
@@ -188,7 +216,7 @@ class Sender:
         """Send one case and check its answer."""
         self._settle(case)
         headers = {"Authorization": f"Bearer {service.token}"}
-        response = case.call(base_url=service.url, headers=headers)
+        response = case.call(base_url=service.url, session=self._session, headers=headers)
         operation_id = case.operation.definition.raw["operationId"]
         mode = "given" if case.meta is None else case.meta.generation.mode.value
         self.sent[operation_id, mode, response.status_code] += 1
@@ -212,7 +240,7 @@ class Sender:
             response,
             excluded_checks=_excluded(operation_id, response.status_code, response.request.path_url),
             headers=headers,
-            transport_kwargs={"base_url": service.url, "headers": headers},
+            transport_kwargs={"base_url": service.url, "session": self._session, "headers": headers},
         )
 
     def _settle(self, case: Case) -> None:

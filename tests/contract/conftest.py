@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from schemathesis.pytest.plugin import SchemathesisFunction
 
 from tests.support import servers
 from tests.support.published import publish_all
@@ -16,12 +15,6 @@ if TYPE_CHECKING:
 
     from app.devstack.postgres import Postgres
     from app.devstack.zookeeper import ZooKeeper
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Name the operation in a test's id: pytest 9.2 takes ids from the function alone, and ours are many of one."""
-    if isinstance(item, SchemathesisFunction) and item.operation_label and item.operation_label not in item.nodeid:
-        item._id = item._id.with_params(item.operation_label)
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ class PostgresAppliedReports:
         self._exchange.start(self._refresh)
 
     async def close(self) -> None:
-        """Stop, and write the reports that wait, for a few seconds at most."""
+        """Stop, and write the reports that wait, as :meth:`Exchange.close` does."""
         await self._exchange.close()
 
     def metrics(self) -> Iterator[Sample]:

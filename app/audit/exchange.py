@@ -36,6 +36,9 @@ _log: Final = logging.getLogger(__name__)
 
 _ROWS_PER_INSERT: Final = 1_000
 _CLOSE_PATIENCE_S: Final = 3.0
+"""Seconds without a written row after which a stop gives up."""
+_CLOSE_LONGEST_S: Final = 20.0
+"""Seconds after which it gives up anyhow: processes are killed that stop for too long."""
 _COMPLAINT_INTERVAL_S: Final = 60.0
 
 
@@ -88,13 +91,15 @@ class Exchange(Generic[K]):
         ]
 
     async def close(self) -> None:
-        """Stop, and write the rows that wait, for a few seconds at most."""
+        """Stop, and write the rows that wait, as long as Postgres takes some every few seconds."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        now = asyncio.get_running_loop().time
+        latest = now() + _CLOSE_LONGEST_S
         try:
-            async with asyncio.timeout(_CLOSE_PATIENCE_S):
-                await self.flush()
+            async with asyncio.timeout(_CLOSE_PATIENCE_S) as limit:
+                await self.flush(lambda: limit.reschedule(min(now() + _CLOSE_PATIENCE_S, latest)))
         except (UnavailableError, TimeoutError):
             _log.warning("%d %s were not written; clients will send them again", len(self._pending), self._kind)
         await self._writer.close()
@@ -130,8 +135,8 @@ class Exchange(Generic[K]):
                 *(self._kind.capitalize().replace("_", " "), self._dropped, len(self._pending), held),
             )
 
-    async def flush(self) -> None:
-        """Write the rows that wait.
+    async def flush(self, written: Callable[[], object] = lambda: None) -> None:
+        """Write the rows that wait; ``written`` is called after each statement.
 
         Raises:
             UnavailableError: Postgres is away; the rows go on waiting.
@@ -151,6 +156,7 @@ class Exchange(Generic[K]):
                 for key, row in batch:
                     if self._pending.get(key) is row:
                         del self._pending[key]
+                written()
 
     async def select(self, statement: Any, parameters: dict[str, Any]) -> Sequence[Row[Any]]:
         """Return the rows of a query.

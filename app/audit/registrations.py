@@ -91,7 +91,7 @@ class PostgresRegistrationLog:
         self._exchange.start(self._refresh)
 
     async def close(self) -> None:
-        """Stop, and write the pending registrations, for a few seconds at most."""
+        """Stop, and write the pending registrations, as :meth:`Exchange.close` does."""
         await self._exchange.close()
 
     def metrics(self) -> Iterator[Sample]:

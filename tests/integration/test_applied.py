@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.client import ProblemError
-from tests.audit.rows import count
+from tests.audit.rows import count, fetch
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -141,6 +141,32 @@ async def test_a_report_that_is_only_validated_and_one_with_a_key_count_nowhere(
     with pytest.raises(ProblemError, match="Idempotency-Key"):
         await client.request("PUT", path, json=body, headers={"Idempotency-Key": "k"})
     assert (await status(client, "user=trial"))["instances"] == 0
+
+
+async def test_changes_of_others_make_no_report_new(stage: Stage) -> None:
+    dsn = stage.database.owner_dsn
+
+    def written() -> dict[str, tuple[int, int]]:
+        rows = fetch(
+            dsn, "SELECT instance_id, version, applied_revision FROM applied_reports WHERE entity_id = 'user=calm'"
+        )
+        return {instance: (version, revision) for instance, version, revision in rows}
+
+    async with stage.service() as service, service.client() as client:
+        mine = (await client.put("client-configs", "user=calm", {"acks": "1"})).revision
+        await report(client, "user=calm", "one", str(mine))
+        await until(lambda: "one" in written())
+        before = written()["one"]
+        for number in range(3):
+            later = (await client.put("client-configs", "user=busy", {"acks": str(number % 2)})).revision
+            await report(client, "user=calm", "one", str(later))
+        await report(client, "user=calm", "another", str(later))
+        await until(lambda: "another" in written())
+        assert written()["one"] == before
+        assert before[1] == mine == written()["another"][1]
+        # One from a replica that is further stays as it is, since a change may come between.
+        await report(client, "user=calm", "ahead", str(2**62))
+        await until(lambda: written().get("ahead", (0, 0))[1] == 2**62)
 
 
 async def test_reports_outlive_a_stop_whole_and_a_kill_but_for_those_of_the_last_second(stage: Stage) -> None:

@@ -86,7 +86,7 @@ def report(
         _check_text(refusal.key, f"/refused/{index}/key")
         _check_text(refusal.reason, f"/refused/{index}/reason")
     if not validate_only:
-        reports.report(collection.store.name, entity.id, instance_id, given)
+        reports.report(collection.store.name, entity.id, instance_id, _settled(collection, entity, given))
 
 
 async def status(reports: AppliedReports, access: Access, collection: Collection, entity: Entity) -> AppliedStatus:
@@ -152,6 +152,19 @@ def latest_revision(collection: Collection, entity: Entity) -> int:
     """
     nodes = (collection.whole.get(level.entity_id) for level in client_config_levels(entity))
     return max((node.mzxid for node in nodes if node is not None), default=0)
+
+
+def _settled(collection: Collection, entity: Entity, given: AppliedReport) -> AppliedReport:
+    """Return a report of the latest configs with the revision of these, so that the next report is the same.
+
+    The revision of a client's answers grows with every change of the cluster, and a report that is new is written.
+    A revision that this mirror has not reached stays: a change that it has not seen may lie between the two.
+    """
+    freshness = collection.store.freshness()
+    if freshness is None or given.applied_revision > freshness[0]:
+        return given
+    latest = latest_revision(collection.whole, entity)
+    return given._replace(applied_revision=latest) if given.applied_revision > latest else given
 
 
 def _check_client(collection: Collection, entity: Entity) -> None:

@@ -1,0 +1,59 @@
+"""The stop of an exchange, on a clock that the writes themselves move."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from sqlalchemy import text
+
+from app.audit.exchange import Exchange, Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Slow:
+    """A writer each of whose statements takes seconds of the event loop's clock."""
+
+    def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows = 0
+        self._seconds = seconds
+        self._now = 1_000.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self._now)
+
+    async def write(self, rows: Sequence[bytes]) -> None:
+        self._now += self._seconds
+        for _ in range(5):  # timers that are due run meanwhile
+            await asyncio.sleep(0)
+        self.rows += len(rows)
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rows", "written"),
+    [
+        pytest.param(2.0, 9_000, 9_000, id="all are written while some are every three seconds"),
+        pytest.param(2.0, 50_000, 9_000, id="after twenty seconds the rest is given up"),
+        pytest.param(4.0, 9_000, 0, id="without any in three seconds all are given up"),
+    ],
+)
+async def test_a_stop_writes_what_waits_as_long_as_postgres_takes_it(
+    seconds: float,
+    rows: int,
+    written: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exchange: Exchange[int] = Exchange(cast("Any", None), text("SELECT 1"), kind="rows", pace=Pace())
+    slow = Slow(seconds, monkeypatch)
+    monkeypatch.setattr(exchange, "_writer", slow)
+    for number in range(rows):
+        exchange.add(number, {"number": number})
+    await exchange.close()
+    assert slow.rows == written
+    lost = [f"{rows - written} rows were not written; clients will send them again"] if rows > written else []
+    assert [record.getMessage() for record in caplog.records] == lost

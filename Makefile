@@ -70,8 +70,9 @@ lock: ## Write the locks anew; UPGRADE=1 takes the newest versions
 audit: ## Look the locked requirements up in PyPI's advisories
 	@sh .ci/audit.sh
 
-openapi: install ## Write openapi/openapi.yaml from the code
+openapi: install ## Write openapi/openapi.yaml from the code, and the client library's types from that
 	@$(PYTHON) -m app openapi > openapi/openapi.yaml.new && mv openapi/openapi.yaml.new openapi/openapi.yaml
+	@$(PYTHON) -m tests.unit.client.generate
 
 clean: ## Remove .venv and the caches; the data in .confplane stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,79 @@
-"""The HTTP client library."""
+"""The HTTP client library: a blocking and an asynchronous client with the same typed operations."""
 
-from app.client.client import Answer, ConfplaneClient
-from app.client.errors import ClientError, ConnectionFailedError, ProblemError
+from app.client.awaiting import AsyncConfplane
+from app.client.blocking import Confplane
+from app.client.client import ConfplaneClient
+from app.client.core.calls import Answer
+from app.client.core.pages import AsyncPages, Pages
+from app.client.errors import (
+    ClientError,
+    ClusterAuthorizationFailedError,
+    ConnectionFailedError,
+    DuplicateResourceError,
+    FrozenError,
+    GoneError,
+    GroupAuthorizationFailedError,
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicError,
+    InvalidUpdateVersionError,
+    LayoutMovingError,
+    NetworkError,
+    ObservedError,
+    OperationNotAttemptedError,
+    OutcomeUnknownError,
+    PolicyViolationError,
+    PreconditionFailedError,
+    ProblemError,
+    RequestTimedOutError,
+    ResourceNotFoundError,
+    RevertConflictError,
+    StaleControllerEpochError,
+    ThrottlingQuotaExceededError,
+    TopicAuthorizationFailedError,
+    UnauthenticatedError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from app.client.families.bodies import Change, ClientChange
 
-__all__ = ["Answer", "ClientError", "ConfplaneClient", "ConnectionFailedError", "ProblemError"]
+__all__ = [
+    "Answer",
+    "AsyncConfplane",
+    "AsyncPages",
+    "Change",
+    "ClientChange",
+    "ClientError",
+    "ClusterAuthorizationFailedError",
+    "Confplane",
+    "ConfplaneClient",
+    "ConnectionFailedError",
+    "DuplicateResourceError",
+    "FrozenError",
+    "GoneError",
+    "GroupAuthorizationFailedError",
+    "InvalidConfigError",
+    "InvalidRequestError",
+    "InvalidTopicError",
+    "InvalidUpdateVersionError",
+    "LayoutMovingError",
+    "NetworkError",
+    "ObservedError",
+    "OperationNotAttemptedError",
+    "OutcomeUnknownError",
+    "Pages",
+    "PolicyViolationError",
+    "PreconditionFailedError",
+    "ProblemError",
+    "RequestTimedOutError",
+    "ResourceNotFoundError",
+    "RevertConflictError",
+    "StaleControllerEpochError",
+    "ThrottlingQuotaExceededError",
+    "TopicAuthorizationFailedError",
+    "UnauthenticatedError",
+    "UnknownServerError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedVersionError",
+]

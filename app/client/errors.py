@@ -1,15 +1,46 @@
-"""Errors of the client library.
+"""Errors of the client library: Kafka's codes as an exception tree.
 
 ::
 
     ClientError
-    ├── ConnectionFailedError   no answer came; a write may or may not have been applied
-    └── ProblemError            the service answered with a problem
+    ├── ConnectionFailedError                   no answer came; a write may or may not have been applied
+    └── ProblemError                            the service answered with a problem
+        ├── UnknownServerError              -1
+        │   ├── FrozenError                     a person froze the cluster's configs
+        │   ├── ObservedError                   only others write this cluster's quotas and configs
+        │   └── LayoutMovingError               the cluster's client configs are being moved
+        ├── UnknownTopicOrPartitionError     3
+        ├── RequestTimedOutError             7
+        │   └── OutcomeUnknownError             a write that may be applied; ``change_id`` is the place to look
+        ├── StaleControllerEpochError       11
+        ├── NetworkError                    13  a store is away
+        ├── InvalidTopicError               17
+        ├── TopicAuthorizationFailedError   29
+        ├── GroupAuthorizationFailedError   30
+        ├── ClusterAuthorizationFailedError 31
+        │   └── UnauthenticatedError            no token, or one that is not valid
+        ├── UnsupportedVersionError         35
+        ├── InvalidConfigError              40
+        ├── InvalidRequestError             42
+        ├── PolicyViolationError            44
+        ├── OperationNotAttemptedError      55
+        ├── ThrottlingQuotaExceededError    89
+        ├── ResourceNotFoundError           91
+        │   └── GoneError                       a page or a moment that is not kept
+        ├── DuplicateResourceError          92
+        └── InvalidUpdateVersionError       95
+            ├── PreconditionFailedError         the ETag given is not the current one
+            └── RevertConflictError             later changes touched the keys that a revert would restore
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.client.types import ProblemPart
 
 
 class ClientError(Exception):
@@ -18,18 +49,16 @@ class ClientError(Exception):
     Attributes:
         retriable: True where the same request may succeed later.
         retry_after_s: Seconds after which a retry makes sense, or None.
+        may_be_applied: True for a write that may have been applied.
     """
 
     retriable: bool = False
     retry_after_s: float | None = None
+    may_be_applied: bool = False
 
 
 class ConnectionFailedError(ClientError):
-    """No answer came. Reads may be repeated; a write's outcome is unknown until a look-up.
-
-    Attributes:
-        may_be_applied: True for a write that may have reached the service.
-    """
+    """No answer came. A write that is repeatable was repeated; its outcome is unknown until a look-up."""
 
     retriable = True
 
@@ -43,16 +72,202 @@ class ProblemError(ClientError):
 
     Attributes:
         status: HTTP status.
+        problem_type: The type of problem, e.g. ``invalid-config``; None for an answer that is no problem.
         kafka_error_code: Kafka's error code, e.g. 42.
+        kafka_error_name: Kafka's name of the code, e.g. ``INVALID_REQUEST``.
         outcome: ``not_applied`` or ``unknown`` for writes, else None.
+        errors: The single errors of a body: JSON pointer, and the rule that the value breaks.
+        field: The JSON pointer of the first of them, or None.
+        change_id: The change of an unknown outcome, to be looked up in the trail.
+        etag: The current ETag where a precondition failed.
         body: All members of the problem.
     """
+
+    code: ClassVar[int | None] = None
+    """The code of Kafka that the class stands for; None for all codes without a class."""
 
     def __init__(self, status: int, body: dict[str, Any], *, retry_after_s: float | None = None) -> None:
         super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}")
         self.status = status
+        self.problem_type = _type_of(body)
         self.kafka_error_code: int | None = body.get("kafkaErrorCode")
+        self.kafka_error_name: str | None = body.get("kafkaErrorName")
         self.retriable = bool(body.get("retriable", False))
         self.outcome: str | None = body.get("outcome")
+        self.may_be_applied = self.outcome == "unknown" or (self.outcome is None and status >= _SERVER_ERROR)
+        # A server in between may answer anything.
+        parts = body.get("errors")
+        self.errors: list[ProblemPart] = parts if isinstance(parts, list) else []
+        self.field: str | None = self.errors[0].get("pointer") if self.errors else None
+        self.change_id: str | None = body.get("changeId")
+        self.etag: str | None = body.get("etag")
         self.retry_after_s = retry_after_s
         self.body = body
+
+
+class UnknownServerError(ProblemError):
+    """An error for which Kafka has no code."""
+
+    code = -1
+
+
+class FrozenError(UnknownServerError):
+    """A person froze the cluster's configs; the text says who, since when and why."""
+
+
+class ObservedError(UnknownServerError):
+    """The cluster is observed only: others write its quotas and configs."""
+
+
+class LayoutMovingError(UnknownServerError):
+    """The cluster's client configs are being moved to the other layout."""
+
+
+class UnknownTopicOrPartitionError(ProblemError):
+    """The cluster has no such topic."""
+
+    code = 3
+
+
+class RequestTimedOutError(ProblemError):
+    """The request did not arrive in time, or its outcome is unknown."""
+
+    code = 7
+
+
+class OutcomeUnknownError(RequestTimedOutError):
+    """A write may be applied or not; ``change_id`` is the place to look."""
+
+
+class StaleControllerEpochError(ProblemError):
+    """No controller of the cluster accepts config writes."""
+
+    code = 11
+
+
+class NetworkError(ProblemError):
+    """A store is away or not caught up, or the process has no more connections."""
+
+    code = 13
+
+
+class InvalidTopicError(ProblemError):
+    """No topic can have this name."""
+
+    code = 17
+
+
+class TopicAuthorizationFailedError(ProblemError):
+    """The caller lacks a grant on a topic."""
+
+    code = 29
+
+
+class GroupAuthorizationFailedError(ProblemError):
+    """The caller lacks a grant on a group."""
+
+    code = 30
+
+
+class ClusterAuthorizationFailedError(ProblemError):
+    """The caller lacks a grant."""
+
+    code = 31
+
+
+class UnauthenticatedError(ClusterAuthorizationFailedError):
+    """There is no token, or one that is not valid."""
+
+
+class UnsupportedVersionError(ProblemError):
+    """The service does not know an entity type."""
+
+    code = 35
+
+
+class InvalidConfigError(ProblemError):
+    """A config is refused by its definition, or by what is set beside it."""
+
+    code = 40
+
+
+class InvalidRequestError(ProblemError):
+    """The request is malformed, or can't be done; ``errors`` has each place and its rule."""
+
+    code = 42
+
+
+class PolicyViolationError(ProblemError):
+    """The cluster's policy, or a limit on its content, refuses the change."""
+
+    code = 44
+
+
+class OperationNotAttemptedError(ProblemError):
+    """An entry of an atomic batch in which another entry failed."""
+
+    code = 55
+
+
+class ThrottlingQuotaExceededError(ProblemError):
+    """Too many requests or changes; ``retry_after_s`` are the seconds to wait."""
+
+    code = 89
+
+
+class ResourceNotFoundError(ProblemError):
+    """There is no such cluster, entity or change."""
+
+    code = 91
+
+
+class GoneError(ResourceNotFoundError):
+    """A page of a result that later ones have replaced, or a moment before the history begins."""
+
+
+class DuplicateResourceError(ProblemError):
+    """There is other content already."""
+
+    code = 92
+
+
+class InvalidUpdateVersionError(ProblemError):
+    """Others changed the entity meanwhile, or do so now."""
+
+    code = 95
+
+
+class PreconditionFailedError(InvalidUpdateVersionError):
+    """The ETag given is not the current one, which is ``etag``."""
+
+
+class RevertConflictError(InvalidUpdateVersionError):
+    """Later changes touched the keys that a revert would restore."""
+
+
+_SERVER_ERROR: Final = 500
+_BY_TYPE: Final[Mapping[str, type[ProblemError]]] = {
+    "before-history": GoneError,
+    "frozen": FrozenError,
+    "layout-moving": LayoutMovingError,
+    "observed": ObservedError,
+    "outcome-unknown": OutcomeUnknownError,
+    "precondition-failed": PreconditionFailedError,
+    "result-gone": GoneError,
+    "revert-conflict": RevertConflictError,
+    "unauthenticated": UnauthenticatedError,
+}
+"""Types of problems with a class of their own; all others have the class of their Kafka code."""
+_BY_CODE: Final = {kind.code: kind for kind in ProblemError.__subclasses__()}
+
+
+def problem_of(status: int, body: dict[str, Any], *, retry_after_s: float | None = None) -> ProblemError:
+    """Return the exception of a problem: that of its type, or else of its Kafka code."""
+    code = body.get("kafkaErrorCode")
+    kind = _BY_TYPE.get(_type_of(body) or "") or _BY_CODE.get(code if isinstance(code, int) else None, ProblemError)
+    return kind(status, body, retry_after_s=retry_after_s)
+
+
+def _type_of(body: Mapping[str, Any]) -> str | None:
+    """Return the last part of a problem's type."""
+    return str(body["type"]).removeprefix("/problems/") if "type" in body else None

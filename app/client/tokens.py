@@ -9,16 +9,21 @@ from pathlib import Path
 from app.client.errors import ClientError
 
 Token = str | Path | Callable[[], str]
-"""A token, the file that holds one, or a function that returns one. A function may block, and runs in a thread."""
+"""A token, the file that holds one, or a function that returns one, which runs in a thread and may block."""
 
 
-async def authorization(token: Token) -> str:
+def authorization(token: Token) -> str:
     """Return the value of the header ``Authorization`` with a token as it is now.
 
     Raises:
         ClientError: There is no token in the file, or none from the function. The text has no part of a token.
     """
-    return f"Bearer {_word(token if isinstance(token, str) else await asyncio.to_thread(_read, token))}"
+    return f"Bearer {_word(token if isinstance(token, str) else _read(token))}"
+
+
+async def authorization_in_thread(token: Token) -> str:
+    """Do as :func:`authorization`; a file or a function that blocks holds up a thread of its own."""
+    return authorization(token) if isinstance(token, str) else await asyncio.to_thread(authorization, token)
 
 
 def _read(token: Path | Callable[[], str]) -> str:

@@ -48,7 +48,7 @@ def stored(zk: KazooClient, broker: int) -> dict[str, str]:
     return config
 
 
-async def alter(client: ConfplaneClient, broker: int, *ops: dict[str, Any], **members: Any) -> Answer:
+async def alter(client: ConfplaneClient, broker: int, *ops: dict[str, Any], **members: Any) -> Answer[Any]:
     resource = {"resourceType": "BROKER", "resourceName": str(broker), "configs": list(ops)}
     return await client.request("POST", "configs:incrementalAlter", json={"resources": [resource], **members})
 

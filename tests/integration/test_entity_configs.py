@@ -25,7 +25,7 @@ def entity(kind: str, name: str | None, *deleted: str, **added: Any) -> dict[str
     return {"entityType": kind, "entityName": name, "addedConfigs": pairs, "deletedConfigs": list(deleted)}
 
 
-async def alter(client: ConfplaneClient, *entities: dict[str, Any], **more: Any) -> Answer:
+async def alter(client: ConfplaneClient, *entities: dict[str, Any], **more: Any) -> Answer[Any]:
     return await client.request("POST", "entity-configs:alter", json={"entities": list(entities), **more})
 
 

@@ -22,7 +22,7 @@ def pair(key: str, value: Any) -> dict[str, Any]:
     return {"configKey": key, "configValue": value}
 
 
-async def change(client: ConfplaneClient, *pairs: dict[str, Any], **more: Any) -> Answer:
+async def change(client: ConfplaneClient, *pairs: dict[str, Any], **more: Any) -> Answer[Any]:
     return await client.request("POST", "global-config:change", json={"configData": list(pairs), **more})
 
 

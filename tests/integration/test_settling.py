@@ -60,7 +60,7 @@ async def concluded(client: ConfplaneClient) -> list[dict[str, Any]]:
     return found
 
 
-async def step(client: ConfplaneClient, value: int) -> Answer:
+async def step(client: ConfplaneClient, value: int) -> Answer[Any]:
     """The write that comes to the step."""
     return await client.alter("client-quotas", [(ALICE, {"producer_byte_rate": value})], reason=REASON)
 
@@ -137,7 +137,7 @@ async def test_a_writer_paused_past_its_session_does_not_commit(
         agrees(await concluded(second), raw_zk)
 
         # And it goes on under a session of its own.
-        async def once_more() -> Answer | None:
+        async def once_more() -> Answer[Any] | None:
             try:
                 return await first.put("client-quotas", ALICE, {"producer_byte_rate": 3})
             except ProblemError:

@@ -18,14 +18,14 @@ _NOT_SET: Final = 91
 """Kafka's code RESOURCE_NOT_FOUND: nothing is set on the entity."""
 
 
-async def declared(client: ConfplaneClient, entity: Entity, moment: str | None = None) -> dict[FacetName, Answer]:
+async def declared(client: ConfplaneClient, entity: Entity, moment: str | None = None) -> dict[FacetName, Answer[Any]]:
     """Return the answers of the facets that have keys of an entity, now or at a moment of the past."""
     facets = facets_of(entity)
     answers = await asyncio.gather(*(_of(client, each, entity, moment) for each in facets))
     return {facet: answer for facet, answer in zip(facets, answers, strict=True) if answer is not None}
 
 
-async def _of(client: ConfplaneClient, facet: FacetName, entity: Entity, moment: str | None) -> Answer | None:
+async def _of(client: ConfplaneClient, facet: FacetName, entity: Entity, moment: str | None) -> Answer[Any] | None:
     try:
         return await client.get(facet.value, entity, at=moment)
     except ProblemError as error:
@@ -34,7 +34,7 @@ async def _of(client: ConfplaneClient, facet: FacetName, entity: Entity, moment:
         raise
 
 
-def keys_of(facet: FacetName, answer: Answer) -> dict[str, Any]:
+def keys_of(facet: FacetName, answer: Answer[Any]) -> dict[str, Any]:
     """Return the keys and values of an answer."""
     values: dict[str, Any] = answer.body[MEMBERS[facet]]
     return values

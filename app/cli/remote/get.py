@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -39,7 +39,7 @@ async def get(client: ConfplaneClient, name: str, *, at: str | None, as_json: bo
     return DONE
 
 
-def _rows(facet: FacetName, answer: Answer) -> list[tuple[str, str]]:
+def _rows(facet: FacetName, answer: Answer[Any]) -> list[tuple[str, str]]:
     """Return keys and values; of the past also keys whose values the trail does not have."""
     values = keys_of(facet, answer)
     not_kept = [key for key in answer.body.get("at", {}).get("notKept", ()) if key not in values]

@@ -137,7 +137,7 @@ class _Sending:
         return await _results_of(request, "entries", len(items))
 
 
-async def _results_of(request: Awaitable[Answer], member: str, number: int) -> list[_Result]:
+async def _results_of(request: Awaitable[Answer[Any]], member: str, number: int) -> list[_Result]:
     """Return the results of an alter, which are in the problem when all entities are refused."""
     try:
         body = (await request).body

@@ -18,7 +18,7 @@ from app.client.errors import ClientError, ProblemError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from app.client.client import Answer, ConfplaneClient
+    from app.client import Answer, ConfplaneClient
     from app.domain.entities import Entity
 
 _FACET: Final = "client-configs"
@@ -176,7 +176,7 @@ class Poll:
         self._etag = answer.etag
         return Values(configs, answer.revision)
 
-    async def _register(self) -> Answer:
+    async def _register(self) -> Answer[Any]:
         return await self._client.describe(
             _FACET,
             [{"entityType": kind, "matchType": "exact", "match": name} for kind, name in self._entity.components],
@@ -189,7 +189,7 @@ class Poll:
         )
 
 
-def _described(answer: Answer) -> dict[str, str]:
+def _described(answer: Answer[Any]) -> dict[str, str]:
     entries = answer.body.get("entries") if isinstance(answer.body, dict) else None
     if not isinstance(entries, list) or len(entries) > 1:
         raise _strange()

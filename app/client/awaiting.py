@@ -1,0 +1,58 @@
+"""The asynchronous client.
+
+Example::
+
+    async with AsyncConfplane("https://confplane.example.com", token=token, cluster="payments") as client:
+        await client.client_quotas.put("user=alice", {"producer_byte_rate": 1048576})
+        async for quotas in client.client_quotas.list(user="alice"):
+            print(quotas["id"], quotas["quotas"])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import httpx
+
+from app.client.core.senders import Awaiting
+from app.client.core.settings import TIMEOUT_S, TRIES, settings
+from app.client.families.all import Families
+
+if TYPE_CHECKING:
+    import ssl
+    from types import TracebackType
+
+    from app.client.tokens import Token
+
+
+class AsyncConfplane(Families[Awaiting]):
+    """Speaks to one service about one cluster. Not bound to a thread; bound to an event loop once used.
+
+    Its requests are repeated as those of :class:`~app.client.blocking.Confplane`, and its arguments are the same.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Token | None,
+        cluster: str = "default",
+        timeout_s: float = TIMEOUT_S,
+        tries: int = TRIES,
+        verify: ssl.SSLContext | bool = True,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._http = httpx.AsyncClient(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
+        super().__init__(Awaiting(self._http, token, tries), cluster)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()

@@ -1,0 +1,168 @@
+"""One request as data, and one answer."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+
+from app.domain.entities import Entity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """A successful answer."""
+
+    status: int
+    body: T
+    """Parsed JSON; None for 304."""
+    revision: int | None
+    """The revision, from ``Confplane-Revision``."""
+    change_id: str | None
+    etag: str | None
+    stale_ms: int | None
+    """Milliseconds since a mirror without its session was current; None while it is current."""
+    replayed: bool = False
+    """True for the answer to an earlier request with the same idempotency key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request, whose answer has a body of type ``T``."""
+
+    method: str
+    path: str
+    """The whole path."""
+    json: Any = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = False
+    """True where a second sending does no more than the first one, so that it may follow a lost answer."""
+    keyed: bool = False
+    """True for writes that take an Idempotency-Key, and are repeatable with one."""
+    text: bool = False
+    """True where the answer is a text and no JSON."""
+
+    def with_key(self) -> Call[T]:
+        """Return the call as it may be sent again: a write that takes a key has one, a new one unless it was given."""
+        if not self.keyed or "Idempotency-Key" in self.headers:
+            return self
+        return replace(self, headers={**self.headers, "Idempotency-Key": str(uuid.uuid4())}, repeatable=True)
+
+
+class Freshness(TypedDict, total=False):
+    """Bounds on the age of the state that a read shows."""
+
+    min_revision: int
+    """The revision that the answer has to include, from an earlier :class:`Answer`."""
+    strong: bool
+    """Ask ZooKeeper first, so that the answer has every write that was answered before."""
+
+
+class Trial(TypedDict, total=False):
+    """The terms of a write that is given its reason otherwise."""
+
+    validate_only: bool
+    """Go the whole way up to the write, and write nothing."""
+    ticket: str
+    """The id of a ticket, for the trail."""
+
+
+class FreezeTerms(Trial, total=False):
+    """The terms of a freeze or a thaw, which is given its reason."""
+
+    idempotency_key: str
+    """As of :class:`Terms`."""
+
+
+class Texts(Trial, total=False):
+    """The terms of a write that takes no Idempotency-Key."""
+
+    reason: str
+    """The reason, for the trail."""
+
+
+class Terms(Texts, total=False):
+    """The terms of a write that takes an Idempotency-Key."""
+
+    idempotency_key: str
+    """The key under which the write is done once; a new one for each call unless given."""
+
+
+class Conditions(Terms, total=False):
+    """The terms of a write of one resource."""
+
+    if_match: str
+    """The ETag that the resource must have."""
+    if_none_match: str
+    """``*``: the resource must not be there."""
+
+
+_QUERY = {"validate_only": "validateOnly", "reason": "reason", "ticket": "ticket", "strong": "consistency"}
+_HEADERS = {
+    "min_revision": "Confplane-Min-Revision",
+    "if_match": "If-Match",
+    "if_none_match": "If-None-Match",
+    "idempotency_key": "Idempotency-Key",
+}
+
+
+def call(
+    method: str,
+    path: str,
+    terms: Mapping[str, Any] | None = None,
+    *,
+    json: Any = None,
+    params: Mapping[str, str | None] | None = None,
+    repeatable: bool | None = None,
+    keyed: bool = False,
+    text: bool = False,
+) -> Call[Any]:
+    """Describe a request.
+
+    Args:
+        method: The HTTP method.
+        path: The whole path.
+        terms: Members of :class:`Freshness` or :class:`Conditions`; None counts as absent.
+        json: The body.
+        params: The query; None counts as absent.
+        repeatable: As :class:`Call`; None: as it is by definition of the method.
+        keyed: As :class:`Call`.
+        text: As :class:`Call`.
+    """
+    given = {
+        name: _text(name, value) for name, value in (terms or {}).items() if value is not None and value is not False
+    }
+    query = {_QUERY[name]: value for name, value in given.items() if name in _QUERY}
+    query |= {name: value for name, value in (params or {}).items() if value is not None}
+    headers = {_HEADERS[name]: value for name, value in given.items() if name in _HEADERS}
+    if repeatable is None:
+        repeatable = method == "GET" or "Idempotency-Key" in headers
+    return Call(method, path, json, query, headers, repeatable, keyed, text)
+
+
+def _text(name: str, value: object) -> str:
+    if name == "strong":
+        return "strong"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def with_etag(call: Call[T], etag: str | None) -> Call[T | None]:
+    """Return a read that is answered 304 without a body while the resource has this ETag; None for any."""
+    headers = call.headers if etag is None else {**call.headers, "If-None-Match": etag}
+    return replace(call, headers=headers)  # type: ignore[return-value]  # the type of a body is known to checkers alone
+
+
+def given(**members: Any) -> dict[str, Any]:
+    """Return the members of a body that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def id_of(entity: Entity | str) -> str:
+    """Return the id of an entity as it stands in URLs."""
+    return entity.id if isinstance(entity, Entity) else entity

@@ -1,0 +1,82 @@
+"""Lists, read page by page while they are iterated over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+    from app.client.core.calls import Answer, Call
+
+PageT = TypeVar("PageT")
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, slots=True)
+class Paged(Generic[PageT, ItemT]):
+    """A list whose pages have the form ``PageT`` with items of the form ``ItemT``."""
+
+    first: Call[PageT]
+    """The call of the first page, or of the page at which the list is taken up again."""
+
+    def page(self, token: str | None) -> Call[PageT]:
+        """Return the call of the page of a token; None for the first."""
+        return self.first if token is None else replace(self.first, params={**self.first.params, "pageToken": token})
+
+
+class _Position:
+    """The place that an iteration has reached."""
+
+    def __init__(self) -> None:
+        self.next_token: str | None = None
+        """``page_token`` of the page after the last that was read; None before the first and after the last page."""
+
+    def _read(self, page: Any) -> bool:
+        """Take over the token of a page, and say whether another page follows."""
+        self.next_token = page["nextPageToken"]
+        return self.next_token is not None
+
+
+class Pages(_Position, Generic[PageT, ItemT]):
+    """The items of a list, each page read when it is reached. To be iterated over once."""
+
+    def __init__(self, paged: Paged[PageT, ItemT], send: Callable[[Call[PageT]], Answer[PageT]]) -> None:
+        super().__init__()
+        self._paged, self._send = paged, send
+
+    def pages(self) -> Iterator[PageT]:
+        """Iterate over the pages, for members beside the items such as ``skipped``."""
+        more = True
+        while more:
+            page = self._send(self._paged.page(self.next_token)).body
+            more = self._read(page)
+            yield page
+
+    def __iter__(self) -> Iterator[ItemT]:
+        for page in self.pages():
+            yield from cast("dict[str, list[ItemT]]", page)["items"]
+
+
+class AsyncPages(_Position, Generic[PageT, ItemT]):
+    """The items of a list, each page read when it is reached. To be iterated over once."""
+
+    def __init__(
+        self, paged: Paged[PageT, ItemT], send: Callable[[Call[PageT]], Coroutine[Any, Any, Answer[PageT]]]
+    ) -> None:
+        super().__init__()
+        self._paged, self._send = paged, send
+
+    async def pages(self) -> AsyncIterator[PageT]:
+        """Iterate over the pages, for members beside the items such as ``skipped``."""
+        more = True
+        while more:
+            page = (await self._send(self._paged.page(self.next_token))).body
+            more = self._read(page)
+            yield page
+
+    async def __aiter__(self) -> AsyncIterator[ItemT]:
+        async for page in self.pages():
+            for item in cast("dict[str, list[ItemT]]", page)["items"]:
+                yield item

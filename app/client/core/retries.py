@@ -1,0 +1,48 @@
+"""The policy of retries: which failures are followed by another try, and after which pause."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from app.client.core.calls import Call
+    from app.client.errors import ClientError
+
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 10.0
+
+
+class Retries:
+    """The tries of one call.
+
+    A call is tried again after a failure that may pass: no answer, or an answer that is retriable. A call that is not
+    repeatable is tried again where the failure is known to have left everything as it was.
+
+    Args:
+        call: The call.
+        tries: How often it may be sent.
+    """
+
+    def __init__(self, call: Call[Any], tries: int) -> None:
+        self._repeatable = call.repeatable
+        self._tries = tries
+        self._failures = 0
+
+    def pause_s(self, error: ClientError) -> float:
+        """Return the seconds to wait before the next try.
+
+        Raises:
+            ClientError: The error itself, where no try follows.
+        """
+        self._failures += 1
+        if self._failures >= self._tries or not error.retriable or not (self._repeatable or not error.may_be_applied):
+            raise error
+        return _pause_s(self._failures, error.retry_after_s)
+
+
+def _pause_s(failures: int, retry_after_s: float | None) -> float:
+    """Return the seconds before the next try; the random part keeps clients apart that failed together."""
+    if retry_after_s is not None:
+        return min(retry_after_s, _LONGEST_PAUSE_S) * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
+    return min(_FIRST_PAUSE_S * (1 << failures), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311 - as above

@@ -1,0 +1,137 @@
+"""The two ways of sending: all that differs between the blocking and the asynchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+
+from app.client.core.answers import answer_of, unanswered
+from app.client.core.calls import Answer, Call
+from app.client.core.retries import Retries
+from app.client.errors import ClientError
+from app.client.tokens import authorization, authorization_in_thread
+
+if TYPE_CHECKING:
+    from app.client.tokens import Token
+
+T = TypeVar("T")
+
+Steps = Generator[Call[Any], Answer[Any], T]
+"""A generator that yields calls, is sent their answers, and returns a result; a failure is raised inside."""
+
+
+class _Sender:
+    """The settings of both ways.
+
+    Args:
+        token: See the clients.
+        tries: How often a call may be sent.
+    """
+
+    def __init__(self, token: Token | None, tries: int) -> None:
+        if tries < 1:
+            raise ValueError("tries is below 1")
+        self._token = token
+        self._tries = tries
+
+    def _prepared(self, call: Call[T]) -> tuple[Call[T], Retries]:
+        call = call.with_key() if self._tries > 1 else call
+        return call, Retries(call, self._tries)
+
+
+class Blocking(_Sender):
+    """Sends in the calling thread."""
+
+    def __init__(self, http: httpx.Client, token: Token | None, tries: int) -> None:
+        super().__init__(token, tries)
+        self._http = http
+
+    def one(self, call: Call[T]) -> Answer[T]:
+        """Send a call, again after failures that may pass, and return its answer.
+
+        Raises:
+            ClientError: The last failure.
+        """
+        call, retries = self._prepared(call)
+        while True:
+            try:
+                return self._sent(call)
+            except ClientError as error:
+                pause_s = retries.pause_s(error)
+            time.sleep(pause_s)
+
+    def all(self, steps: Steps[T]) -> T:
+        """Send the calls of several steps, and return their result."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = self.one(call)
+                except ClientError as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _sent(self, call: Call[T]) -> Answer[T]:
+        headers = {} if self._token is None else {"Authorization": authorization(self._token)}
+        try:
+            response = self._http.request(
+                call.method, call.path, json=call.json, params=call.params or None, headers={**headers, **call.headers}
+            )
+        except httpx.TransportError as error:
+            raise unanswered(call, error) from error
+        return answer_of(call, response)
+
+
+class Awaiting(_Sender):
+    """Sends in coroutines of an event loop."""
+
+    def __init__(self, http: httpx.AsyncClient, token: Token | None, tries: int) -> None:
+        super().__init__(token, tries)
+        self._http = http
+
+    async def one(self, call: Call[T]) -> Answer[T]:
+        """Send a call, again after failures that may pass, and return its answer.
+
+        Raises:
+            ClientError: The last failure.
+        """
+        call, retries = self._prepared(call)
+        while True:
+            try:
+                return await self._sent(call)
+            except ClientError as error:
+                pause_s = retries.pause_s(error)
+            await asyncio.sleep(pause_s)
+
+    async def all(self, steps: Steps[T]) -> T:
+        """Send the calls of several steps, and return their result."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = await self.one(call)
+                except ClientError as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _sent(self, call: Call[T]) -> Answer[T]:
+        headers = {} if self._token is None else {"Authorization": await authorization_in_thread(self._token)}
+        try:
+            response = await self._http.request(
+                call.method, call.path, json=call.json, params=call.params or None, headers={**headers, **call.headers}
+            )
+        except httpx.TransportError as error:
+            raise unanswered(call, error) from error
+        return answer_of(call, response)

@@ -1,0 +1,172 @@
+"""Tokens and grants of the whole service, and the questions who may do what and who changed it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.client.core.calls import call
+from app.client.core.operations import Family, S, listing, operation, tagged
+from app.client.core.pages import Paged
+from app.client.families.resources import page_params
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from app.client.core.calls import Call, Texts
+    from app.client.types import (
+        AccessChangeData,
+        AccessChangePage,
+        AccessReport,
+        CheckBody,
+        ChecksResult,
+        GrantBody,
+        GrantData,
+        GrantPage,
+        MadeToken,
+        NewTokenBody,
+        TokenData,
+        TokenPage,
+    )
+
+_TOKENS = "/v1/tokens"
+_GRANTS = "/v1/grants"
+
+
+class Tokens(Family[S]):
+    """Tokens of callers. A token that was made or rotated is in that answer alone."""
+
+    @listing
+    def list(
+        self, *, principal: str | None = None, page_size: int | None = None, page_token: str | None = None
+    ) -> Paged[TokenPage, TokenData]:
+        """List tokens, those of one principal or all."""
+        return Paged(call("GET", _TOKENS, params={"principal": principal} | page_params(page_size, page_token)))
+
+    @operation
+    def create(self, token: NewTokenBody, **terms: Unpack[Texts]) -> Call[MadeToken]:
+        """Make a token. Not repeated after a lost answer: the token would be unknown to everybody."""
+        return call("POST", _TOKENS, terms, json=token)
+
+    @operation
+    def get(self, token_id: str) -> Call[TokenData]:
+        """Read what is known of a token."""
+        return call("GET", f"{_TOKENS}/{token_id}")
+
+    @operation
+    def revoke(self, token_id: str, **terms: Unpack[Texts]) -> Call[TokenData]:
+        """Revoke a token."""
+        return call("DELETE", f"{_TOKENS}/{token_id}", terms, repeatable=True)
+
+    @operation
+    def rotate(
+        self, token_id: str, *, overlap_s: int, expires_at: str | None = None, **terms: Unpack[Texts]
+    ) -> Call[MadeToken]:
+        """Make a token in the place of another. Not repeated after a lost answer.
+
+        Args:
+            token_id: The id of the old token.
+            overlap_s: Seconds for which the old token stays valid.
+            expires_at: The end of the new token, RFC 3339; None: after the time that the old one was made for.
+            **terms: The terms of the write.
+        """
+        body = {"overlapSeconds": overlap_s, "expiresAt": expires_at}
+        return call("POST", f"{_TOKENS}/{token_id}:rotate", terms, json=body)
+
+
+class Grants(Family[S]):
+    """Grants of principals and groups."""
+
+    @listing
+    def list(
+        self,
+        *,
+        principal: str | None = None,
+        cluster: str | None = None,
+        page_size: int | None = None,
+        page_token: str | None = None,
+    ) -> Paged[GrantPage, GrantData]:
+        """List grants: to one principal, of one cluster, or all."""
+        filters = {"principal": principal, "cluster": cluster}
+        return Paged(call("GET", _GRANTS, params=filters | page_params(page_size, page_token)))
+
+    @operation
+    def create(self, grant: GrantBody, **terms: Unpack[Texts]) -> Call[GrantData]:
+        """Make a grant; an equal grant is no error."""
+        return call("POST", _GRANTS, terms, json=grant, repeatable=True)
+
+    @tagged
+    def get(self, grant_id: str) -> Call[GrantData]:
+        """Read a grant."""
+        return call("GET", f"{_GRANTS}/{grant_id}")
+
+    @operation
+    def put(
+        self, grant_id: str, grant: GrantBody, *, if_match: str | None = None, **terms: Unpack[Texts]
+    ) -> Call[GrantData]:
+        """Replace a grant."""
+        return call("PUT", f"{_GRANTS}/{grant_id}", _conditional(terms, if_match), json=grant)
+
+    @operation
+    def delete(self, grant_id: str, *, if_match: str | None = None, **terms: Unpack[Texts]) -> Call[GrantData]:
+        """Delete a grant."""
+        return call("DELETE", f"{_GRANTS}/{grant_id}", _conditional(terms, if_match))
+
+
+class Access(Family[S]):
+    """Questions who may do what in the cluster, and who changed it."""
+
+    @operation
+    def get(
+        self,
+        *,
+        principal: str | None = None,
+        group: str | None = None,
+        resource: str | None = None,
+        operation: str | None = None,
+    ) -> Call[AccessReport]:
+        """Read what a user or a group may do, or who may do an operation.
+
+        Args:
+            principal: The user.
+            group: The group, by itself or with a user who is in it.
+            resource: ``type:name``, such as ``topic:orders``; a type alone is the default entity.
+            operation: The operation on the resource.
+        """
+        params = {"principal": principal, "group": group, "resource": resource, "operation": operation}
+        return call("GET", f"{self._base}/access", params=params)
+
+    @operation
+    def check(self, checks: Sequence[CheckBody]) -> Call[ChecksResult]:
+        """Ask whether the caller may do operations."""
+        return call("POST", f"{self._base}/access:check", json={"checks": list(checks)}, repeatable=True)
+
+    @listing
+    def changes(
+        self,
+        *,
+        kind: str | None = None,
+        principal: str | None = None,
+        subject: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        page_size: int | None = None,
+        page_token: str | None = None,
+    ) -> Paged[AccessChangePage, AccessChangeData]:
+        """List changes of tokens and grants, and refusals, newest first.
+
+        Args:
+            kind: Of this kind, such as ``token-created`` or ``denied``.
+            principal: By this principal.
+            subject: Of ``tokens/<id>`` or ``grants/<id>``.
+            since: At this time or later, RFC 3339.
+            until: Before this time, RFC 3339.
+            page_size: Rows of a page, 1000 at most.
+            page_token: The page at which a list is taken up again.
+        """
+        filters = {"kind": kind, "principal": principal, "subject": subject, "since": since, "until": until}
+        return Paged(call("GET", "/v1/audit", params=filters | page_params(page_size, page_token)))
+
+
+def _conditional(terms: Texts, if_match: str | None) -> dict[str, Any]:
+    return {**terms, "if_match": if_match}

@@ -1,0 +1,38 @@
+"""All families of operations, as both clients have them."""
+
+from __future__ import annotations
+
+from app.client.core.operations import Family, S
+from app.client.families.access import Access, Grants, Tokens
+from app.client.families.audit import Audit
+from app.client.families.client_configs import ClientConfigs
+from app.client.families.client_quotas import ClientQuotas
+from app.client.families.clients import Clients
+from app.client.families.cluster import Clusters, ConfigDefinitionsOfCluster, Registrations
+from app.client.families.configs import Configs
+from app.client.families.kips import EntityConfigs, GlobalConfigs
+from app.client.families.rollups import Rollups
+from app.client.families.service import Process
+
+
+class Families(Family[S]):
+    """The operations of the API, an attribute for each family."""
+
+    def __init__(self, sender: S, cluster: str) -> None:
+        super().__init__(sender, cluster)
+        self.cluster = cluster
+        self.access = Access(sender, cluster)
+        self.audit = Audit(sender, cluster)
+        self.client_configs = ClientConfigs(sender, cluster)
+        self.client_quotas = ClientQuotas(sender, cluster)
+        self.clients = Clients(sender, cluster)
+        self.clusters = Clusters(sender, cluster)
+        self.config_definitions = ConfigDefinitionsOfCluster(sender, cluster)
+        self.configs = Configs(sender, cluster)
+        self.entity_configs = EntityConfigs(sender, cluster)
+        self.global_config = GlobalConfigs(sender, cluster)
+        self.grants = Grants(sender, cluster)
+        self.registrations = Registrations(sender, cluster)
+        self.rollups = Rollups(sender, cluster)
+        self.service = Process(sender, cluster)
+        self.tokens = Tokens(sender, cluster)

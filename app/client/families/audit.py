@@ -1,0 +1,86 @@
+"""The trail of changes, and reverts of changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.client.core.calls import call, given, id_of
+from app.client.core.operations import Family, S, listing, operation
+from app.client.core.pages import Paged
+from app.client.families.resources import page_params
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Literal, Unpack
+
+    from app.client.core.calls import Call, Terms
+    from app.client.types import AuditedChange, AuditPage, RevertedChanges
+    from app.domain.entities import Entity
+
+
+class Audit(Family[S]):
+    """The changes of a cluster."""
+
+    @listing
+    def search(  # noqa: PLR0913 - one argument a filter
+        self,
+        *,
+        entity: Entity | str | None = None,
+        key: str | None = None,
+        principal: str | None = None,
+        request_id: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        outcome: Literal["committed", "rejected", "open"] | None = None,
+        page_size: int | None = None,
+        page_token: str | None = None,
+    ) -> Paged[AuditPage, AuditedChange]:
+        """List changes, newest first.
+
+        Args:
+            entity: Of this entity; ``cluster`` for freezes, thaws and layouts.
+            key: That altered this key.
+            principal: Of this principal.
+            request_id: Of this request.
+            since: At this time or later, RFC 3339.
+            until: Before this time, RFC 3339.
+            outcome: With this outcome; ``open`` is not known yet.
+            page_size: Changes of a page, 1000 at most.
+            page_token: The page at which a list is taken up again.
+        """
+        filters = {
+            "entity": None if entity is None else id_of(entity),
+            "key": key,
+            "principal": principal,
+            "requestId": request_id,
+            "since": since,
+            "until": until,
+            "outcome": outcome,
+        }
+        return Paged(call("GET", f"{self._base}/audit", params=filters | page_params(page_size, page_token)))
+
+    @operation
+    def get(self, change_id: str) -> Call[AuditedChange]:
+        """Read one change."""
+        return call("GET", f"{self._base}/audit/{change_id}")
+
+    @operation
+    def revert(
+        self,
+        selection: Mapping[str, str],
+        *,
+        keys: Sequence[str] | None = None,
+        force: bool = False,
+        **terms: Unpack[Terms],
+    ) -> Call[RevertedChanges]:
+        """Set the keys that changes touched to their values before.
+
+        Args:
+            selection: One of ``{"changeId": …}``, ``{"requestId": …}``, and ``{"principal": …, "since": …}``, the
+                last with or without ``until``; times are RFC 3339.
+            keys: Only these keys; None: all.
+            force: Also over later changes of the same keys.
+            **terms: The terms of the write.
+        """
+        body = {**selection, **given(keys=None if keys is None else list(keys)), "force": force}
+        return call("POST", f"{self._base}/audit:revert", terms, json=body, keyed=True)

@@ -1,0 +1,93 @@
+"""Client configs: the resources, KIP-649's requests, and the reports of running clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from app.client.core.calls import call, given, id_of
+from app.client.core.operations import S, operation
+from app.client.families.bodies import Change, entry
+from app.client.families.resources import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from app.client.core.calls import Call, Freshness, Terms
+    from app.client.types import (  # noqa: F401 - bases of classes name some of them as texts
+        AlteredConfigs,
+        AppliedConfigs,
+        AppliedStatus,
+        ClientConfigsList,
+        ClientConfigsResource,
+        ClientInformation,
+        ConfigFilterComponent,
+        DescribedConfigs,
+        EffectiveClientConfigs,
+        TakenReport,
+    )
+    from app.domain.entities import Entity
+
+
+class ClientConfigs(Resources[S, str, "ClientConfigsList", "ClientConfigsResource", "EffectiveClientConfigs"]):
+    """Dynamic configs of clients, by user and client-id."""
+
+    facet: ClassVar[str] = "client-configs"
+    member: ClassVar[str] = "configs"
+
+    @operation
+    def describe(
+        self,
+        components: Sequence[ConfigFilterComponent] = (),
+        *,
+        strict: bool = False,
+        resolve_entity: bool = False,
+        supported_configs: Sequence[str] | None = None,
+        client_information: ClientInformation | None = None,
+        **fresh: Unpack[Freshness],
+    ) -> Call[DescribedConfigs]:
+        """Describe client configs by a filter (DescribeClientConfigs).
+
+        Args:
+            components: The filter.
+            strict: Only entities with exactly the types of the filter.
+            resolve_entity: Answer one entry: the configs effective for the client that the filter names.
+            supported_configs: Register that the client supports these configs.
+            client_information: Register this software.
+            **fresh: How new the state must be.
+        """
+        body = {
+            "components": list(components),
+            "strict": strict,
+            "resolveEntity": resolve_entity,
+            **given(
+                supportedConfigs=None if supported_configs is None else list(supported_configs),
+                clientInformation=client_information,
+            ),
+        }
+        return call("POST", f"{self._base}/client-configs:describe", fresh, json=body, repeatable=True)
+
+    @operation
+    def alter(
+        self, changes: Sequence[Change[str]], *, atomic: bool = False, **terms: Unpack[Terms]
+    ) -> Call[AlteredConfigs]:
+        """Alter client configs of entities (AlterClientConfigs).
+
+        Args:
+            changes: The entities with their new values.
+            atomic: All in one change, or nothing.
+            **terms: The terms of the write.
+        """
+        body = {"entries": [entry(change) for change in changes], "atomic": atomic}
+        return call("POST", f"{self._base}/client-configs:alter", terms, json=body, keyed=True)
+
+    @operation
+    def report(self, entity: Entity | str, instance: str, applied: AppliedConfigs) -> Call[TakenReport]:
+        """Report the configs that a running client has taken over; ``instance`` is its own name for itself."""
+        path = f"{self._base}/client-configs/{id_of(entity)}/instances/{instance}"
+        return call("PUT", path, json=applied, repeatable=True)
+
+    @operation
+    def status(self, entity: Entity | str, **fresh: Unpack[Freshness]) -> Call[AppliedStatus]:
+        """Count the reports of an entity's clients by revision and software."""
+        return call("GET", f"{self._base}/client-configs/{id_of(entity)}/status", fresh)

@@ -1,0 +1,61 @@
+"""Client quotas: the resources, and KIP-546's requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from app.client.core.calls import call
+from app.client.core.operations import S, operation
+from app.client.families.bodies import Change, entry
+from app.client.families.resources import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from app.client.core.calls import Call, Freshness, Terms
+    from app.client.types import (  # noqa: F401 - bases of classes name some of them as texts
+        AlteredQuotas,
+        ClientQuotasList,
+        ClientQuotasResource,
+        DescribedQuotas,
+        EffectiveClientQuotas,
+        QuotaFilterComponent,
+    )
+
+
+class ClientQuotas(Resources[S, float, "ClientQuotasList", "ClientQuotasResource", "EffectiveClientQuotas"]):
+    """Quotas of users, client-ids and addresses."""
+
+    facet: ClassVar[str] = "client-quotas"
+    member: ClassVar[str] = "quotas"
+
+    @operation
+    def describe(
+        self,
+        components: Sequence[QuotaFilterComponent] = (),
+        *,
+        strict: bool = False,
+        **fresh: Unpack[Freshness],
+    ) -> Call[DescribedQuotas]:
+        """Describe quotas by a filter (DescribeClientQuotas); ``strict``: only entities with exactly its types."""
+        body = {"components": list(components), "strict": strict}
+        return call("POST", f"{self._base}/client-quotas:describe", fresh, json=body, repeatable=True)
+
+    @operation
+    def alter(
+        self,
+        changes: Sequence[Change[float]],
+        *,
+        atomic: bool = False,
+        **terms: Unpack[Terms],
+    ) -> Call[AlteredQuotas]:
+        """Alter quotas of entities (AlterClientQuotas).
+
+        Args:
+            changes: The entities with their new values.
+            atomic: All in one change, or nothing.
+            **terms: The terms of the write.
+        """
+        body = {"entries": [entry(change) for change in changes], "atomic": atomic}
+        return call("POST", f"{self._base}/client-quotas:alter", terms, json=body, keyed=True)

@@ -1,0 +1,34 @@
+"""Client quotas and client configs together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.client.core.calls import call
+from app.client.core.operations import Family, S, operation
+from app.client.families.bodies import ClientChange, client_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from app.client.core.calls import Call, Terms
+    from app.client.types import AlteredClients
+
+
+class Clients(Family[S]):
+    """Both facets of users and client-ids."""
+
+    @operation
+    def alter(
+        self, changes: Sequence[ClientChange], *, atomic: bool = False, **terms: Unpack[Terms]
+    ) -> Call[AlteredClients]:
+        """Alter quotas and client configs, those of an entity in one change.
+
+        Args:
+            changes: The entities with their new values.
+            atomic: All in one change, or nothing.
+            **terms: The terms of the write.
+        """
+        body = {"entries": [client_entry(change) for change in changes], "atomic": atomic}
+        return call("POST", f"{self._base}/clients:alter", terms, json=body, keyed=True)

@@ -1,0 +1,96 @@
+"""The clusters, their freezes, the definitions of configs, and the software that clients registered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.client.core.calls import call, id_of
+from app.client.core.operations import Family, S, listing, operation
+from app.client.core.pages import Paged
+from app.client.families.resources import page_params
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from app.client.core.calls import Call, FreezeTerms, Freshness, Texts
+    from app.client.types import (
+        ClearedRegistrations,
+        ClusterDetails,
+        ClusterList,
+        ConfigDefinitions,
+        FreezeState,
+        RegistrationData,
+        RegistrationPage,
+    )
+    from app.domain.entities import Entity
+
+
+class Clusters(Family[S]):
+    """The client's cluster, and the list of all."""
+
+    @operation
+    def list(self) -> Call[ClusterList]:
+        """List the clusters that the caller may see."""
+        return call("GET", "/v1/clusters")
+
+    @operation
+    def get(self, **fresh: Unpack[Freshness]) -> Call[ClusterDetails]:
+        """Read the state of the cluster."""
+        return call("GET", self._base, fresh)
+
+    @operation
+    def freeze(self, reason: str, **terms: Unpack[FreezeTerms]) -> Call[FreezeState]:
+        """Refuse all changes until a thaw."""
+        return call("POST", f"{self._base}:freeze", terms, json={"reason": reason}, keyed=True)
+
+    @operation
+    def thaw(self, reason: str, **terms: Unpack[FreezeTerms]) -> Call[FreezeState]:
+        """Allow changes again."""
+        return call("POST", f"{self._base}:thaw", terms, json={"reason": reason}, keyed=True)
+
+
+class ConfigDefinitionsOfCluster(Family[S]):
+    """The configs that Kafka knows."""
+
+    @operation
+    def list(
+        self,
+        *,
+        entity_type: str | None = None,
+        search: str | None = None,
+        dynamic: bool | None = None,
+        release: str | None = None,
+    ) -> Call[ConfigDefinitions]:
+        """List definitions of configs.
+
+        Args:
+            entity_type: A kind of config, or an entity type for what may be set on it.
+            search: Part of a name, in any case.
+            dynamic: Only configs that may be changed while the cluster runs, or only all others.
+            release: A release of Kafka; None: the cluster's own, or the nearest one with definitions.
+        """
+        params = {
+            "entityType": entity_type,
+            "search": search,
+            "dynamic": None if dynamic is None else str(dynamic).lower(),
+            "release": release,
+        }
+        return call("GET", f"{self._base}/config-definitions", params=params)
+
+
+class Registrations(Family[S]):
+    """Software that asked for client configs, and what it supports."""
+
+    @listing
+    def list(
+        self, *, entity: Entity | str | None = None, page_size: int | None = None, page_token: str | None = None
+    ) -> Paged[RegistrationPage, RegistrationData]:
+        """List registrations, those of one entity or all."""
+        filters = {"id": None if entity is None else id_of(entity)}
+        return Paged(call("GET", f"{self._base}/registrations", params=filters | page_params(page_size, page_token)))
+
+    @operation
+    def clear(self, entity: Entity | str | None, **terms: Unpack[Texts]) -> Call[ClearedRegistrations]:
+        """Forget the registrations of an entity; None: of all entities."""
+        params = {"all": "true"} if entity is None else {"id": id_of(entity)}
+        return call("DELETE", f"{self._base}/registrations", terms, params=params, repeatable=True)

@@ -1,0 +1,86 @@
+"""Configs of topics, brokers, groups and client metrics: the resources, and KIP-133's and KIP-339's requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from app.client.core.calls import call
+from app.client.core.operations import S, operation
+from app.client.families.bodies import Change, incremental
+from app.client.families.resources import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from app.client.core.calls import Call, Freshness, Terms
+    from app.client.types import (  # noqa: F401 - bases of classes name some of them as texts
+        AlteredConfigResource,
+        AlteredResources,
+        ConfigResource,
+        ConfigsList,
+        ConfigsResource,
+        DescribedResources,
+        EffectiveConfigs,
+    )
+
+
+class Configs(Resources[S, "str | None", "ConfigsList", "ConfigsResource", "EffectiveConfigs"]):
+    """Configs of topics, brokers, groups and client metrics. A secret is read as None; to put None keeps it."""
+
+    facet: ClassVar[str] = "configs"
+    member: ClassVar[str] = "configs"
+
+    @operation
+    def describe(
+        self,
+        resources: Sequence[ConfigResource],
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        **fresh: Unpack[Freshness],
+    ) -> Call[DescribedResources]:
+        """Describe the effective configs of resources (DescribeConfigs).
+
+        Args:
+            resources: The resources, each with the names of its configs or all.
+            include_synonyms: With what else is set for each config, in order of precedence.
+            include_documentation: With a sentence on each config.
+            **fresh: How new the state must be.
+        """
+        body = {
+            "resources": list(resources),
+            "includeSynonyms": include_synonyms,
+            "includeDocumentation": include_documentation,
+        }
+        return call("POST", f"{self._base}/configs:describe", fresh, json=body, repeatable=True)
+
+    @operation
+    def alter(
+        self, changes: Sequence[Change[str]], *, atomic: bool = False, **terms: Unpack[Terms]
+    ) -> Call[AlteredResources]:
+        """Set and remove configs of resources (IncrementalAlterConfigs).
+
+        Args:
+            changes: The entities with their new values.
+            atomic: All in one change, or nothing.
+            **terms: The terms of the write.
+        """
+        return self._altered([incremental(change) for change in changes], atomic=atomic, terms=terms)
+
+    @operation
+    def incremental_alter(
+        self, resources: Sequence[AlteredConfigResource], *, atomic: bool = False, **terms: Unpack[Terms]
+    ) -> Call[AlteredResources]:
+        """Alter configs of resources by Kafka's four operations, among them APPEND and SUBTRACT for lists.
+
+        Args:
+            resources: The resources with their operations.
+            atomic: All in one change, or nothing.
+            **terms: The terms of the write.
+        """
+        return self._altered(resources, atomic=atomic, terms=terms)
+
+    def _altered(self, resources: Sequence[object], *, atomic: bool, terms: Terms) -> Call[AlteredResources]:
+        body = {"resources": list(resources), "atomic": atomic}
+        return call("POST", f"{self._base}/configs:incrementalAlter", terms, json=body, keyed=True)

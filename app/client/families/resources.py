@@ -1,0 +1,199 @@
+"""Operations that the resources of every facet have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+from app.client.core.calls import call, id_of
+from app.client.core.operations import Family, S, listing, operation, procedure, tagged
+from app.client.core.pages import Paged
+from app.client.errors import PreconditionFailedError, ResourceNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Unpack
+
+    from app.client.core.calls import Answer, Call, Conditions, Freshness, Terms
+    from app.client.core.senders import Steps
+    from app.client.types import DeletedResource, HistoryItem, HistoryPage, PastDiff, RevertedEntity
+    from app.domain.entities import Entity
+
+V = TypeVar("V")
+"""The type of a value."""
+PageT = TypeVar("PageT")
+ResourceT = TypeVar("ResourceT")
+EffectiveT = TypeVar("EffectiveT")
+
+_UPDATES = 5
+
+
+class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
+    """The entities of one facet. An entity is given as an :class:`~app.domain.entities.Entity` or by its id."""
+
+    facet: ClassVar[str]
+    """The facet as it stands in paths."""
+    member: ClassVar[str]
+    """The member of a body that has the values."""
+
+    @listing
+    def list(  # noqa: PLR0913 - one argument a filter
+        self,
+        *,
+        entity: Entity | str | None = None,
+        user: str | None = None,
+        client_id: str | None = None,
+        ip: str | None = None,
+        topic: str | None = None,
+        broker: str | None = None,
+        group: str | None = None,
+        client_metrics: str | None = None,
+        key: str | None = None,
+        kind: str | None = None,
+        at: int | str | None = None,
+        applied: bool | None = None,
+        full: bool = False,
+        page_size: int | None = None,
+        page_token: str | None = None,
+        **fresh: Unpack[Freshness],
+    ) -> Paged[PageT, ResourceT]:
+        """List the entities with content in this facet, ordered by id.
+
+        Args:
+            entity: This entity alone.
+            user: The name of a user; empty for the default entity, as in all filters by name.
+            client_id: A client-id.
+            ip: An address.
+            topic: A topic.
+            broker: The number of a broker.
+            group: A group.
+            client_metrics: A subscription to the metrics of clients.
+            key: Only entities with this key.
+            kind: Only entities of exactly these types, e.g. ``user,client-id``.
+            at: A revision or time (RFC 3339) of the past.
+            applied: Of client configs: only entities all of whose clients say that they run with the latest, or (False)
+                only those of which some do not.
+            full: With the name and the state of each entity.
+            page_size: Entities of a page, 1000 at most.
+            page_token: The page at which a list is taken up again.
+            **fresh: How new the state must be.
+        """
+        filters = {
+            "id": None if entity is None else id_of(entity),
+            "user": user,
+            "client-id": client_id,
+            "ip": ip,
+            "topic": topic,
+            "broker": broker,
+            "group": group,
+            "client-metrics": client_metrics,
+            "key": key,
+            "kind": kind,
+            "applied": None if applied is None else str(applied).lower(),
+        }
+        params = filters | page_params(page_size, page_token) | _view(at, full=full)
+        return Paged(self._call("GET", "", fresh, params=params))
+
+    @operation
+    def create(self, entity: Entity | str, values: Mapping[str, V], **terms: Unpack[Conditions]) -> Call[ResourceT]:
+        """Create an entity's content; equal existing content is no error."""
+        body = {"id": id_of(entity), self.member: dict(values)}
+        return self._call("POST", "", terms, json=body, keyed=True)
+
+    @tagged
+    def get(
+        self, entity: Entity | str, *, at: int | str | None = None, full: bool = False, **fresh: Unpack[Freshness]
+    ) -> Call[ResourceT]:
+        """Read the declared content of an entity, now or ``at`` a revision or time (RFC 3339) of the past."""
+        return self._call("GET", f"/{id_of(entity)}", fresh, params=_view(at, full=full))
+
+    @operation
+    def put(self, entity: Entity | str, values: Mapping[str, V], **terms: Unpack[Conditions]) -> Call[ResourceT]:
+        """Replace all keys of an entity."""
+        return self._call("PUT", f"/{id_of(entity)}", terms, json={self.member: dict(values)}, keyed=True)
+
+    @operation
+    def delete(self, entity: Entity | str, **terms: Unpack[Conditions]) -> Call[DeletedResource]:
+        """Remove all keys of an entity."""
+        return self._call("DELETE", f"/{id_of(entity)}", terms, keyed=True)
+
+    @tagged
+    def effective(self, entity: Entity | str, **fresh: Unpack[Freshness]) -> Call[EffectiveT]:
+        """Read the effective values of an entity, each with its source."""
+        return self._call("GET", f"/{id_of(entity)}/effective", fresh)
+
+    @listing
+    def history(
+        self, entity: Entity | str, *, page_size: int | None = None, page_token: str | None = None
+    ) -> Paged[HistoryPage, HistoryItem]:
+        """List the changes of an entity, newest first."""
+        return Paged(self._call("GET", f"/{id_of(entity)}/history", params=page_params(page_size, page_token)))
+
+    @operation
+    def diff(self, entity: Entity | str, *, before: int | str, after: int | str | None = None) -> Call[PastDiff]:
+        """Read the keys that differ between two moments, each a revision or a time; ``after`` None is now."""
+        params = {"from": str(before), "to": None if after is None else str(after)}
+        return self._call("GET", f"/{id_of(entity)}/diff", params=params)
+
+    @operation
+    def revert(
+        self, entity: Entity | str, to: int | str, *, force: bool = False, **terms: Unpack[Conditions]
+    ) -> Call[RevertedEntity]:
+        """Give an entity the keys that it had at a moment.
+
+        Args:
+            entity: The entity.
+            to: A revision, or a time as RFC 3339.
+            force: Also where others change the entity meanwhile.
+            **terms: The terms of the write.
+        """
+        body = {"to": str(to), "force": force}
+        return self._call("POST", f"/{id_of(entity)}:revert", terms, json=body, keyed=True)
+
+    @procedure
+    def update(
+        self, entity: Entity | str, change: Callable[[dict[str, V]], Mapping[str, V]], **terms: Unpack[Terms]
+    ) -> Steps[Answer[ResourceT]]:
+        """Read an entity, change its values, and write them unless others changed the entity meanwhile.
+
+        After such a change by others all of it is done again, five times at most.
+
+        Args:
+            entity: The entity.
+            change: Returns the new values for the present ones, which are empty where nothing is set. Called once for
+                each try. Nothing is written where it returns equal values.
+            **terms: The terms of the write; an Idempotency-Key is that of the first try.
+
+        Raises:
+            PreconditionFailedError: Others kept changing the entity.
+            ClientError: A read or a write failed.
+        """
+        describe_get, describe_put = Resources.get.describe, Resources.put.describe
+        for left in reversed(range(_UPDATES)):
+            found: Answer[Any] | None
+            try:
+                found = yield describe_get(self, entity)
+            except ResourceNotFoundError:
+                found = None
+            present: dict[str, V] = {} if found is None else found.body[self.member]
+            values = change(dict(present))
+            if found is not None and values == present:
+                return cast("Answer[ResourceT]", found)
+            condition = {"if_none_match": "*"} if found is None else {"if_match": found.etag}
+            try:
+                return (yield describe_put(self, entity, values, **terms, **condition))
+            except PreconditionFailedError:
+                if not left:
+                    raise
+        raise AssertionError
+
+    def _call(self, method: str, path: str, terms: Mapping[str, Any] | None = None, **parts: Any) -> Call[Any]:
+        return call(method, f"{self._base}/{self.facet}{path}", terms, **parts)
+
+
+def page_params(page_size: int | None, page_token: str | None) -> dict[str, str | None]:
+    """Return the query of a page."""
+    return {"pageSize": None if page_size is None else str(page_size), "pageToken": page_token}
+
+
+def _view(at: int | str | None, *, full: bool) -> dict[str, str | None]:
+    return {"at": None if at is None else str(at), "view": "full" if full else None}

@@ -1,0 +1,41 @@
+"""The service itself: its health, its metrics, and the caller's own token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.client.core.calls import call
+from app.client.core.operations import Family, S, operation
+
+if TYPE_CHECKING:
+    from app.client.core.calls import Call
+    from app.client.types import Liveness, ReadinessReport, ResourceMetadata, WhoAmI
+
+
+class Process(Family[S]):
+    """The process that answers."""
+
+    @operation
+    def livez(self) -> Call[Liveness]:
+        """Ask whether the process is alive."""
+        return call("GET", "/livez")
+
+    @operation
+    def readyz(self) -> Call[ReadinessReport]:
+        """Read the readiness of the process. Status 503 with such a report raises a ProblemError, whose body it is."""
+        return call("GET", "/readyz")
+
+    @operation
+    def metrics(self) -> Call[str]:
+        """Read the metrics of the process in Prometheus' text format."""
+        return call("GET", "/metrics", text=True)
+
+    @operation
+    def protected_resource(self) -> Call[ResourceMetadata]:
+        """Read the issuers of access tokens for this service (RFC 9728)."""
+        return call("GET", "/.well-known/oauth-protected-resource")
+
+    @operation
+    def whoami(self) -> Call[WhoAmI]:
+        """Read the caller's principal, its groups, limits and grants."""
+        return call("GET", "/v1/whoami")

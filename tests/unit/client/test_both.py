@@ -1,0 +1,300 @@
+"""Retries, Idempotency-Keys, pages, ETags, updates and errors: the same with the blocking and the asynchronous client."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+
+from app.client import (
+    Answer,
+    Change,
+    ClientError,
+    ConnectionFailedError,
+    InvalidConfigError,
+    PreconditionFailedError,
+    ProblemError,
+    ThrottlingQuotaExceededError,
+)
+from tests.unit.client.both import KINDS, Kind, bodies, connected, done, items
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+QUOTA: Final = {"producer_byte_rate": 1}
+AWAY: Final = {
+    "type": "/problems/unavailable",
+    "title": "A store is not available",
+    "status": 503,
+    "detail": "Postgres is away",
+    "kafkaErrorCode": 13,
+    "kafkaErrorName": "NETWORK_EXCEPTION",
+    "retriable": True,
+    "outcome": "not_applied",
+    "errors": [],
+}
+
+
+class Flaky:
+    """A service that fails some times before it answers."""
+
+    def __init__(self, *failures: httpx.Response | Exception) -> None:
+        self.failures = list(failures)
+        self.keys: list[str | None] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.keys.append(request.headers.get("Idempotency-Key"))
+        if not self.failures:
+            return httpx.Response(200, json={"ok": True})
+        failure = self.failures.pop(0)
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
+
+    @property
+    def transport(self) -> httpx.MockTransport:
+        return httpx.MockTransport(self)
+
+
+def away(**members: object) -> httpx.Response:
+    return httpx.Response(503, json={**AWAY, **members}, headers={"Retry-After": "0"})
+
+
+async def test_reads_are_repeated(kind: Kind) -> None:
+    service = Flaky(away(), httpx.ReadError("cut"))
+    async with connected(kind, transport=service.transport) as client:
+        answer = await done(client.client_quotas.get("user=alice"))
+    assert answer == Answer(200, {"ok": True}, None, None, None, None)
+    assert service.keys == [None, None, None]
+
+
+async def test_each_write_has_a_key_of_its_own_in_all_its_tries(kind: Kind) -> None:
+    service = Flaky(httpx.ReadTimeout("lost"), away(outcome="unknown"))
+    async with connected(kind, transport=service.transport) as client:
+        await done(client.client_quotas.put("user=alice", QUOTA))
+        await done(client.client_quotas.alter([Change("user=alice", QUOTA)]))
+    first, *again, other = service.keys
+    assert again == [first, first]
+    assert uuid.UUID(first) != uuid.UUID(other)
+
+
+async def test_a_given_key_is_sent(kind: Kind) -> None:
+    service = Flaky()
+    async with connected(kind, transport=service.transport) as client:
+        await done(client.client_quotas.put("user=alice", QUOTA, idempotency_key="mine"))
+    assert service.keys == ["mine"]
+
+
+async def test_with_one_try_a_write_has_a_key_only_where_it_is_given_one(kind: Kind) -> None:
+    service = Flaky()
+    async with connected(kind, transport=service.transport, tries=1) as client:
+        await done(client.client_quotas.put("user=alice", QUOTA))
+        await done(client.client_quotas.put("user=alice", QUOTA, idempotency_key="mine"))
+    assert service.keys == [None, "mine"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "sent"),
+    [
+        (lambda: httpx.ConnectError("refused"), 2),
+        (away, 2),
+        (lambda: away(outcome="unknown"), 1),
+        (lambda: httpx.ReadError("cut"), 1),
+        (lambda: httpx.Response(500, json={"title": "?", "retriable": True}), 1),
+    ],
+    ids=["no connection", "not applied", "unknown", "cut off", "says nothing"],
+)
+async def test_a_write_without_keys_is_repeated_where_nothing_can_have_happened(
+    kind: Kind, failure: Callable[[], httpx.Response | Exception], sent: int
+) -> None:
+    service = Flaky(failure())
+    async with connected(kind, transport=service.transport) as client:
+        try:
+            await done(client.tokens.create({"principal": "User:alice"}))
+        except ClientError as error:
+            assert error.may_be_applied
+    assert service.keys == [None] * sent
+
+
+async def test_the_last_failure_is_raised(kind: Kind) -> None:
+    service = Flaky(*(httpx.ReadError("cut") for _ in range(2)))
+    async with connected(kind, transport=service.transport, tries=2) as client:
+        with pytest.raises(ConnectionFailedError, match="PUT /v1/clusters/default/client-quotas/user=alice") as raised:
+            await done(client.client_quotas.put("user=alice", QUOTA))
+    assert raised.value.may_be_applied
+    assert len(service.keys) == 2
+
+
+async def test_a_final_error_is_raised_at_once_with_its_field_and_rule(kind: Kind) -> None:
+    problem = {
+        "type": "/problems/invalid-config",
+        "title": "Invalid config",
+        "detail": "Two of them",
+        "kafkaErrorCode": 40,
+        "kafkaErrorName": "INVALID_CONFIG",
+        "retriable": False,
+        "errors": [{"pointer": "/configs/acks", "detail": "must be one of all, -1, 0, 1"}],
+    }
+    service = Flaky(httpx.Response(422, json=problem))
+    async with connected(kind, transport=service.transport) as client:
+        with pytest.raises(InvalidConfigError) as raised:
+            await done(client.client_configs.put("user=alice", {"acks": "2"}))
+    error = raised.value
+    assert len(service.keys) == 1
+    assert (error.code, error.kafka_error_code, error.kafka_error_name) == (40, 40, "INVALID_CONFIG")
+    assert (error.field, error.errors[0]["detail"]) == ("/configs/acks", "must be one of all, -1, 0, 1")
+    assert (error.retriable, error.may_be_applied, error.problem_type) == (False, False, "invalid-config")
+
+
+async def test_a_limit_is_waited_for_no_longer_than_tries_allow(kind: Kind) -> None:
+    problem = {"type": "/problems/limit-exceeded", "kafkaErrorCode": 89, "retriable": True}
+    service = Flaky(*(httpx.Response(429, json=problem, headers={"Retry-After": "0"}) for _ in range(2)))
+    async with connected(kind, transport=service.transport, tries=2) as client:
+        with pytest.raises(ThrottlingQuotaExceededError) as raised:
+            await done(client.tokens.create({"principal": "User:alice"}))
+    assert (raised.value.retry_after_s, len(service.keys)) == (0.0, 2)
+
+
+def test_a_client_sends_at_least_once(kind: Kind) -> None:
+    with pytest.raises(ValueError, match="tries"):
+        kind("http://confplane.test", token=None, tries=0)
+
+
+async def test_a_rotated_token_is_sent_with_the_next_request(kind: Kind, tmp_path: Path) -> None:
+    sent: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={})
+
+    file = tmp_path / "token"
+    async with connected(kind, token=file, transport=httpx.MockTransport(answer)) as client:
+        for text in ("first", "second\n"):
+            file.write_text(text)
+            await done(client.service.whoami())
+        file.unlink()
+        with pytest.raises(ClientError, match="the token can't be read: No such file or directory"):
+            await done(client.service.whoami())
+    assert sent == ["Bearer first", "Bearer second"]
+
+
+class Listed:
+    """A service with a list of three pages."""
+
+    TOKENS: Final = (None, "t1", "t2")
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, str]] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(dict(request.url.params))
+        place = self.TOKENS.index(request.url.params.get("pageToken"))
+        following = (*self.TOKENS, None)[place + 1]
+        page = {
+            "items": [{"id": f"{place}a"}, {"id": f"{place}b"}],
+            "nextPageToken": following,
+            "skipped": [str(place)],
+        }
+        return httpx.Response(200, json=page)
+
+
+async def test_a_list_is_read_to_its_end(kind: Kind) -> None:
+    service = Listed()
+    async with connected(kind, transport=httpx.MockTransport(service)) as client:
+        found = await items(client.client_quotas.list(user="x y", page_size=2))
+        skipped = [page["skipped"] for page in await bodies(client.client_quotas.list())]
+    assert [item["id"] for item in found] == ["0a", "0b", "1a", "1b", "2a", "2b"]
+    assert skipped == [["0"], ["1"], ["2"]]
+    assert service.asked[:2] == [{"user": "x y", "pageSize": "2"}, {"user": "x y", "pageSize": "2", "pageToken": "t1"}]
+
+
+async def test_a_page_is_read_when_it_is_reached_and_a_list_is_taken_up_again(kind: Kind) -> None:
+    service = Listed()
+    async with connected(kind, transport=httpx.MockTransport(service)) as client:
+        pages = client.client_quotas.list()
+        first = await anext(aiter(pages)) if hasattr(pages, "__aiter__") else next(iter(pages))
+        assert (first["id"], len(service.asked), pages.next_token) == ("0a", 1, "t1")
+        rest = client.client_quotas.list(page_token=pages.next_token)
+        assert [item["id"] for item in await items(rest)] == ["1a", "1b", "2a", "2b"]
+        assert rest.next_token is None
+
+
+async def test_an_unchanged_resource_has_no_body(kind: Kind) -> None:
+    seen: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("If-None-Match"))
+        return httpx.Response(304 if seen[-1] else 200, json=None if seen[-1] else {"id": "a"}, headers={"ETag": '"a"'})
+
+    async with connected(kind, transport=httpx.MockTransport(answer)) as client:
+        first = await done(client.configs.get.if_none_match(None, "topic=orders"))
+        second = await done(client.configs.get.if_none_match(first.etag, "topic=orders"))
+    assert (first.status, first.body, second.status, second.etag) == (200, {"id": "a"}, 304, '"a"')
+    assert seen == [None, '"a"']
+
+
+class Contested:
+    """A service with one entity, which others change before each of the first writes."""
+
+    def __init__(self, values: dict[str, Any] | None, conflicts: int) -> None:
+        self.values, self.conflicts = values, conflicts
+        self.conditions: list[dict[str, str]] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            if self.values is None:
+                return httpx.Response(404, json={"type": "/problems/not-found", "kafkaErrorCode": 91})
+            return httpx.Response(200, json={"quotas": self.values}, headers={"ETag": f'"{len(self.conditions)}"'})
+        names = ("If-Match", "If-None-Match")
+        self.conditions.append({name: request.headers[name] for name in names if name in request.headers})
+        if self.conflicts:
+            self.conflicts -= 1
+            self.values = {**(self.values or {}), "consumer_byte_rate": self.conflicts}
+            problem = {"type": "/problems/precondition-failed", "kafkaErrorCode": 95, "etag": '"b"'}
+            return httpx.Response(412, json=problem)
+        self.values = json.loads(request.content)["quotas"]
+        return httpx.Response(200, json={"quotas": self.values})
+
+
+async def test_an_update_is_done_again_after_changes_by_others(kind: Kind) -> None:
+    service = Contested(None, conflicts=2)
+    async with connected(kind, transport=httpx.MockTransport(service)) as client:
+        answer = await done(client.client_quotas.update("user=alice", lambda values: {**values, **QUOTA}))
+    assert answer.body == {"quotas": {"consumer_byte_rate": 0, **QUOTA}}
+    assert service.conditions == [{"If-None-Match": "*"}, {"If-Match": '"1"'}, {"If-Match": '"2"'}]
+
+
+async def test_an_update_without_a_difference_writes_nothing(kind: Kind) -> None:
+    service = Contested(dict(QUOTA), conflicts=0)
+    async with connected(kind, transport=httpx.MockTransport(service)) as client:
+        answer = await done(client.client_quotas.update("user=alice", lambda values: {**values, **QUOTA}))
+    assert answer.body == {"quotas": QUOTA}
+    assert service.conditions == []
+
+
+async def test_an_update_ends_when_others_do_not(kind: Kind) -> None:
+    service = Contested({}, conflicts=100)
+    async with connected(kind, transport=httpx.MockTransport(service)) as client:
+        with pytest.raises(PreconditionFailedError) as raised:
+            await done(client.client_quotas.update("user=alice", lambda values: {**values, **QUOTA}))
+    assert raised.value.etag == '"b"'
+    assert len(service.conditions) == 5
+
+
+@pytest.mark.parametrize(
+    "fail", [lambda: httpx.Response(200, content=b"<html>"), lambda: httpx.Response(502, content=b"<html>")]
+)
+async def test_an_answer_of_something_in_between_is_an_error_of_this_library(
+    kind: Kind, fail: Callable[[], httpx.Response]
+) -> None:
+    async with connected(kind, transport=Flaky(fail()).transport) as client:
+        with pytest.raises(ClientError) as raised:
+            await done(client.service.whoami())
+    assert not raised.value.retriable
+    assert isinstance(raised.value, ProblemError) == (fail().status_code == 502)

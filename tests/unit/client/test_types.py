@@ -1,0 +1,51 @@
+"""The generated types, and the exceptions, are those of the specification and of the service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.api.problems import TABLE
+from app.client import ProblemError
+from app.client import errors as client_errors
+from app.client.errors import problem_of
+from app.domain.errors import ConfplaneError, KafkaCode
+from tests.unit.client.generate import FOLDER, formatted, generate, specification
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_committed_types_are_those_of_the_specification(tmp_path: Path) -> None:
+    made = formatted(generate(specification()), tmp_path)
+    committed = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.py")}
+    assert made == committed, "run `make openapi` and look at what changed"
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=row.slug) for kind, row in TABLE.items()])
+def test_every_problem_has_the_class_of_its_code_or_a_finer_one(kind: type[ConfplaneError]) -> None:
+    row = TABLE[kind]
+    body = {"type": f"/problems/{row.slug}", "title": row.title, "detail": "d", "kafkaErrorCode": int(kind.code)}
+    error = problem_of(row.status, body)
+    assert type(error) is not ProblemError
+    assert error.code == kind.code
+    assert (error.problem_type, error.kafka_error_code) == (row.slug, kind.code)
+
+
+def test_every_type_of_problem_with_a_class_of_its_own_is_one_of_the_service() -> None:
+    assert set(client_errors._BY_TYPE) <= {row.slug for row in TABLE.values()}
+
+
+def test_every_code_of_kafka_has_a_class() -> None:
+    assert {kind.code for kind in ProblemError.__subclasses__()} == set(KafkaCode) - {KafkaCode.NONE}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"kafkaErrorCode": 12345}, {"kafkaErrorCode": [42]}, {"type": 7, "errors": "none"}, {"errors": [{"a": 1}]}],
+)
+def test_an_answer_of_something_in_between_is_a_problem_without_a_code(body: dict[str, object]) -> None:
+    error = problem_of(502, dict(body))
+    assert type(error) is ProblemError
+    assert error.field is None

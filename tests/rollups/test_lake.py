@@ -68,6 +68,10 @@ COLUMNS = {
         "change_id:string? expected:string? found:string? trail_version:int? version:int? "
         "znode_revision:bigint? pending:boolean"
     ),
+    ("compare", 1): (
+        "entity_id:string config_key:string kind:string value:string? fingerprint:string? "
+        "other_value:string? other_fingerprint:string? same_effective:boolean? other:string"
+    ),
 }
 """(rollup, version) -> its columns. A lake keeps files of many releases: other columns need another version, and a line
 of their own here."""

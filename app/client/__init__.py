@@ -1,4 +1,4 @@
-"""The HTTP client library: a blocking and an asynchronous client with the same typed operations."""
+"""The HTTP client library: a blocking and an asynchronous client with the same typed operations (docs/python.md)."""
 
 from app.client.awaiting import AsyncConfplane
 from app.client.blocking import Confplane

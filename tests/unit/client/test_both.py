@@ -19,7 +19,7 @@ from app.client import (
     ProblemError,
     ThrottlingQuotaExceededError,
 )
-from tests.unit.client.both import KINDS, Kind, bodies, connected, done, items
+from tests.support.both_clients import KINDS, Kind, bodies, connected, done, items
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 
 from app.client import Change, ClientChange, Confplane
 from app.client.core.operations import Family, listing, operation, procedure, tagged
-from tests.unit.client.both import KINDS, Kind, connected, done, items
+from tests.support.both_clients import KINDS, Kind, connected, done, items
 from tests.unit.client.generate import bodies, specification
 
 SPEC: Final = specification()

@@ -37,6 +37,7 @@ _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.valu
     epilog="Examples:\n\n"
     "    confplane rollups run all --cluster payments\n\n"
     "    confplane rollups run quotas --cluster payments --capacity broker.yaml\n\n"
+    "    confplane rollups run usage --cluster payments --usage measured.csv --capacity broker.yaml\n\n"
     "    confplane rollups run activity --cluster payments --since 2026-01-01\n\n"
     "    confplane rollups run compare --cluster payments --with payments-staging\n\n"
     "    confplane rollups run compare --cluster payments --with 2026-01-31T12:00:00Z\n\n"
@@ -86,7 +87,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             exists=True,
             dir_okay=False,
             readable=True,
-            help="YAML: quota key to the capacity of one broker, as in `producer_byte_rate: 125000000`. For `quotas`.",
+            help="YAML: quota key to the capacity of one broker, as in `producer_byte_rate: 125000000`. For `quotas`"
+            " and `usage`.",
             show_default=False,
         ),
     ] = None,
@@ -100,11 +102,20 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             show_default=False,
         ),
     ] = None,
+    usage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The measurements of `usage`: CSV or Parquet with the columns time, user, client-id, metric, value, or"
+            " YAML with queries for Prometheus (docs/rollups.md). `all` runs `usage` only where this is given.",
+            show_default=False,
+        ),
+    ] = None,
     settings_file: SettingsFile = None,
 ) -> None:
     """Run rollups; the help is above."""
     _known(name, *ROLLUPS, "all")
-    given = {"compare": other}
+    given = {"compare": other, "usage": usage}
     names = [each for each in ROLLUPS if given.get(each, "") is not None] if name == "all" else [name]
     if given.get(name, "") is None:
         raise typer.BadParameter(f"{name} needs {ROLLUPS[name].needs}", param_hint="NAME")
@@ -125,6 +136,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         output=output,
         capacity=_capacity(capacity),
         other=other,
+        usage=usage,
     )
     raise typer.Exit(command.run(settings, cluster, wanted))
 

@@ -29,6 +29,7 @@ from app.rollups.progress import tasks_of
 from app.rollups.reading import NotInReadingError
 from app.rollups.runner import RunOptions, runner
 from app.rollups.session import session, submitted
+from app.rollups.sources.usage import read_usage
 from app.rollups.stores import read
 from app.wiring import origin
 
@@ -60,6 +61,8 @@ class Wanted:
     capacity: Mapping[str, float] = field(default_factory=dict)
     other: str | None = None
     """A cluster of the settings, or a time (ISO 8601), to compare the cluster with."""
+    usage: str | None = None
+    """The path of measurements, or of queries for Prometheus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,9 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
         RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
         with spark_errors():
             spark = _spark(settings, wanted.master)
+            usage = None if wanted.usage is None else read_usage(spark, wanted.usage)
         with (
-            read(spark, source, jobs=jobs, as_of=wanted.as_of, other=other) as reading,
+            read(spark, source, jobs=jobs, as_of=wanted.as_of, other=other, usage=usage) as reading,
             runner(spark, reading, settings.postgres.dsn) as made,
         ):
             ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")

@@ -254,8 +254,38 @@ _COMPARE: Final = Rollup(
     needs="--with CLUSTER|TIME",
 )
 
+_USAGE: Final = Rollup(
+    "usage",
+    "Which clients are throttled by their quotas, which never come near, and what is promised beyond the capacity?",
+    (
+        _text("config_key", "The quota; units as in `quotas`"),
+        _text("budget", "The id of the clients that share the quota; empty in the row of all"),
+        _text(
+            "state",
+            "`throttled`, `within`, `distant` (never above half of the quota), `unlimited`, `unreadable`, `total`",
+        ),
+        Column("quota", ColumnType.DOUBLE, "Null where there is none; in the row of all the sum", nullable=True),
+        Column("level", ColumnType.INT, "The level of the quota's entry, 1 to 8 as KIP-55 counts them", nullable=True),
+        _text("source", "The id of the quota's entry", nullable=True),
+        _count("clients", "Number of clients measured"),
+        _count("samples", "Number of times at which any of them was measured"),
+        Column("mean", ColumnType.DOUBLE, "The use of all clients together, on average over these times"),
+        Column("p95", ColumnType.DOUBLE, "The use that 95 percent of the times do not exceed"),
+        Column("peak", ColumnType.DOUBLE, "The largest use"),
+        Column("throttled_share", ColumnType.DOUBLE, "Part of the times at or near the quota, or above", nullable=True),
+        Column("capacity", ColumnType.DOUBLE, "Capacity of one broker, as given to the run", nullable=True),
+        Column("share", ColumnType.DOUBLE, "quota / capacity; above 1 more is promised than there is", nullable=True),
+        Column("proposed", ColumnType.DOUBLE, "A quota to consider; null where nothing is proposed", nullable=True),
+        _text("proposal", "The body of a POST to `client-quotas:alter` that sets it, as JSON", nullable=True),
+    ),
+    key=("config_key", "budget"),
+    entity="budget",
+    is_per_entity=True,
+    needs="--usage FILE",
+)
+
 ROLLUPS: Final = {
-    each.name: each for each in (_COMPATIBILITY, _DRIFT, _IMPACT, _QUOTAS, _ACTIVITY, _INTEGRITY, _COMPARE)
+    each.name: each for each in (_COMPATIBILITY, _DRIFT, _IMPACT, _QUOTAS, _ACTIVITY, _INTEGRITY, _COMPARE, _USAGE)
 }
 """The rollups by name, in the order in which they are run and listed."""
 

@@ -226,6 +226,27 @@ def _compare(rows: Iterable[Mapping[str, Any]]) -> Summary:
     )
 
 
+def _usage(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    states: Counter[str] = Counter()
+    throttled: Counter[str] = Counter()
+    facts: list[str] = []
+    for row in rows:
+        if not row["budget"]:
+            over = "" if row["share"] is None else f", {100 * row['share']:,.0f} % of the capacity"
+            facts.append(
+                f"{row['config_key']}: {row['quota']:,.0f} promised{over}; {row['peak']:,.0f} used at the peak."
+            )
+            continue
+        states[row["state"]] += 1
+        if row["state"] == "throttled":
+            throttled[f"{row['config_key']} of {row['budget']}"] = round(100 * row["throttled_share"], 1)
+    pictures = [Picture("Quotas and their use", "Budgets by how near their clients come.", _bars(states, "budgets"))]
+    if throttled:
+        caption = f"Percent of the time at the quota. {_of('throttled budgets', throttled)}"
+        pictures.append(Picture("Who is throttled", caption, _bars(throttled, "percent of the time")))
+    return Summary(tuple(facts), tuple(pictures))
+
+
 _SUMMARIES: Final[dict[str, Callable[[Iterable[Mapping[str, Any]]], Summary]]] = {
     "activity": _activity,
     "compare": _compare,
@@ -234,6 +255,7 @@ _SUMMARIES: Final[dict[str, Callable[[Iterable[Mapping[str, Any]]], Summary]]] =
     "impact": _impact,
     "integrity": _integrity,
     "quotas": _quotas,
+    "usage": _usage,
 }
 
 

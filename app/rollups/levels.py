@@ -16,6 +16,8 @@ from app.domain.quotas import QUOTA_KEYS
 from app.rollups.columns import client_part, entity_type, is_named, user_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
 
 CLIENT_QUOTAS: Final = tuple(
@@ -28,6 +30,12 @@ PAIR_LEVELS: Final = (1, 2, 4, 5)
 USER_LEVELS: Final = (3, 6)
 """Levels whose quota all clients of a user share. The quota of levels 7 and 8 is shared by all connections of a
 client-id."""
+
+INTEGRAL: Final = tuple(key for key in CLIENT_QUOTAS if QUOTA_KEYS[key].integral)
+"""The keys whose quotas are whole numbers."""
+
+_WHOLE: Final = r"^\+?[0-9]{1,19}$"
+_DECIMAL: Final = r"^\s*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 
 EVERYWHERE: Final = {5: "user,client-id", 6: "user", 8: "client-id"}
 """The levels with one entry for all clients."""
@@ -62,7 +70,8 @@ def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
     """Return for each client the entries that decide its quotas.
 
     Args:
-        clients: The result of :func:`registered_clients`.
+        clients: The result of :func:`registered_clients`, or clients of the same columns. A client without a user has
+            quotas by its client-id alone.
         entries: The result of :func:`quota_entries`.
 
     Returns:
@@ -94,6 +103,9 @@ def deciding(clients: DataFrame, entries: DataFrame) -> DataFrame:
         .join(of_user, "user", "left")
         .join(of_client, "client", "left")
         .crossJoin(F.broadcast(of_all))
+        .withColumns(
+            {f"level_{level}": F.when(F.col("user").isNotNull(), F.col(f"level_{level}")) for level in (4, 5, 6)}
+        )
     )
     sources = {
         1: F.col("entity_id"),
@@ -129,6 +141,40 @@ def by_key(decided: DataFrame) -> DataFrame:
         F.col("of_user")[key].isNotNull().alias("has_user"),
         F.col("of_client")[key].isNotNull().alias("has_client"),
     )
+
+
+def number_of(stored: Column) -> Column:
+    """Read a stored quota of the key ``config_key`` as brokers do; null where they can't, or where it is negative."""
+    whole = F.when(stored.rlike(_WHOLE), stored.try_cast("long").cast("double"))
+    decimal = F.when(stored.rlike(_DECIMAL), F.trim(stored).try_cast("double"))
+    number = F.when(F.col("config_key").isin(*INTEGRAL), whole).otherwise(decimal)
+    return F.when(number < float("inf"), number)
+
+
+def sharers() -> Column:
+    """Return the id of a quota's sharers, of a row of :func:`by_key`; null where the client is unlimited.
+
+    Clients whose client-id is not known have one each, as they may differ.
+    """
+    level, entity_id = F.col("level"), F.col("entity_id")
+    client = F.when(is_named(entity_id, EntityType.CLIENT_ID), F.col("client")).otherwise(entity_id)
+    return (
+        F.when(level.isin(*PAIR_LEVELS), entity_id)
+        .when(level.isin(*USER_LEVELS), F.col("user"))
+        .when(level.isNotNull(), client)
+    )
+
+
+def capacities(capacity: Mapping[str, float]) -> Column:
+    """Return the capacity of one broker for the key ``config_key``; null where none was given."""
+    given = F.create_map(
+        *(
+            F.lit(part).cast("string" if index == 0 else "double")
+            for key in CLIENT_QUOTAS
+            for index, part in enumerate((key, capacity.get(key)))
+        )
+    )
+    return given[F.col("config_key")]
 
 
 def _map_where(condition: Column, name: str) -> Column:

@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -180,3 +181,23 @@ STATES: Final = StructType(
 """One row per entity that the recorder has a state of (``entity_states``): the last state that the trail explains.
 Empty where the recorder never ran. Columns as of ``entity_states``; of an absent entity ``mzxid`` is a revision at
 which it was absent. Null values of ``content``: secrets, and keys of no facet."""
+
+USAGE: Final = StructType(
+    [
+        _required("time", TimestampType()),
+        _optional("user", StringType()),
+        _optional("client_id", StringType()),
+        _required("metric", StringType()),
+        _required("value", DoubleType()),
+    ]
+)
+"""One row per measurement of one client on one broker.
+
+================ ======================================================================================================
+``time``         the time of the measurement; clients are added up where it is the same
+``user``         the plain name of the principal, and ``client_id`` the plain client-id. One of them may be null or
+                 empty, where it is not part of the measurement
+``metric``       a quota key; rows of other metrics are left out
+``value``        in the quota's unit, 0 or more
+================ ======================================================================================================
+"""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _ZNODES: Final = "znodes"
 _OTHER_ZNODES: Final = "other_znodes"
+_USAGE: Final = "usage"
 _MZXID: Final = "mzxid"
 
 Side = Origin | datetime
@@ -46,6 +47,7 @@ def read(
     jobs: Sequence[Job] | None = None,
     as_of: datetime | None = None,
     other: Side | None = None,
+    usage: DataFrame | None = None,
 ) -> Iterator[Reading]:
     """Take one moment of a cluster, and keep it until the context ends.
 
@@ -59,6 +61,7 @@ def read(
         as_of: A moment of the past, aware; None for now. Trail and registrations can be read as of then; znodes and the
             recorder's states can't.
         other: The side that the job ``compare`` compares the cluster with.
+        usage: The measurements of the job ``usage``, of the schema ``USAGE``.
 
     Raises:
         UnavailableError: Postgres or ZooKeeper is away.
@@ -84,7 +87,7 @@ def read(
         if isinstance(other, datetime):
             _check_known(postgres, origin.name, other, now)
             beside = other
-        frames = _Stores(spark, source, postgres, moment, found, beside)
+        frames = _Stores(spark, source, postgres, moment, found, beside, usage)
         yield reading_of(origin.name, options, moment.cut.last_registration, frames)
 
 
@@ -175,6 +178,7 @@ class _Stores:
     _moment: Moment
     _znodes: _Znodes | None
     _other: DataFrame | datetime | None
+    _usage: DataFrame | None
     _bounds: dict[str, list[str]] = field(default_factory=dict)
 
     def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
@@ -183,6 +187,10 @@ class _Stores:
             return self._of_znodes(columns)
         if name == _OTHER_ZNODES:
             return self._of_the_other_side().select(*columns)
+        if name == _USAGE:
+            if self._usage is None:
+                raise NotInReadingError("There are no measurements: --usage names a file of them")
+            return self._usage.select(*columns)
         if name == "states" and self._moment.cut.as_of is not None:
             raise NotInReadingError("The recorder's states are known as they are now, and not of any time before")
         table = TABLES[name]

@@ -91,6 +91,7 @@ OPERATION_IDS: Final = frozenset(
         "getRollupImpact",
         "getRollupIntegrity",
         "getRollupQuotas",
+        "getRollupUsage",
         "getToken",
         "historyClientConfigs",
         "historyClientQuotas",

@@ -328,8 +328,9 @@ async def test_rows_of_rollups_are_filtered_or_need_the_grant(inside: Inside) ->
         answer = await inside.send("team", "GET", f"rollups/{name}")
         if rollup.is_per_entity:
             assert answer.status_code == 404
-            refused(await inside.send("team", "GET", f"rollups/{name}?entityId=user=orders"))
-            refused(await inside.send("team", "GET", f"rollups/{name}?entityId="))
+            [entity] = [column.member for column in rollup.columns if column.name == rollup.entity]
+            refused(await inside.send("team", "GET", f"rollups/{name}?{entity}=user=orders"))
+            refused(await inside.send("team", "GET", f"rollups/{name}?{entity}="))
         else:
             refused(answer)
     assert len(done(await inside.send("nobody", "GET", "rollups"))["items"]) == len(ROLLUPS)

@@ -68,6 +68,14 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
         for number in range(3)
     ],
+    "usage": [
+        {
+            "config_key": "producer_byte_rate", "budget": budget, "state": state, "quota": 1e6, "level": level,
+            "source": ODD, "clients": 1, "samples": 10, "mean": 1.5, "p95": 2.0, "peak": 1e6,
+            "throttled_share": share, "capacity": 5e5, "share": 2.0, "proposed": None, "proposal": ODD,
+        }
+        for budget, state, level, share in (("", "total", None, None), (ODD, "throttled", 3, 0.25), ("user=b", "distant", 3, 0.0))
+    ],
 }  # fmt: skip
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         QuotasRollup,
         QuotasRow,
         RollupList,
+        UsageRollup,
+        UsageRow,
     )
 
     Where = Mapping[str, str | int | float | bool]
@@ -90,6 +92,13 @@ class Rollups(Family[S]):
     ) -> Paged[CompareRollup, CompareRow]:
         """List the keys in which two clusters differ, or one cluster from its past."""
         return Paged(self._page("compare", where, page_size, page_token))
+
+    @listing
+    def usage(
+        self, where: Where | None = None, *, page_size: int | None = None, page_token: str | None = None
+    ) -> Paged[UsageRollup, UsageRow]:
+        """List what clients used beside their quotas, with quotas to consider."""
+        return Paged(self._page("usage", where, page_size, page_token))
 
     def _page(self, name: str, where: Where | None, page_size: int | None, page_token: str | None) -> Call[Any]:
         columns = {column: _text(value) for column, value in (where or {}).items()}

@@ -138,6 +138,8 @@ from app.client.types.rollups import (
     RollupRevisions,
     RollupRunData,
     RollupSummary,
+    UsageRollup,
+    UsageRow,
 )
 from app.client.types.service import (
     ClusterData,
@@ -354,5 +356,7 @@ __all__ = [
     "TargetData",
     "TokenData",
     "TokenPage",
+    "UsageRollup",
+    "UsageRow",
     "WhoAmI",
 ]

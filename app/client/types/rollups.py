@@ -313,9 +313,57 @@ class RollupRunData(TypedDict):
 class RollupSummary(TypedDict):
     """A rollup, its current run, and the last attempt at one."""
 
-    name: Literal["compatibility", "drift", "impact", "quotas", "activity", "integrity", "compare"]
+    name: Literal["compatibility", "drift", "impact", "quotas", "activity", "integrity", "compare", "usage"]
     # The question that the rollup answers
     question: str
     # The current run; null where the rollup never ran
     run: RollupRunData | None
     lastAttempt: RollupAttempt | None
+
+
+class UsageRollup(TypedDict):
+    """Answer to a question.
+
+    Which clients are throttled by their quotas, which never come near, and what is promised beyond the capacity?
+    """
+
+    run: RollupRunData
+    items: list[UsageRow]
+    nextPageToken: str | None
+
+
+class UsageRow(TypedDict):
+    """One row."""
+
+    # The quota; units as in `quotas`
+    configKey: str
+    # The id of the clients that share the quota; empty in the row of all
+    budget: str
+    # `throttled`, `within`, `distant` (never above half of the quota), `unlimited`, `unreadable`, `total`
+    state: str
+    # Null where there is none; in the row of all the sum
+    quota: float | None
+    # The level of the quota's entry, 1 to 8 as KIP-55 counts them
+    level: int | None
+    # The id of the quota's entry
+    source: str | None
+    # Number of clients measured
+    clients: int
+    # Number of times at which any of them was measured
+    samples: int
+    # The use of all clients together, on average over these times
+    mean: float
+    # The use that 95 percent of the times do not exceed
+    p95: float
+    # The largest use
+    peak: float
+    # Part of the times at or near the quota, or above
+    throttledShare: float | None
+    # Capacity of one broker, as given to the run
+    capacity: float | None
+    # quota / capacity; above 1 more is promised than there is
+    share: float | None
+    # A quota to consider; null where nothing is proposed
+    proposed: float | None
+    # The body of a POST to `client-quotas:alter` that sets it, as JSON
+    proposal: str | None

@@ -31,24 +31,21 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from app.domain.entities import EntityType
-from app.domain.quotas import QUOTA_KEYS
-from app.rollups.columns import is_named
 from app.rollups.job import Job
 from app.rollups.levels import (
-    CLIENT_QUOTAS,
-    PAIR_LEVELS,
-    USER_LEVELS,
     by_key,
+    capacities,
     deciding,
+    number_of,
     quota_entries,
     registered_clients,
+    sharers,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 OUTPUT: Final = StructType(
     [
@@ -68,11 +65,6 @@ OUTPUT: Final = StructType(
 )
 
 
-_INTEGRAL: Final = tuple(key for key in CLIENT_QUOTAS if QUOTA_KEYS[key].integral)
-_WHOLE: Final = r"^\+?[0-9]{1,19}$"
-_DECIMAL: Final = r"^\s*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
-
-
 def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[str, float]) -> DataFrame:
     """Return the rows; see the module."""
     entries = quota_entries(znodes).persist()
@@ -80,14 +72,14 @@ def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[
     clients = decided.select(
         "config_key",
         "entity_id",
-        _number(F.col("stored")).alias("value"),
+        number_of(F.col("stored")).alias("value"),
         "level",
         "source",
-        _budget().alias("budget"),
+        sharers().alias("budget"),
         F.lit(1).cast("long").alias("clients"),
         F.col("level").isNull().cast("long").alias("unlimited"),
-        (F.col("level").isNotNull() & _number(F.col("stored")).isNull()).cast("long").alias("unreadable"),
-        _number(F.col("stored")).isNotNull().cast("long").alias("budgets"),
+        (F.col("level").isNotNull() & number_of(F.col("stored")).isNull()).cast("long").alias("unreadable"),
+        number_of(F.col("stored")).isNotNull().cast("long").alias("budgets"),
     )
     # A budget has one quota for all its clients: they have the same source. Clients without any are one group per key.
     budgets = clients.groupBy("config_key", "source", F.when(F.col("value").isNotNull(), F.col("budget"))).agg(
@@ -105,35 +97,9 @@ def transform(*, registrations: DataFrame, znodes: DataFrame, capacity: Mapping[
         F.lit(None).cast("string").alias("budget"),
         *(F.sum(name).alias(name) for name in ("clients", "unlimited", "unreadable", "budgets")),
     )
-    given = F.create_map(
-        *(
-            F.lit(part).cast("string" if index == 0 else "double")
-            for key in CLIENT_QUOTAS
-            for index, part in enumerate((key, capacity.get(key)))
-        )
-    )
-    limit = given[F.col("config_key")]
+    limit = capacities(capacity)
     return clients.unionByName(totals).select(
         "*", limit.alias("capacity"), F.when(limit > 0, F.col("value") / limit).alias("share")
-    )
-
-
-def _number(stored: Column) -> Column:
-    """Read a stored quota as brokers do; null where they can't, or where it is negative."""
-    whole = F.when(stored.rlike(_WHOLE), stored.try_cast("long").cast("double"))
-    decimal = F.when(stored.rlike(_DECIMAL), F.trim(stored).try_cast("double"))
-    number = F.when(F.col("config_key").isin(*_INTEGRAL), whole).otherwise(decimal)
-    return F.when(number < float("inf"), number)
-
-
-def _budget() -> Column:
-    """Return the id of a quota's sharers. Clients whose client-id is not known have one each, as they may differ."""
-    level, entity_id = F.col("level"), F.col("entity_id")
-    client = F.when(is_named(entity_id, EntityType.CLIENT_ID), F.col("client")).otherwise(entity_id)
-    return (
-        F.when(level.isin(*PAIR_LEVELS), entity_id)
-        .when(level.isin(*USER_LEVELS), F.col("user"))
-        .when(level.isNotNull(), client)
     )
 
 

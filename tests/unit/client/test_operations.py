@@ -82,7 +82,7 @@ CALLS: Final[dict[str, Row]] = {
     **_resources("configs", "Configs", "topic=orders", {"retention.ms": "1"}),
     **{
         f"getRollup{name}": _rollup(name)
-        for name in ("Compatibility", "Drift", "Impact", "Quotas", "Activity", "Integrity", "Compare")
+        for name in ("Compatibility", "Drift", "Impact", "Quotas", "Activity", "Integrity", "Compare", "Usage")
     },
     "listClientConfigs": (
         "client_configs.list",

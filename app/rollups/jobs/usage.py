@@ -1,0 +1,210 @@
+"""The use of quotas by clients, as monitoring measured it: who is throttled, and who never comes near.
+
+One row per quota key and budget, the clients that share a quota, of which there is any measurement; and one per quota
+key for all of them. Brokers count quotas by themselves, so a measurement is that of one broker: of several rows of one
+time and client, as of several brokers, the largest counts.
+
+=================== ===================================================================================================
+``config_key``      ``producer_byte_rate``, ``consumer_byte_rate`` (bytes per second), ``request_percentage`` (percent
+                    of one thread's time), ``controller_mutation_rate`` (partition mutations per second)
+``budget``          the id of those that share the quota: a pair, a user, or a client-id; of a client without a quota
+                    the client itself; empty in the row of all
+``state``           ``throttled``: at the quota in :data:`OFTEN` of the time or more; ``distant``: never above
+                    :data:`DISTANT` of it; ``within``; ``unlimited``; ``unreadable``: the stored quota is not a number;
+                    ``total`` in the row of all
+``quota``           the quota; null where there is none; in the row of all the sum over the budgets
+``level, source``   the level of the quota's entry, 1 to 8 as KIP-55 counts them, and its id; null where there is none
+``clients``         number of clients measured
+``samples``         number of times at which any of them was measured
+``mean, p95, peak`` of their use at these times, all clients of the budget together; the percentile is interpolated
+``throttled_share`` part of the times with a use of :data:`AT` of the quota or more: a throttled client's rate is held
+                    about the quota; null where there is no quota
+``capacity``        capacity of a broker, as given to the run; null where none was given
+``share``           ``quota / capacity``; above 1 more is promised than there is
+``proposed``        a quota to consider, in whole units of byte rates and in hundredths of the others: of ``throttled``
+                    :data:`RAISE` times the quota; of ``distant`` and ``unlimited`` :data:`ROOM` times the peak
+``proposal``        the body of a POST to ``client-quotas:alter`` that sets it for this budget alone, as JSON
+=================== ===================================================================================================
+
+Clients of one budget are added up where they were measured at the same times, as by one exporter.
+
+Costs two shuffles of the measurements, the joins of :func:`app.rollups.levels.deciding` for the clients measured, and
+memory for the different values of one budget at a time, for its percentile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+
+from app.domain.entities import Entity, EntityType
+from app.rollups.columns import client_part, name, user_id
+from app.rollups.job import Job
+from app.rollups.levels import (
+    CLIENT_QUOTAS,
+    INTEGRAL,
+    by_key,
+    capacities,
+    deciding,
+    number_of,
+    quota_entries,
+    sharers,
+)
+from app.rollups.schemas import USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+AT: Final = 0.95
+OFTEN: Final = 0.01
+DISTANT: Final = 0.5
+RAISE: Final = 1.5
+ROOM: Final = 2.0
+_P95: Final = 0.95
+
+OUTPUT: Final = StructType(
+    [
+        StructField("config_key", StringType(), nullable=False),
+        StructField("budget", StringType(), nullable=False),
+        StructField("state", StringType(), nullable=False),
+        StructField("quota", DoubleType()),
+        StructField("level", IntegerType()),
+        StructField("source", StringType()),
+        StructField("clients", LongType(), nullable=False),
+        StructField("samples", LongType(), nullable=False),
+        StructField("mean", DoubleType(), nullable=False),
+        StructField("p95", DoubleType(), nullable=False),
+        StructField("peak", DoubleType(), nullable=False),
+        StructField("throttled_share", DoubleType()),
+        StructField("capacity", DoubleType()),
+        StructField("share", DoubleType()),
+        StructField("proposed", DoubleType()),
+        StructField("proposal", StringType()),
+    ]
+)
+
+_QUOTA: Final = ("quota", "level", "source")
+
+
+def transform(*, usage: DataFrame, znodes: DataFrame, capacity: Mapping[str, float]) -> DataFrame:
+    """Return the rows; see the module."""
+    names = ("user", "client_id")
+    measured = (
+        usage.where(F.col("metric").isin(*CLIENT_QUOTAS))
+        .groupBy(*(F.coalesce(each, F.lit("")).alias(each) for each in names), "metric", "time")
+        .agg(F.max("value").alias("value"))
+        .persist()
+    )
+    clients = measured.select(*names).distinct().withColumn("entity_id", _entity_id(*names)).persist()
+    entity_id = F.col("entity_id")
+    parts = clients.select(entity_id, user_id(entity_id).alias("user"), client_part(entity_id).alias("client"))
+    quotas = by_key(deciding(parts, quota_entries(znodes))).select(
+        "entity_id",
+        "config_key",
+        F.coalesce(sharers(), entity_id).alias("budget"),
+        number_of(F.col("stored")).alias("quota"),
+        "level",
+        "source",
+    )
+    used = (
+        measured.join(clients, list(names))
+        .withColumnRenamed("metric", "config_key")
+        .join(quotas, ["entity_id", "config_key"])
+        .persist()
+    )
+    of_budgets = _summed(used, "budget", *_QUOTA)
+    promised = of_budgets.groupBy("config_key").agg(F.coalesce(F.sum("quota"), F.lit(0.0)).alias("quota"))
+    of_all = _summed(used).join(promised, "config_key").withColumns(
+        {"budget": F.lit(""), "level": F.lit(None).cast("int"), "source": F.lit(None).cast("string")}
+    )  # fmt: skip
+    limit = capacities(capacity)
+    return (
+        of_budgets.unionByName(of_all)
+        .withColumn("state", _state())
+        .withColumn("throttled_share", F.when(F.col("state") != "total", F.col("throttled_share")))
+        .withColumns({"capacity": limit, "share": F.when(limit > 0, F.col("quota") / limit)})
+        .withColumn("proposed", _proposed())
+        .withColumn("proposal", F.when(F.col("proposed").isNotNull(), _proposal()))
+    )
+
+
+def _summed(used: DataFrame, *of: str) -> DataFrame:
+    """Return the use of each group of clients, added up at each time, in figures over all times."""
+    key = ("config_key", *of)
+    quota = F.col("quota") if "quota" in of else F.lit(None).cast("double")
+    clients = used.groupBy(*key).agg(F.count_distinct("entity_id").alias("clients"))
+    at_times = used.groupBy(*key, "time").agg(F.sum("value").alias("used"))
+    figures = at_times.groupBy(*key).agg(
+        F.count("*").alias("samples"),
+        F.avg("used").alias("mean"),
+        F.percentile("used", F.lit(_P95)).alias("p95"),
+        F.max("used").alias("peak"),
+        F.avg((F.col("used") >= AT * quota).cast("double")).alias("throttled_share"),
+    )
+    same = [figures[each].eqNullSafe(clients[each]) for each in key]
+    return figures.join(clients, same).select(*(figures[each] for each in figures.columns), "clients")
+
+
+def _state() -> Column:
+    quota = F.col("quota")
+    return (
+        F.when(F.col("budget") == "", "total")
+        .when(F.col("level").isNull(), "unlimited")
+        .when(quota.isNull(), "unreadable")
+        .when(F.col("throttled_share") >= OFTEN, "throttled")
+        .when(F.col("peak") <= DISTANT * quota, "distant")
+        .otherwise("within")
+    )
+
+
+def _proposed() -> Column:
+    state = F.col("state")
+    wanted = F.when(state == "throttled", RAISE * F.col("quota")).when(
+        state.isin("distant", "unlimited"), ROOM * F.col("peak")
+    )
+    hundredths = F.ceil(wanted * 100).cast("double") / 100
+    rounded = F.when(F.col("config_key").isin(*INTEGRAL), F.ceil(wanted).cast("double")).otherwise(hundredths)
+    return F.when((rounded > 0) & (rounded < float(2**53)), rounded)
+
+
+def _proposal() -> Column:
+    """Return the body of the alter that sets the proposed quota for the budget."""
+    budget = F.col("budget")
+    components = [
+        F.struct(F.lit(kind.value).alias("entityType"), name(budget, kind).alias("entityName"))
+        for kind in (EntityType.USER, EntityType.CLIENT_ID)
+    ]
+    entity = F.filter(F.array(*components), lambda each: each["entityName"].isNotNull())
+    proposed = F.col("proposed")
+    bodies = (_body(entity, value) for value in (proposed.cast("long"), proposed))
+    whole, decimal = bodies
+    return F.when(F.col("config_key").isin(*INTEGRAL), whole).otherwise(decimal)
+
+
+def _body(entity: Column, value: Column) -> Column:
+    op = F.struct(F.col("config_key").alias("key"), value.alias("value"))
+    entry = F.struct(entity.alias("entity"), F.array(op).alias("ops"))
+    return F.to_json(F.struct(F.array(entry).alias("entries")))
+
+
+@F.udf(returnType=StringType(), useArrow=False)
+def _entity_id(user: str, client_id: str) -> str:
+    components = {EntityType.USER: user, EntityType.CLIENT_ID: client_id}
+    return Entity(tuple((kind, given) for kind, given in components.items() if given)).id
+
+
+JOB: Final = Job(
+    name="usage",
+    inputs={
+        "usage": tuple(USAGE.names),
+        "znodes": ("tree", "entity_id", "config", "undecodable", "forbidden"),
+    },
+    output=OUTPUT,
+    key=("config_key", "budget"),
+    transform=transform,
+    options=frozenset({"capacity"}),
+)

@@ -1,0 +1,186 @@
+"""Measurements out of Prometheus, by ``GET /api/v1/query_range`` of its HTTP API.
+
+A YAML file names the queries, since the names of metrics and labels depend on the exporter::
+
+    url: https://prometheus:9090          # of the server, with any prefix
+    start: 2026-01-01T00:00:00Z
+    end: 2026-01-08T00:00:00Z
+    step: 60                              # seconds
+    labels: {user: user, client-id: client_id}
+    queries:                              # quota key -> PromQL, in the quota's unit, the largest broker's
+      producer_byte_rate: max by (user, client_id) (kafka_server_produce_byte_rate)
+    token_file: /etc/confplane/prometheus # optional: a bearer token
+
+Source of the form of answers and of the limit: https://prometheus.io/docs/prometheus/latest/querying/api/.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+import yaml
+
+from app.domain.errors import UnavailableError
+from app.rollups.levels import CLIENT_QUOTAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+POINTS: Final = 11_000
+"""The most points of one series that Prometheus answers."""
+_TIMEOUT_S: Final = 60.0
+_REQUIRED: Final = ("url", "start", "end", "step", "labels", "queries")
+_LABELS: Final = ("user", "client-id")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The queries of a file."""
+
+    url: str
+    start: datetime
+    end: datetime
+    step_s: float
+    labels: Mapping[str, str]
+    """``user`` and ``client-id``, at least one of them -> the label of the series that has the name."""
+    queries: Mapping[str, str]
+    """Quota key -> PromQL."""
+    token: str | None = field(default=None, repr=False)
+
+
+Sample = tuple[datetime, str, str, str, float]
+"""A row of the schema ``USAGE``."""
+
+
+def ranges_of(path: str) -> Ranges:
+    """Read a file of queries.
+
+    Raises:
+        ValueError: The file can't be read, or is not of the form above; the message names the member.
+    """
+    try:
+        given = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(given, dict):
+            raise ValueError("this must be a map")  # noqa: TRY301, TRY004 - it is a person's input
+        return _ranges(given)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _ranges(given: Mapping[str, Any]) -> Ranges:
+    for name in _REQUIRED:
+        if name not in given:
+            raise ValueError(f"{name} is missing")
+    for name in given:
+        if name not in (*_REQUIRED, "token_file"):
+            raise ValueError(f"{name!r} is no member; there are: {', '.join(_REQUIRED)}, token_file")
+    url, step = given["url"], given["step"]
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise ValueError("url must begin with http:// or https://")
+    if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < step < math.inf:
+        raise ValueError(f"step must be a number of seconds above zero, and is {step!r}")
+    start, end = (_time(name, given[name]) for name in ("start", "end"))
+    if start > end:
+        raise ValueError("start must not be after end")
+    labels, queries = _texts("labels", given["labels"], _LABELS), _texts("queries", given["queries"], CLIENT_QUOTAS)
+    token = Path(str(given["token_file"])).read_text(encoding="utf-8").strip() if "token_file" in given else None
+    return Ranges(url.rstrip("/"), start, end, float(step), labels, queries, token)
+
+
+def _time(name: str, given: object) -> datetime:
+    # YAML reads times itself, in UTC where they have no offset.
+    found = given if isinstance(given, datetime) else None
+    if isinstance(given, str):
+        found = datetime.fromisoformat(given)
+    if found is None:
+        raise ValueError(f"{name} must be a time such as 2026-01-31T12:00:00Z")
+    return found.replace(tzinfo=found.tzinfo or UTC)
+
+
+def _texts(name: str, given: object, known: tuple[str, ...]) -> dict[str, str]:
+    if not isinstance(given, dict) or not given or not all(isinstance(text, str) for text in given.values()):
+        raise ValueError(f"{name} must be a map of texts")
+    for key in given:
+        if key not in known:
+            raise ValueError(f"{name}: {key!r} is none; there are: {', '.join(known)}")
+    return dict(given)
+
+
+def samples(ranges: Ranges) -> Iterator[Sample]:
+    """Yield the measurements of all queries, in pieces of at most :data:`POINTS` times each.
+
+    Series without a user and without a client-id, and points that are not finite, are left out.
+
+    Raises:
+        ValueError: Prometheus refused a query; the message is its own.
+        UnavailableError: Prometheus is away, or does not answer in its form.
+    """
+    piece = timedelta(seconds=ranges.step_s) * (POINTS - 1)
+    for metric, query in ranges.queries.items():
+        start = ranges.start
+        while start <= ranges.end:
+            end = min(ranges.end, start + piece)
+            for series in _range(ranges, query, start, end):
+                yield from _points(ranges, metric, series)
+            start = end + timedelta(seconds=ranges.step_s)
+
+
+def _points(ranges: Ranges, metric: str, series: Mapping[str, Any]) -> Iterator[Sample]:
+    user, client = (series["metric"].get(ranges.labels.get(name, ""), "") for name in _LABELS)
+    if not user and not client:
+        return
+    for at, text in series["values"]:
+        value = float(text)
+        if math.isfinite(value) and value >= 0:
+            yield datetime.fromtimestamp(at, UTC), user, client, metric, value
+
+
+def _range(ranges: Ranges, query: str, start: datetime, end: datetime) -> list[Any]:
+    """Return the series of one query over one range."""
+    times = {"start": start.timestamp(), "end": end.timestamp(), "step": ranges.step_s}
+    headers = {} if ranges.token is None else {"Authorization": f"Bearer {ranges.token}"}
+    # The scheme was checked.
+    request = Request(f"{ranges.url}/api/v1/query_range?{urlencode({'query': query, **times})}", headers=headers)  # noqa: S310
+    try:
+        with build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S) as response:
+            answer = json.loads(response.read())
+    except HTTPError as error:
+        answer = _problem(error)
+    except (OSError, ValueError) as error:
+        why = error.reason if isinstance(error, URLError) else type(error).__name__
+        raise UnavailableError(f"Prometheus at {ranges.url} does not answer: {why}") from None
+    if not isinstance(answer, dict):
+        raise UnavailableError(f"Prometheus at {ranges.url} does not answer in its form")
+    if answer.get("status") != "success":
+        raise ValueError(f"Prometheus refused the query {query!r}: {answer.get('error', 'it gave no reason')}")
+    data = answer["data"]
+    if data["resultType"] != "matrix":
+        raise ValueError(f"The query {query!r} gives no series over a range")
+    found: list[Any] = data["result"]
+    return found
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Refuses redirects, which would take the token to another server."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follow none."""
+
+
+def _problem(error: HTTPError) -> dict[str, Any]:
+    """Return the answer of Prometheus to a request that it refused."""
+    try:
+        found = json.loads(error.read())
+    except ValueError:
+        found = None
+    if error.code in {400, 422} and isinstance(found, dict):
+        return found
+    raise UnavailableError(f"Prometheus answers {error.code}") from None

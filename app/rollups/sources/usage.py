@@ -1,0 +1,82 @@
+"""The frame ``usage``: measurements out of a CSV or Parquet file, or out of Prometheus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+
+from app.rollups.levels import CLIENT_QUOTAS
+from app.rollups.schemas import USAGE
+from app.rollups.sources.prometheus import ranges_of, samples
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE_NAMES: Final = {"client_id": "client-id"}
+_QUERIES: Final = (".yaml", ".yml")
+_COLUMNS: Final = tuple(_FILE_NAMES.get(name, name) for name in USAGE.names)
+
+
+def read_usage(spark: SparkSession, path: str) -> DataFrame:
+    """Return measurements as rows of the schema ``USAGE``.
+
+    Args:
+        spark: The session.
+        path: A CSV file with a header, or Parquet, on any file system of Hadoop, with the columns ``time, user,
+            client-id, metric, value``; or a YAML file on this machine with queries for Prometheus
+            (:mod:`app.rollups.sources.prometheus`), which are sent now.
+
+    Raises:
+        ValueError: The file is not of this form, or has no row of a quota; Prometheus refused a query.
+        UnavailableError: Prometheus is away.
+    """
+    if path.endswith(_QUERIES):
+        columns: list[list[object]] = [list(column) for column in zip(*samples(ranges_of(path)), strict=True)]
+        if not columns:
+            raise ValueError(f"{path}: Prometheus has no measurements for these queries")
+        kinds = (pa.timestamp("us", tz="UTC"), pa.string(), pa.string(), pa.string(), pa.float64())
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        return spark.createDataFrame(pa.Table.from_arrays(arrays, names=USAGE.names))
+    return _checked(_raw(spark, path), path)
+
+
+def _raw(spark: SparkSession, path: str) -> DataFrame:
+    try:
+        if path.endswith(".csv"):
+            return spark.read.options(header=True, escape='"', multiLine=True).csv(path)
+        return spark.read.parquet(path)
+    except AnalysisException as error:
+        raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _checked(raw: DataFrame, path: str) -> DataFrame:
+    """Return the rows about quotas, after one pass over them that looks for rows that can't be used."""
+    missing = [name for name in _COLUMNS if name not in raw.columns]
+    if missing:
+        raise ValueError(f"{path} has no column {missing[0]!r}; it needs {', '.join(_COLUMNS)}")
+    named = raw.select(*(F.col(f"`{given}`").alias(name) for given, name in zip(_COLUMNS, USAGE.names, strict=True)))
+    rows = named.where(F.col("metric").isin(*CLIENT_QUOTAS))
+    typed = rows.select(
+        F.col("time").try_cast("timestamp").alias("time"),
+        *(F.col(name).cast("string").alias(name) for name in ("user", "client_id", "metric")),
+        F.col("value").try_cast("double").alias("value"),
+        F.to_json(F.struct(*rows.columns)).alias("row"),
+    )
+    value, no = F.col("value"), F.lit("")
+    broken = (
+        F.when(F.col("time").isNull(), "time is not a time (ISO 8601)")
+        .when(value.isNull() | (value < 0) | (value >= float("inf")), "value is not a number from 0 on")
+        .when(
+            F.concat(F.coalesce("user", no), F.coalesce("client_id", no)) == no, "neither user nor client-id is given"
+        )
+    )
+    first = F.min(F.when(broken.isNotNull(), F.struct(broken.alias("rule"), "row")))
+    [(count, found)] = typed.agg(F.count("*"), first).collect()
+    if found is not None:
+        raise ValueError(f"{path}: {found['rule']}: {found['row'][:200]}")
+    if not count:
+        raise ValueError(f"{path} has no row with a metric among {', '.join(CLIENT_QUOTAS)}")
+    return typed.drop("row")

@@ -10,6 +10,7 @@ from app.domain.definitions import catalog_of
 from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.kraft.cluster import KraftCluster
+from app.services.target.applier import Applier
 from app.services.target.following import Following
 from app.services.target.fresh import Freshener
 from app.services.target.importer import Importer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from app.connection_settings import KafkaSettings
     from app.domain.definitions import Catalog
     from app.services.changes.runner import ChangeRunner
+    from app.services.ports.applying import TargetStates
     from app.services.redaction import Redact
     from app.store import ZooKeeperStore
 
@@ -43,12 +45,20 @@ class Observation:
         settings: Its brokers.
         runner: Runs the changes.
         redact: The redaction of znodes for the trail.
+        states: What was sent to Kafka clusters.
 
     Raises:
         UnusableSettingsError: A file of the settings can't be used.
     """
 
-    def __init__(self, store: ZooKeeperStore, settings: KafkaSettings, runner: ChangeRunner, redact: Redact) -> None:
+    def __init__(
+        self,
+        store: ZooKeeperStore,
+        settings: KafkaSettings,
+        runner: ChangeRunner,
+        redact: Redact,
+        states: TargetStates,
+    ) -> None:
         # The cluster's own word counts before the leader's report has it.
         rules = rules_of(lambda: self.kafka.release or store.kafka_release())
 
@@ -62,12 +72,18 @@ class Observation:
         self._runner = runner
         self._rules = rules
         self._redact = redact
+        self._states = states
         self._follows_log = bool(settings.controllers)
+
+    @cached_property
+    def applier(self) -> Applier:
+        """The applier, not started."""
+        return Applier(self.kafka, self._store, self._states)
 
     @cached_property
     def observer(self) -> Observer:
         """The observer, not started."""
-        return Observer(self._following(), self._store, log=self._follows_log)
+        return Observer(self._following(), self._store, self.applier, log=self._follows_log)
 
     @cached_property
     def freshener(self) -> Freshener:
@@ -80,4 +96,4 @@ class Observation:
         return Importer(self._following(), self._store, self.target)
 
     def _following(self) -> Following:
-        return Following(self.kafka, self._store, self._runner, self._rules, self._redact)
+        return Following(self.kafka, self._store, self._runner, self._rules, self._redact, self._states)

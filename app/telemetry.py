@@ -150,6 +150,16 @@ METRICS: Final[dict[str, Metric]] = {
         _G, "Entities of a Kafka cluster without a place in ZooKeeper, and keys without a catalog", (*_CLUSTER, "area")
     ),
     "observation_problem": Metric(_G, "1 while the leader can't observe the Kafka cluster", _CLUSTER),
+    # callers' changes of a Kafka cluster
+    "applied_changes": Metric(
+        _C, "Entities that were sent to a Kafka cluster, by the end: applied, refused, or unknown", (*_CLUSTER, "end")
+    ),
+    "applied_late": Metric(
+        _C, "Entities whose earlier values reached a Kafka cluster late, and were replaced", _CLUSTER
+    ),
+    "apply_pending": Metric(_G, "Entities with changes that the Kafka cluster has not taken yet", _CLUSTER),
+    "apply_lag_seconds": Metric(_G, "Time for which the first of them has waited, on the leader", _CLUSTER),
+    "apply_refused": Metric(_G, "Entities whose changes the Kafka cluster refused", _CLUSTER),
     # tokens and grants
     "access_age_seconds": Metric(_G, "Time since tokens and grants were last compared with Postgres"),
     "access_tokens": Metric(_G, "API tokens in memory"),

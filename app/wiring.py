@@ -32,6 +32,7 @@ from app.audit import (
     PostgresRegistrationLog,
     PostgresRequestKeys,
     PostgresRollups,
+    PostgresTargetStates,
     PostgresTrailHistory,
 )
 from app.crypto import ConfigFingerprinter, KafkaCipher, KafkaRotator, Keyring
@@ -123,6 +124,7 @@ class Parts:
     alter: AlterService
     observations: Mapping[str, Observation]
     """Of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
+    target_states: PostgresTargetStates
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -162,13 +164,14 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
         rules |= {(name, facet): Rules(drafter, policies) for facet, drafter in drafters.items()}
     runner = ChangeRunner(audit)
     alter = AlterService(runner, rules)
+    target_states = PostgresTargetStates(database)
     observations = {
-        name: Observation(store, kafka, runner, redaction(settings.clusters[name], store))
+        name: Observation(store, kafka, runner, redaction(settings.clusters[name], store), target_states)
         for name, store in stores.items()
         if (kafka := settings.clusters[name].kafka) is not None
     }
     changes = PostgresOpenChanges(database)
-    return Parts(database, audit, changes, stores, Clusters(clusters), runner, alter, observations)
+    return Parts(database, audit, changes, stores, Clusters(clusters), runner, alter, observations, target_states)
 
 
 @asynccontextmanager
@@ -243,6 +246,7 @@ def create_app(
     }
 
     observers = [observation.observer for observation in parts.observations.values()]
+    appliers = [observation.applier for observation in parts.observations.values()]
     unobserved = [Unobserved(store) for name, store in parts.stores.items() if name not in parts.observations]
 
     @asynccontextmanager
@@ -258,7 +262,9 @@ def create_app(
                 *reconcilers,
                 *entrance.background,
                 *recorders.values(),
+                # In front of the appliers, which are stopped first: the observer closes the connections.
                 *observers,
+                *appliers,
             ):
                 work.start()
                 stack.push_async_callback(work.stop)
@@ -289,6 +295,7 @@ def create_app(
     measured += [
         *recorders.values(),
         *observers,
+        *appliers,
         *entrance.background,
         parts.database,
         parts.audit,

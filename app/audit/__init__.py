@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from app.audit.request_keys import PostgresRequestKeys
     from app.audit.rollups import PostgresRollups
     from app.audit.states import PostgresEntityStates
+    from app.audit.target_states import PostgresTargetStates
     from app.audit.trail import PostgresAuditLog
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "PostgresRegistrationLog",
     "PostgresRequestKeys",
     "PostgresRollups",
+    "PostgresTargetStates",
     "PostgresTrailHistory",
 ]
 
@@ -46,6 +48,7 @@ _MODULES: Final = {
     "PostgresRegistrationLog": "registrations",
     "PostgresRequestKeys": "request_keys",
     "PostgresRollups": "rollups",
+    "PostgresTargetStates": "target_states",
     "PostgresTrailHistory": "history",
 }
 

@@ -257,6 +257,22 @@ watermarks: Final = Table(
     comment="Up to which revision the trail of a cluster is complete; a position, which moves",
 )
 
+target_states: Final = Table(
+    "target_states",
+    metadata,
+    _name("cluster", primary_key=True),
+    _name("entity_id", primary_key=True),
+    Column("sent_mzxid", BigInteger, nullable=False),
+    Column("sent_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("sent", JSONB, nullable=False),
+    Column("applied_mzxid", BigInteger),
+    Column("applied_offset", BigInteger, nullable=False, server_default="-1"),
+    Column("applied", JSONB, nullable=False, server_default="{}"),
+    Column("refused_code", Integer),
+    Column("refused_text", Text),
+    comment="What was sent to a Kafka cluster of each entity, and what it has of it; a position, which moves",
+)
+
 rollup_runs: Final = Table(
     "rollup_runs",
     metadata,
@@ -397,7 +413,7 @@ TRANSIENT: Final = (applied_reports, request_changes, request_keys, rollup_parts
 """Tables whose rows are removed after a while. Their content about changes is in the trail as well, and stays there; so
 the service's role may update and delete here, and in no other table."""
 
-POSITIONS: Final = (entity_states, watermarks)
+POSITIONS: Final = (entity_states, target_states, watermarks)
 """Tables whose rows the service's role may update, and drop. To all others it may only add."""
 
 CURRENT: Final = (access_version, grants, tokens)

@@ -82,11 +82,40 @@ def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: Settin
     raise typer.Exit(command.run(load_settings(settings_file), cluster, apply=apply))
 
 
+@target.command(
+    epilog=f'Example:\n\n    confplane target adopt --cluster payments --reason "quotas as code"\n\n{_CODES}.'
+)
+def adopt(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+    """Let callers write client quotas, which are then applied to the Kafka cluster.
+
+    A write is committed here, and in the trail, as on a cluster with ZooKeeper; within a moment the leader sends it to
+    the Kafka cluster. `confplane target status` shows what waits, and what the cluster refused. Quotas that others
+    change become those of the copy, as before. All other configs are followed, and still refused from callers.
+
+    Needs a complete import, and the right ALTER_CONFIGS on CLUSTER. `confplane target observe` ends it.
+    """
+    from app.cli import target_mode as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, adopts=True))
+
+
+@target.command(epilog=f'Example:\n\n    confplane target observe --cluster payments --reason "a drill"\n\n{_CODES}.')
+def observe(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+    """Refuse client quotas from callers again, and send nothing more to the Kafka cluster.
+
+    What callers wrote and the cluster has not taken by then is undone in the copy, with rows in the trail.
+    """
+    from app.cli import target_mode as command  # noqa: PLC0415 - see the module's docstring
+
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, adopts=False))
+
+
 @target.command(epilog=f'Example:\n\n    confplane target pause --cluster payments --reason "a drill"\n\n{_CODES}.')
 def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
-    """Stop following the Kafka cluster; the copy stays as it is.
+    """Stop following the Kafka cluster, and send it nothing; the copy stays as it is.
 
-    All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`.
+    All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and quotas
+    that callers write meanwhile (mode adopt) are applied then.
     """
     from app.cli import target_pause as command  # noqa: PLC0415 - see the module's docstring
 

@@ -15,7 +15,7 @@ from app.wiring import opened
 
 if TYPE_CHECKING:
     from app.services.ports.kafka import Area
-    from app.services.target.report import AreaReport, Names, Report
+    from app.services.target.report import Applying, AreaReport, Names, Report
     from app.settings import Settings
 
 
@@ -51,6 +51,8 @@ def _show_report(report: Report) -> None:
         typer.echo(f"The metadata log is followed up to offset {report.log_offset}{read}")
     for area, each in report.areas.items():
         typer.echo(_line(area, each))
+    if report.applying is not None:
+        _show_applying(report.applying)
     for what, lists in (
         ("without a place in ZooKeeper", {area: each.unmanaged for area, each in report.areas.items()}),
         ("not followed", {area: each.hidden for area, each in report.areas.items()}),
@@ -68,7 +70,19 @@ def _line(area: Area, report: AreaReport) -> str:
     return f"{seen}; {report.problem}" if report.problem else seen
 
 
-def _show_names(area: Area, what: str, names: Names) -> None:
+def _show_applying(applying: Applying) -> None:
+    if not applying.pending:
+        typer.echo("Client quotas of callers: nothing waits to be applied")
+    else:
+        waits = callers.counted(applying.pending, "entity", "entities")
+        typer.echo(f"Client quotas of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
+    if applying.problem:
+        typer.echo(f"Nothing is applied now: {applying.problem}")
+    _show_names("client-quotas", "refused by the Kafka cluster", applying.refused)
+    _show_names("client-quotas", "sent without an answer, and sent again", applying.unknown)
+
+
+def _show_names(area: str, what: str, names: Names) -> None:
     if not names.count:
         return
     typer.echo(f"{area}, {what}: {names.count}")

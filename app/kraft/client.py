@@ -1,4 +1,4 @@
-"""Describes of one KRaft cluster. Nothing here can alter: no message that alters is among the generated ones."""
+"""Describes of one KRaft cluster, and alters of its client quotas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.kraft import configs
+from app.kraft.alters import QuotaAlters
 from app.kraft.pool import Lane, Pool
 from app.kraft.views import (
     Described,
@@ -56,9 +57,9 @@ _EXACT, _DEFAULT = 0, 1  # DescribeClientQuotas' kinds of a match
 
 
 class KraftClient:
-    """The describes of one cluster, through any of its brokers.
+    """The describes of one cluster, through any of its brokers; and :attr:`quota_alters`.
 
-    Each call takes a deadline on ``time.monotonic()``'s clock, is tried again where a connection is lost, and raises
+    Each describe has a deadline on ``time.monotonic()``'s clock, is tried again where a connection is lost, and raises
     the errors of :mod:`app.kraft.wire.errors`. Calls may be made at once. All use one broker, :attr:`source`, as long
     as that broker answers: a call behind :meth:`barrier` sees everything before the barrier, if :attr:`source` is the
     same before and after.
@@ -71,6 +72,7 @@ class KraftClient:
 
     def __init__(self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
         self._pool = Pool(bootstrap, options, cluster_id=cluster_id)
+        self.quota_alters = QuotaAlters(lambda deadline: self._pool.any(deadline, Lane.ALTERS))
 
     @property
     def source(self) -> Address | None:

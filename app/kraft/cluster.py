@@ -1,4 +1,4 @@
-"""A Kafka cluster without ZooKeeper as the services know it: the port over the describes of the wire client."""
+"""A Kafka cluster without ZooKeeper as the services know it: the ports over the wire client."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError
+from app.domain.numbers import parse_java_double
 from app.domain.releases import metadata_version, release_of
 from app.kraft.access import options_of
 from app.kraft.brackets import bracketed
@@ -21,6 +22,7 @@ from app.kraft.views import Resource, ResourceType, Unchanged
 from app.kraft.wire import errors
 from app.kraft.wire.options import Address
 from app.services.pace import in_slices
+from app.services.ports.applying import Refused
 from app.services.ports.kafka import (
     Area,
     ClusterIdentity,
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 
     from app.connection_settings import KafkaSettings
     from app.domain.observed import Rules
+    from app.kraft.alters import QuotaOps
     from app.kraft.views import Described, Features, QuotaEntry
+    from app.services.ports.applying import Alteration, End
     from app.services.ports.kafka import Permission
 
 _FEATURE: Final = "metadata.version"
@@ -174,6 +178,26 @@ class KraftCluster:
 
         with translated():
             return await bracketed(client, look, frozenset(), lambda: self._by(deadline))
+
+    async def alter_quotas(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:
+        """Alter client quotas; see ``app.services.ports.applying``."""
+        ends: dict[Entity, End] = {}
+        sent: dict[Entity, QuotaOps] = {}
+        for each in alterations:
+            name = tuple((kind.value, part) for kind, part in each.entity.components)
+            try:
+                values = {
+                    key: None if value is None else parse_java_double(value) for key, value in each.values.items()
+                }
+            except ValueError as error:
+                ends[each.entity] = Refused(errors.INVALID_REQUEST, f"A stored value is no number: {error}")
+            else:
+                sent[each.entity] = name, values
+        with translated():
+            client = await self._client()
+            answered = await client.quota_alters.alter(list(sent.values()), lambda: self._by(deadline))
+        ends |= zip(sent, answered, strict=True)
+        return [ends[each.entity] for each in alterations]
 
     # -- configs
 

@@ -37,6 +37,8 @@ class Lane(IntEnum):
     SHORT = 0
     LONG = 1
     """Answers of megabytes, and waits for the end of the log."""
+    ALTERS = 2
+    """Alters, which a broker forwards one after the other."""
 
 
 @dataclass(frozen=True, slots=True)

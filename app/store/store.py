@@ -19,6 +19,7 @@ from app.domain.entities import Entity
 from app.domain.errors import CorruptZnodeError, UnavailableError
 from app.domain.facets import Tree
 from app.domain.releases import ON_ZOOKEEPER
+from app.services.altered import altered
 from app.services.metrics import Sample, of_cluster
 from app.services.notices import Notice
 from app.services.ports.cluster_states import FreezeState, LayoutState, TargetState
@@ -453,6 +454,11 @@ class ZooKeeperStore:
     def seemingly_empty(self) -> list[tuple[Tree, str]]:
         """Return the entities that are empty by the mirror; see :mod:`app.services.upkeep.compact`."""
         return compaction.seemingly_empty(self._loaded())
+
+    def altered(self) -> list[str]:
+        """Return ids of the entities whose znodes name altered keys; see :mod:`app.services.altered`."""
+        nodes = self._loaded().trees[Tree.CONFIG].nodes
+        return [entity_id for entity_id, node in nodes.items() if altered(node.extra)]
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
         """Check that an entity is empty in ZooKeeper; see :mod:`app.services.upkeep.compact`."""

@@ -157,7 +157,9 @@ COMMANDS: Final = [
     ["rollups", "report", "--output", "/dev/stdout"],
     ["grants", "show", "--principal", "User:app"],
 ]
-TARGET_COMMANDS: Final = [["target", name] for name in ("status", "check", "import", "pause", "resume")]
+TARGET_COMMANDS: Final = [
+    ["target", name] for name in ("status", "check", "import", "adopt", "observe", "pause", "resume")
+]
 """Commands on a cluster whose settings name brokers, and the password of a login; nobody answers at the address."""
 ABSENT: Final = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
 ACCESS_COMMANDS: Final = [

@@ -27,6 +27,7 @@ _TIMEOUT_S: Final = 600
 _ANY: Final = 32767
 
 VERSIONS: Final = {
+    "AlterClientQuotas": (0, 1),
     "ApiVersions": (0, 4),  # version 0 is what a broker that is older than a request answers with
     "DescribeClientQuotas": (0, 1),
     "DescribeCluster": (1, 2),

@@ -1,6 +1,6 @@
 """A Kafka cluster without ZooKeeper in memory: what its brokers would show, and its metadata log.
 
-It implements :class:`app.services.ports.kafka.KafkaCluster`. Writers call :meth:`KafkaDouble.alter` and the like; a
+It implements :class:`app.services.ports.kafka.KafkaCluster`, and :class:`app.services.ports.applying.QuotasCluster`. Writers call :meth:`KafkaDouble.alter` and the like; a
 broker can be behind, away, of another cluster, or refuse an area.
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError
+from app.services.ports.applying import Applied, Unknown
 from app.services.ports.kafka import (
     Area,
     ClusterIdentity,
@@ -29,7 +30,14 @@ from app.services.ports.kafka import (
 from app.services.target.looks import area_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from app.services.ports.applying import Alteration, End, Refused
+
+
+async def _nothing() -> None:
+    """Wait for nothing."""
+
 
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
@@ -70,6 +78,12 @@ class KafkaDouble:
         away: Broker 1 does not answer for its own configs.
         denied: Areas that the credentials may not describe.
         calls: Calls by name.
+        cut: The next request of alters is not answered, and lost (``before``), applied (``after``), or applied when it
+            arrives (``late``).
+        requests: The alters that were sent.
+        waiting: Requests that are late.
+        refusals: Entities whose alters are refused.
+        behind_request: Awaited between the work of a request of alters and its answer.
     """
 
     def __init__(self) -> None:
@@ -83,6 +97,11 @@ class KafkaDouble:
         self.away = False
         self.denied: set[Area] = set()
         self.calls: Counter[str] = Counter()
+        self.cut: str | None = None
+        self.requests: list[dict[Entity, dict[str, str | None]]] = []
+        self.waiting: list[dict[Entity, dict[str, str | None]]] = []
+        self.refusals: dict[Entity, Refused] = {}
+        self.behind_request: Callable[[], Awaitable[None]] = _nothing
         self._written, self._readable = asyncio.Event(), asyncio.Event()
         self._readable.set()
         self._ids = 0
@@ -146,6 +165,31 @@ class KafkaDouble:
             yield
         finally:
             self._readable.set()
+
+    # -- alters of this service
+
+    async def alter_quotas(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:
+        del deadline
+        self._asked("alter_quotas")
+        self.requests.append({each.entity: dict(each.values) for each in alterations})
+        cut, self.cut = self.cut, None
+        if cut == "late":
+            self.waiting.append(self.requests[-1])
+        ends: list[End] = []
+        for each in alterations:
+            if cut is not None:
+                ends.append(Unknown("No answer came"))
+            else:
+                ends.append(self.refusals.get(each.entity, Applied()))
+            if cut in {None, "after"} and each.entity not in self.refusals:
+                self.alter(each.entity, each.values)
+        await self.behind_request()
+        return ends
+
+    def arrive(self) -> None:
+        """The oldest request that was late arrives."""
+        for entity, values in self.waiting.pop(0).items():
+            self.alter(entity, values)
 
     # -- the port
 

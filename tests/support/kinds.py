@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
 
+from app.audit import PostgresTargetStates
 from app.crypto import KafkaRotator, Keyring
 from app.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from app.domain.broker_keys import is_password
@@ -178,7 +179,8 @@ class Made:
     async def follow(self, kafka: KafkaDouble) -> None:
         """Import from a cluster, or follow it: as the target says."""
         runner, redact = self.parts.runner, self.cluster.collections[FacetName.CONFIGS].redact
-        following = Following(kafka, self.store, runner, rules_of(self.store), redact)
+        states = PostgresTargetStates(self.parts.database)
+        following = Following(kafka, self.store, runner, rules_of(self.store), redact, states)
         importer = Importer(following, self.store, TargetService(runner, self.store))
         async for progress in importer.run():
             assert progress.written <= len(kafka.log)

@@ -7,12 +7,14 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from app import wiring
+from app.audit import PostgresTargetStates
 from app.domain.configs import Configs
 from app.domain.definitions import catalog_of
 from app.domain.facets import Tree
 from app.domain.observed import Rules
 from app.domain.quotas import ClientQuotas
 from app.services.changes.callers import Caller
+from app.services.target.applier import Applier
 from app.services.target.following import Following
 from app.services.target.fresh import Freshener
 from app.services.target.importer import Importer
@@ -22,6 +24,7 @@ from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
     from app.domain.entities import Entity
+    from app.services.ports.applying import QuotasCluster
     from app.services.ports.kafka import KafkaCluster
     from app.services.ports.trail import AuditRecord
     from app.store import ZooKeeperStore
@@ -52,12 +55,15 @@ class Observing:
         self.replica, self.store, self.kafka = replica, replica.store, kafka
         redact = wiring.redaction(replica.settings.clusters["default"], replica.store)
         store, runner = replica.store, replica.parts.runner
+        states = PostgresTargetStates(replica.parts.database)
 
         def own() -> Following:
-            return Following(kafka, store, runner, rules_of(store), redact)
+            return Following(kafka, store, runner, rules_of(store), redact, states)
 
         self.targets = TargetService(runner, store)
-        self.observer = Observer(own(), store, log=log)
+        self.states = states
+        self.applier = Applier(cast("QuotasCluster", kafka), store, states)
+        self.observer = Observer(own(), store, self.applier, log=log)
         self.importer = Importer(own(), store, self.targets)
         self.freshener = Freshener(own(), store)
 

@@ -26,8 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKeys
+from app.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKeys, PostgresTargetStates
 from app.cli.commands import main
+from app.kraft.cluster import KraftCluster
 from app.security.tokens import AdminToken
 from app.store import ZooKeeperStore
 from app.store.write.markers import Markers
@@ -56,6 +57,9 @@ STEPS: Final = {
     "abort-marker": "a change was settled by its marker, no outcome was sent to Postgres",
     "sweep": "markers are about to be dropped",
     "record": "the recorder is about to move states",
+    "claimed": "what is sent to a Kafka cluster is durable, nothing was sent",
+    "sent": "the Kafka cluster answered, no end was written",
+    "ended": "the ends of what was sent are durable",
     "recorded": "the recorder moved states, its watermark was not raised",
 }
 
@@ -129,6 +133,9 @@ class Steps:
         self._wrap(Markers, "settle", after="abort-marker")
         self._wrap(Markers, "drop", before="sweep")
         self._wrap(PostgresEntityStates, "move", before="record", after="recorded")
+        self._wrap(PostgresTargetStates, "begin", after="claimed")
+        self._wrap(KraftCluster, "alter_quotas", after="sent")
+        self._wrap(PostgresTargetStates, "end", after="ended")
 
     def _wrap_intend(self) -> None:
         seams, intend = self, PostgresAuditLog.intend

@@ -79,13 +79,25 @@ class ObservedArea(AnswerModel):
     problem: str | None = Field(description="The reason why the last look did not count")
 
 
+class ApplyingData(AnswerModel):
+    """The application of client quotas that callers wrote to the Kafka cluster."""
+
+    pending: Count = Field(description="Entities with changes that the cluster has not taken yet")
+    waiting_ms: Count = Field(description="Milliseconds for which the first of them has waited")
+    unknown: ReasonedNames = Field(description="Entities that were sent without an answer; they are sent again")
+    refused: ReasonedNames = Field(description="Entities that the cluster refused, with its words")
+    problem: str | None = Field(description="The reason why nothing is applied now")
+
+
 class TargetData(AnswerModel):
     """The Kafka cluster without ZooKeeper whose quotas and configs are followed."""
 
     kind: Literal["zookeeper", "kraft"] = Field(
         description="zookeeper: the brokers read ZooKeeper themselves, and all other members are null"
     )
-    mode: Literal["observe"] | None = Field(description="observe: nothing is written to the Kafka cluster")
+    mode: Literal["observe", "adopt"] | None = Field(
+        description="observe: nothing is written to the Kafka cluster; adopt: callers' client quotas are applied to it"
+    )
     cluster_id: str | None
     imported: bool | None = Field(description="All configs were imported")
     paused: bool | None
@@ -95,6 +107,7 @@ class TargetData(AnswerModel):
     log_offset: str | None = Field(description="The offset up to which the metadata log was followed; null: it is not")
     problem: str | None = Field(description="The reason why nothing is followed now")
     areas: dict[Literal["client-quotas", "topics", "brokers", "groups", "client-metrics"], ObservedArea] | None
+    applying: ApplyingData | None = Field(description="null where the mode is not adopt, or nothing was heard yet")
 
 
 class ClusterDetails(ClusterData):

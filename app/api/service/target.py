@@ -10,7 +10,7 @@ from app.services.target.report import parse
 
 if TYPE_CHECKING:
     from app.services.ports.store import ClusterStore
-    from app.services.target.report import AreaReport, Names
+    from app.services.target.report import Applying, AreaReport, Names
 
 
 def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
@@ -36,6 +36,17 @@ def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
         "areas": None
         if report is None
         else {area.value: _area(report.areas[area], named=named) for area in Area if area in report.areas},
+        "applying": None if report is None or report.applying is None else _applying(report.applying, named=named),
+    }
+
+
+def _applying(report: Applying, *, named: bool) -> dict[str, Any]:
+    return {
+        "pending": report.pending,
+        "waitingMs": report.waiting_ms,
+        "unknown": _names(report.unknown, named=named),
+        "refused": _names(report.refused, named=named),
+        "problem": _problem(report.problem, named=named),
     }
 
 

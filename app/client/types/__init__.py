@@ -142,6 +142,7 @@ from app.client.types.rollups import (
     UsageRow,
 )
 from app.client.types.service import (
+    ApplyingData,
     ClusterData,
     ClusterDetails,
     ClusterList,
@@ -213,6 +214,7 @@ __all__ = [
     "AppliedConfigs",
     "AppliedCount",
     "AppliedStatus",
+    "ApplyingData",
     "AuditPage",
     "AuditedChange",
     "AuditedEntity",

@@ -11,6 +11,21 @@ if TYPE_CHECKING:
     from app.client.types.shared import NarrowingData
 
 
+class ApplyingData(TypedDict):
+    """The application of client quotas that callers wrote to the Kafka cluster."""
+
+    # Entities with changes that the cluster has not taken yet
+    pending: int
+    # Milliseconds for which the first of them has waited
+    waitingMs: int
+    # Entities that were sent without an answer; they are sent again
+    unknown: ReasonedNames
+    # Entities that the cluster refused, with its words
+    refused: ReasonedNames
+    # The reason why nothing is applied now
+    problem: str | None
+
+
 class ClusterData(TypedDict):
     """A cluster with its name."""
 
@@ -188,8 +203,8 @@ class TargetData(TypedDict):
 
     # zookeeper: the brokers read ZooKeeper themselves, and all other members are null
     kind: Literal["zookeeper", "kraft"]
-    # observe: nothing is written to the Kafka cluster
-    mode: Literal["observe"] | None
+    # observe: nothing is written to the Kafka cluster; adopt: callers' client quotas are applied to it
+    mode: Literal["observe", "adopt"] | None
     clusterId: str | None
     # All configs were imported
     imported: bool | None
@@ -204,6 +219,8 @@ class TargetData(TypedDict):
     # The reason why nothing is followed now
     problem: str | None
     areas: dict[str, ObservedArea] | None
+    # null where the mode is not adopt, or nothing was heard yet
+    applying: ApplyingData | None
 
 
 class WhoAmI(TypedDict):

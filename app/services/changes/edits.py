@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from app.domain.changes import Difference, Node, difference, stored
 from app.domain.errors import AlreadyExistsError, ConfplaneError, CorruptZnodeError, NotAttemptedError, WriteOutcome
-from app.domain.facets import full_path
+from app.domain.facets import FacetName, full_path
+from app.services.altered import with_altered
 from app.services.etags import Precondition
 from app.services.ports.trail import IntentEntity
 from app.services.ports.transactions import EntityWrite
@@ -159,7 +160,10 @@ class EntityDraft:
         """Return the config node to write."""
         extra = None if self.node is None else self.node.extra
         czxid = None if self.node is None else self.node.czxid
-        return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra, czxid)
+        applied = collection.name is FacetName.CLIENT_QUOTAS and collection.store.target() is not None
+        if applied:
+            extra = with_altered(extra, (item.key for item in self.diff))
+        return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra, czxid, applied)
 
     def intent(self, collection: Collection) -> IntentEntity:
         """Return the row of the trail, without secrets."""

@@ -98,6 +98,9 @@ class TargetMode(StrEnum):
 
     OBSERVE = "observe"
     """The configs follow the cluster; only others write the cluster's quotas and configs."""
+    ADOPT = "adopt"
+    """Callers write client quotas here, and the leader applies them to the cluster; the quotas of others are followed
+    all the same. All other configs are as under :attr:`OBSERVE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,12 @@ class Target:
     """True once every config of the cluster was imported. Until then all changes that follow the cluster are of the
     kind ``import``."""
     paused: bool = False
-    """True while nothing follows the cluster."""
+    """True while nothing follows the cluster, and nothing is applied to it."""
+
+    @property
+    def adopts(self) -> bool:
+        """True where callers write client quotas."""
+        return self.mode is TargetMode.ADOPT
 
     def __str__(self) -> str:
         """Return the target as part of a sentence."""

@@ -24,7 +24,7 @@ class Guarded(StrEnum):
 
     CALLER = "caller"
     """A change by a caller: the cluster is not frozen, its controller takes writes through ZooKeeper, and its target
-    does not follow a cluster whose configs only others write."""
+    takes the writes of callers."""
     OBSERVED = "observed"
     """A change that follows the target: the target is still observed. A freeze does not stop the changes of others."""
     NONE = "none"
@@ -42,6 +42,8 @@ class EntityWrite:
     extra: bytes | None = None
     czxid: int | None = None
     """The czxid of the node that was read; None where there was none, or where it does not matter."""
+    applied: bool = False
+    """True for a write whose altered keys are named in ``extra``, to be applied to a Kafka cluster."""
 
     @property
     def path(self) -> str:

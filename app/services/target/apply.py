@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from app.services.changes.change import Ended
     from app.services.changes.runner import ChangeRunner
+    from app.services.ports.applying import TargetStates
     from app.services.ports.store import ClusterStore
     from app.services.target.follow import Decisions, Seen
 
@@ -51,6 +52,10 @@ class Followed:
     """Sights that are older than the znodes, or that others overtook."""
     refused: dict[str, str] = field(default_factory=dict)
     """Entity id -> the reason why ZooKeeper can't hold its config."""
+    pending: list[str] = field(default_factory=list)
+    """Ids of entities with callers' changes that the cluster has not taken yet; these were left."""
+    late: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Entity id -> keys for which the cluster has a value that was sent to it before a newer one; these were left."""
 
 
 class Follower:
@@ -60,12 +65,14 @@ class Follower:
         runner: Runs the changes.
         store: The cluster's store.
         decisions: Decides each change.
+        states: What was sent to the cluster.
     """
 
-    def __init__(self, runner: ChangeRunner, store: ClusterStore, decisions: Decisions) -> None:
+    def __init__(self, runner: ChangeRunner, store: ClusterStore, decisions: Decisions, states: TargetStates) -> None:
         self._runner = runner
         self._store = store
         self._decisions = decisions
+        self._states = states
         self._revisions: dict[int, None] = {}
         self.written = 0
         """The number of changes written since the start."""
@@ -89,6 +96,7 @@ class Follower:
             ObservedError: Nothing is observed now: the target was paused.
         """
         result = Followed()
+        seen = await self._beside(seen, result)
         loads = iter(_in_order(seen) if in_order else _loads(seen))
 
         async def work() -> None:
@@ -98,6 +106,20 @@ class Follower:
 
         await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
         return result
+
+    async def _beside(self, seen: Sequence[Seen], result: Followed) -> Sequence[Seen]:
+        """Return the sights of looks beside what was sent to the cluster, where callers write the entities."""
+        adopted = {each.entity.id for each in seen if not each.of_log and self._decisions.adopts(each.entity)}
+        if not adopted:
+            return seen
+        known = await self._states.known(self._store.name, sorted(adopted))
+        found = []
+        for each in seen:
+            beside, late = self._decisions.beside(each, known.get(each.entity.id))
+            if late:
+                result.late[each.entity.id] = late
+            found.append(beside)
+        return found
 
     async def _load(self, load: Sequence[Seen], result: Followed) -> None:
         """Write a load; the topics that were made anew in a second one."""
@@ -115,6 +137,8 @@ class Follower:
                     raise end
                 elif end.decided is Verdict.STALE:
                     result.stale.append(seen)
+                elif end.decided is Verdict.PENDING:
+                    result.pending.append(seen.entity.id)
                 elif end.committed is not None:
                     result.written += 1
                     self._note(end.committed.revision)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from app.domain.changes import stored
 from app.domain.errors import CorruptZnodeError, WriteOutcome
 from app.domain.facets import Tree, full_path
+from app.domain.observed import Sight
 from app.domain.ops import Op, OpType
+from app.services.altered import altered
 from app.services.changes.draft import Draft, Unchanged
 from app.services.ports.trail import IMPORT, OBSERVED, IntentEntity, Sighting
 from app.services.ports.transactions import EntityWrite, Guarded
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from app.domain.changes import Node
     from app.domain.entities import Entity
     from app.domain.facets import Facet
-    from app.domain.observed import Rules, Sight
+    from app.domain.observed import Rules
+    from app.services.ports.applying import TargetState
     from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
     from app.services.target.members import Members
@@ -40,6 +43,8 @@ class Verdict(Enum):
     """The znode is as seen."""
     STALE = "stale"
     """The znode has later records than the look: another look is needed."""
+    PENDING = "pending"
+    """Callers altered the znode, and the cluster has not taken it yet: it is looked at again afterwards."""
     WRITTEN = "written"
     REMOVED = "removed"
     """The topic's znode is emptied, because the topic is gone."""
@@ -61,6 +66,8 @@ class Seen:
     records: tuple[tuple[str, str | None], ...] = ()
     """Of the log: keys with their values in order; None is a removal."""
     topic_id: str | None = None
+    state: TargetState | None = None
+    """The record of what was sent to the cluster of the entity; read behind the look, under ``adopt`` alone."""
     emptied: int | None = None
     """The revision at which the znode was emptied for this sight: :attr:`Verdict.REMADE`."""
 
@@ -92,6 +99,39 @@ class Decisions:
         """
         return self._judge(seen, self._store.get(Tree.CONFIG, seen.entity.id))[0] is not Verdict.SAME
 
+    def adopts(self, entity: Entity) -> bool:
+        """Say whether callers write an entity's configs."""
+        target = self._store.target()
+        return target is not None and target.adopts and self._rules.are_quotas(entity)
+
+    def beside(self, seen: Seen, state: TargetState | None) -> tuple[Seen, frozenset[str]]:
+        """Return a look's sight beside what was sent to the cluster, and the keys that have late values.
+
+        A value is late where it was sent within a day and is not the newest that was sent for its key: some request
+        that got no answer arrived after a newer one. The keys' values here stay, and are to be sent again. A look that
+        may be in front of the newest values shows nothing of the kind.
+        """
+        if state is None or seen.sight is None:
+            return seen, frozenset()
+        if not state.is_applied or seen.after < state.applied_offset:
+            return replace(seen, state=state), frozenset()
+        config, late = dict(seen.sight.config), set()
+        for key, sent in state.sent.items():
+            now, newest = config.get(key), sent[-1]
+            if not self._is_same(seen.entity, key, now, newest) and any(
+                self._is_same(seen.entity, key, now, each) for each in sent[:-1]
+            ):
+                late.add(key)
+                config.pop(key, None)
+        # The values of hidden keys are not followed.
+        sight = Sight(config, seen.sight.hidden | late)
+        return replace(seen, sight=sight, state=state), frozenset(late)
+
+    def _is_same(self, entity: Entity, key: str, one: str | None, other: str | None) -> bool:
+        if one is None or other is None:
+            return one is other
+        return self._rules.same(entity, key, one, other)
+
     async def decide(self, seen: Seen, *, again: bool, deadline: float) -> Draft[Verdict] | Unchanged[Verdict]:
         """Decide one attempt.
 
@@ -105,7 +145,9 @@ class Decisions:
         else:
             node = self._store.get(Tree.CONFIG, entity.id)
         verdict, after = self._judge(seen, node)
-        if verdict in {Verdict.SAME, Verdict.STALE}:
+        if verdict is not Verdict.SAME and self.adopts(entity):
+            verdict = _of_adopted(seen, node, verdict)
+        if verdict in {Verdict.SAME, Verdict.STALE, Verdict.PENDING}:
             return Unchanged(verdict)
         if node is not None and node.defect is not None:
             raise CorruptZnodeError(full_path(Tree.CONFIG, entity), node.defect, outcome=WriteOutcome.NOT_APPLIED)
@@ -126,6 +168,9 @@ class Decisions:
     def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
         """Return the verdict, and the map to be stored."""
         known = _known(node)
+        if seen.of_log and self.adopts(seen.entity):
+            # The log does not say which of the records are this service's own; looks follow the others.
+            return Verdict.SAME, stored(node)
         if not seen.of_log:
             return self._judge_look(seen, node, known)
         before = stored(node)
@@ -228,6 +273,23 @@ def _sighting(seen: Seen, node: Node | None, verdict: Verdict) -> Sighting:
     if known.until <= sighting.after:
         return sighting
     return replace(sighting, after=max(sighting.after, known.after), exact=False, writes=1)
+
+
+def _of_adopted(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
+    """Return the verdict on an entity that callers write: what the cluster has not taken from here is not undone.
+
+    The state was read behind the look. Where it names the znode's present revision, the cluster had taken that revision
+    at some offset, and a look behind the offset shows what others did since.
+    """
+    state = seen.state
+    if node is not None and altered(node.extra) and (state is None or state.applied_mzxid != node.mzxid):
+        refused = state is not None and state.is_settled(node.mzxid)
+        return Verdict.SAME if refused else Verdict.PENDING
+    if state is None:
+        return verdict
+    if state.is_open:
+        return Verdict.PENDING
+    return Verdict.STALE if seen.after < state.applied_offset else verdict
 
 
 def _known(node: Node | None) -> Members:

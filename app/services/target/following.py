@@ -14,6 +14,7 @@ from app.services.target.looks import Looks
 if TYPE_CHECKING:
     from app.domain.observed import Rules
     from app.services.changes.runner import ChangeRunner
+    from app.services.ports.applying import TargetStates
     from app.services.ports.kafka import KafkaCluster
     from app.services.ports.store import ClusterStore
     from app.services.redaction import Redact
@@ -28,6 +29,7 @@ class Following:
         runner: Runs the changes.
         rules: The rules of the cluster's configs.
         redact: The redaction of znodes for the trail.
+        states: What was sent to the Kafka cluster.
 
     Attributes:
         cluster: The Kafka cluster.
@@ -37,9 +39,15 @@ class Following:
     """
 
     def __init__(
-        self, cluster: KafkaCluster, store: ClusterStore, runner: ChangeRunner, rules: Rules, redact: Redact
+        self,
+        cluster: KafkaCluster,
+        store: ClusterStore,
+        runner: ChangeRunner,
+        rules: Rules,
+        redact: Redact,
+        states: TargetStates,
     ) -> None:
         self.cluster = cluster
         self.decisions = Decisions(store, rules, redact)
-        self.follower = Follower(runner, store, self.decisions)
+        self.follower = Follower(runner, store, self.decisions, states)
         self.looks = Looks(cluster, store, rules, self.decisions)

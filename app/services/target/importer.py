@@ -145,7 +145,14 @@ class Importer:
         permissions = await self._cluster.permissions(deadline)
         looks = (self._survey(area, *permissions.get(area, (Permission.NONE, "It was not tried"))) for area in ORDER)
         areas = dict(zip(ORDER, await asyncio.gather(*looks), strict=True))
-        return Survey(identity, state.target, areas, await self._blockers(areas, deadline))
+        blockers = await self._blockers(areas, deadline)
+        if state.target is not None and state.target.adopts:
+            mode = (
+                "Callers write client quotas here (mode adopt), and an import would make them those of the Kafka"
+                f" cluster. `confplane target observe --cluster {self._store.name}` ends the mode"
+            )
+            blockers += (mode,)
+        return Survey(identity, state.target, areas, blockers)
 
     async def _survey(self, area: Area, permission: Permission, reason: str) -> AreaSurvey:
         shown = _Shown()

@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Final
 from app.domain.entities import Entity
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
+from app.services.altered import altered
 from app.services.ports.journal import TooOld
 from app.services.ports.kafka import Area, NotPermittedError, Permission
+from app.services.target.apply import Followed
 from app.services.target.areas import AGAIN_S, AreaState, Topics
 from app.services.target.log import LogFollower
 from app.services.target.looks import area_of
 from app.services.target.report import AreaReport
 
 if TYPE_CHECKING:
-    from app.services.ports.journal import Cursor
+    from collections.abc import Callable, Collection, Mapping
+
+    from app.services.ports.journal import Cursor, Entry
     from app.services.target.following import Following
     from app.services.target.looks import Looked
     from app.services.target.ports import ObservedStore
@@ -41,6 +45,8 @@ class Looking:
     Args:
         following: The parts that look and write.
         store: The cluster's store.
+        late: Called with the keys, by entity id, that have values which were sent before newer ones; none for an entity
+            of which the cluster has not taken everything.
         log: Follow the metadata log as well.
 
     Attributes:
@@ -50,8 +56,16 @@ class Looking:
         log: The follower of the metadata log; None: it is not followed.
     """
 
-    def __init__(self, following: Following, store: ObservedStore, *, log: bool) -> None:
+    def __init__(
+        self,
+        following: Following,
+        store: ObservedStore,
+        late: Callable[[Mapping[str, Collection[str]]], None],
+        *,
+        log: bool,
+    ) -> None:
         self._store = store
+        self._late = late
         self._looks = following.looks
         self._decisions = following.decisions
         self._follower = following.follower
@@ -107,15 +121,28 @@ class Looking:
             self.counts[state.area, "refused"] += 1
             return False
         cost = time.monotonic() - began
-        refused = await self._follow(looked)
-        if refused is None:
+        followed = await self._follow(looked)
+        if followed is None:
             self.counts[state.area, "behind"] += 1
             state.put_off(AGAIN_S, _BEHIND.format(self.moved))
             return False
         self.counts[state.area, "unchanged" if not looked.seen else "changed"] += 1
-        beside_log = self.log is not None and self.log.following
-        state.count(looked, refused, cost, beside_log=beside_log)
+        # Of adopted quotas the log is not followed.
+        target = self._store.target()
+        adopted = state.area is Area.QUOTAS and target is not None and target.adopts
+        state.count(looked, followed.refused, cost, beside_log=self._follows_log and not adopted)
+        if followed.pending or followed.late:
+            # They differ still, whether or not the cluster's answer changes.
+            state.digest = b""
         return True
+
+    @property
+    def _follows_log(self) -> bool:
+        return self.log is not None and self.log.following
+
+    def look_at_quotas(self) -> None:
+        """Compare all quotas in the next look, whether or not the cluster's answer changes."""
+        self.areas[Area.QUOTAS].digest = b""
 
     def _recorded(self, offset: int) -> int:
         """Return an offset up to which every write is in a row, given that of a look that counted.
@@ -125,8 +152,8 @@ class Looking:
         followed = None if self.log is None else self.log.offset
         return offset if followed is None else min(offset, followed)
 
-    async def _follow(self, looked: Looked) -> dict[str, str] | None:
-        """Follow what differs; return the entities that ZooKeeper can't hold, None for a look that does not count."""
+    async def _follow(self, looked: Looked) -> Followed | None:
+        """Follow what differs; None for a look that does not count."""
         if looked.seen and self.log is not None and self.log.following:
             # The log has each write by itself.
             await self.log.reached(looked.until)
@@ -134,11 +161,13 @@ class Looking:
         if looked.after < self.moved:
             return None
         if not looked.seen:
-            return {}
+            return Followed()
         followed = await self._follower.follow(looked.seen)
         if followed.written:
             self.moved = max(self.moved, looked.until)
-        return None if followed.stale else followed.refused
+        if followed.late or followed.pending:
+            self._late({**dict.fromkeys(followed.pending, frozenset()), **followed.late})
+        return None if followed.stale else followed
 
     async def look_up_to(self, offset: int) -> None:
         """Look at all that the cluster shows, as of an offset or later.
@@ -185,6 +214,12 @@ class Looking:
         if isinstance(read, TooOld):
             # The first looks are at everything in any case.
             return [] if first else None
-        wrote = self._follower.wrote
-        ids = {entry.entity_id for entry in read.entries if entry.tree is Tree.CONFIG and not wrote(entry.revision)}
+        ids = {entry.entity_id for entry in read.entries if entry.tree is Tree.CONFIG and self._is_by_others(entry)}
         return [Entity.from_id(each) for each in sorted(ids)] if len(ids) <= _TOUCHED else None
+
+    def _is_by_others(self, entry: Entry) -> bool:
+        """Say whether a write is compared with the cluster: no follower made it, nor has the applier to send it."""
+        if self._follower.wrote(entry.revision):
+            return False
+        applied = entry.after is not None and altered(entry.after.extra)
+        return not (applied and self._decisions.adopts(Entity.from_id(entry.entity_id)))

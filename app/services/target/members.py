@@ -13,6 +13,8 @@ import json
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from app.services.altered import ALTERED
+
 TOPIC_ID: Final = "topic_id"
 FOLLOWED: Final = "followed"
 
@@ -49,9 +51,9 @@ def read(extra: bytes | None) -> Members:
 
 @lru_cache(4096)
 def written(extra: bytes | None, members: Members) -> bytes:
-    """Return a znode's foreign members with these, all others as they are."""
+    """Return a znode's foreign members with these and without altered keys, all others as they are."""
     own: dict[str, Any] = {} if members.topic_id is None else {TOPIC_ID: members.topic_id}
     own[FOLLOWED] = [members.after, members.until]
     others = {} if extra is None else json.loads(extra)
-    others = {name: value for name, value in others.items() if name not in {TOPIC_ID, FOLLOWED}}
+    others = {name: value for name, value in others.items() if name not in {TOPIC_ID, FOLLOWED, ALTERED}}
     return json.dumps({**others, **own}, separators=(",", ":"), ensure_ascii=False).encode()

@@ -12,8 +12,9 @@ from app.services.target.report import parse
 if TYPE_CHECKING:
     from app.services.ports.cluster_states import Target
     from app.services.ports.store import ClusterStore
-    from app.services.target.report import Report
+    from app.services.target.report import Applying, Report
 
+_FEW: Final = 3
 SILENT_S: Final = 60.0
 """Seconds after which a report that is not replaced has no leader any more."""
 
@@ -40,10 +41,24 @@ def of(cluster: str, target: Target | None, report: Report | None) -> list[Notic
     if report.problem:
         text = f"{cluster}: its Kafka cluster is not observed now, and configs may be older than they look"
         found.append(Notice(text, f"{text}: {report.problem}"))
+    if report.applying is not None:
+        found += _of_applying(cluster, report.applying)
     for area, each in report.areas.items():
         if each.permission is Permission.NONE:
             text = f"{cluster}: the Kafka cluster does not show its {area}"
             found.append(Notice(text, f"{text}: {each.reason}"))
+    return found
+
+
+def _of_applying(cluster: str, applying: Applying) -> list[Notice]:
+    found = []
+    if applying.problem:
+        text = f"{cluster}: client quotas wait to be applied to its Kafka cluster"
+        found.append(Notice(text, f"{text}: {applying.problem}"))
+    if applying.refused.count:
+        text = f"{cluster}: its Kafka cluster refused client quotas that were committed here"
+        names = "; ".join(f"{name}: {reason}" for name, reason in applying.refused.first[:_FEW])
+        found.append(Notice(text, f"{text} ({applying.refused.count} entities): {names}"))
     return found
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from app.services.notices import Notice
     from app.services.ports.cluster_states import Target
     from app.services.ports.kafka import ClusterIdentity
+    from app.services.target.applier import Applier
     from app.services.target.following import Following
     from app.services.target.ports import ObservedStore
 
@@ -48,14 +49,17 @@ class Observer:
     Args:
         following: The parts that look and write.
         store: The cluster's store, started.
+        applier: Applies callers' changes, where the target takes any.
         log: Follow the metadata log: the settings name controllers.
     """
 
-    def __init__(self, following: Following, store: ObservedStore, *, log: bool = False) -> None:
+    def __init__(self, following: Following, store: ObservedStore, applier: Applier, *, log: bool = False) -> None:
         self._cluster = following.cluster
         self._store = store
         self._follower = following.follower
-        self.looking = Looking(following, store, log=log)
+        self.looking = Looking(following, store, applier.again, log=log)
+        applier.look = self.looking.look_at_quotas
+        self._applier = applier
         self._background = Background(self._run, name=f"observer-{store.name}")
         self._leading = False
         self._failures = 0
@@ -222,6 +226,7 @@ class Observer:
             log_offset=None if self.looking.log is None else self.looking.log.offset,
             log_at=None if self.looking.log is None else self.looking.log.at_ms,
             areas={area: state.report for area, state in self.looking.areas.items()},
+            applying=self._applier.report() if target.adopts else None,
         )
         await self._store.publish_observation(report.encode(), time.monotonic() + CALL_S)
         self._published_at = time.monotonic()

@@ -21,3 +21,10 @@ class ObservedStore(ClusterStore, Protocol):
     @property
     def leadership(self) -> Leadership:
         """The leadership of the cluster."""
+
+    def altered(self) -> list[str]:
+        """Return ids of the entities whose znodes name altered keys (:mod:`app.services.altered`), by the mirror.
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """

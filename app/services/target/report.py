@@ -6,7 +6,7 @@ The report is JSON, replaced every few seconds, and part of no trail.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,6 +66,22 @@ class AreaReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Applying:
+    """The application of callers' changes to the cluster."""
+
+    pending: int = 0
+    """Entities with changes that the cluster has not taken yet, as far as known."""
+    waiting_ms: int = 0
+    """Milliseconds for which the first of them has waited."""
+    unknown: Names = field(default_factory=Names)
+    """Entities whose values were sent without an answer; they are sent again."""
+    refused: Names = field(default_factory=Names)
+    """Entities whose values the cluster refused, each with Kafka's words."""
+    problem: str = ""
+    """The reason why nothing can be sent now; empty where it can."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The observation of a cluster."""
 
@@ -89,16 +105,24 @@ class Report:
     log_at: int | None = None
     """The time at which the log was read last."""
     areas: Mapping[Area, AreaReport] = field(default_factory=dict)
+    applying: Applying | None = None
+    """The application of changes; None where the target takes none of callers."""
 
     def encode(self) -> bytes:
         """Return the report for the znode, :data:`_MOST` bytes at most."""
-        areas = dict(self.areas)
+        areas, applying = dict(self.areas), self.applying
         while True:
             shown = {**asdict(self), "areas": {area.value: asdict(each) for area, each in areas.items()}}
+            if applying is None:
+                del shown["applying"]
+            else:
+                shown["applying"] = asdict(applying)
             data = json.dumps({"version": _VERSION, **shown}, separators=(",", ":"), ensure_ascii=False).encode()
             if len(data) <= _MOST:
                 return data
             areas = {area: _halved(each) for area, each in areas.items()}
+            if applying is not None:
+                applying = replace(applying, unknown=applying.unknown.halved(), refused=applying.refused.halved())
 
 
 def _halved(area: AreaReport) -> AreaReport:
@@ -119,14 +143,22 @@ def parse(data: bytes | None) -> Report | None:
         if given.pop("version") != _VERSION:
             return None
         areas = {Area(area): _area(each) for area, each in given.pop("areas").items()}
-        return Report(**{**given, "brokers": tuple(given["brokers"]), "areas": areas})
+        applying = given.pop("applying", None)
+        return Report(
+            **{**given, "brokers": tuple(given["brokers"]), "areas": areas},
+            applying=None if applying is None else Applying(**{**applying, **_names(applying, "unknown", "refused")}),
+        )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 def _area(given: dict[str, Any]) -> AreaReport:
-    names = {
-        name: Names(given[name]["count"], tuple((each, reason) for each, reason in given[name]["first"]))
-        for name in ("unmanaged", "hidden")
-    }
+    names = _names(given, "unmanaged", "hidden")
     return AreaReport(**{**given, **names, "permission": Permission(given["permission"])})
+
+
+def _names(given: dict[str, Any], *lists: str) -> dict[str, Names]:
+    return {
+        name: Names(given[name]["count"], tuple((each, reason) for each, reason in given[name]["first"]))
+        for name in lists
+    }

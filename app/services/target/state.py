@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from app.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
 from app.services.changes.draft import Unchanged
 from app.services.changes.states import StateChange, draft
-from app.services.ports.cluster_states import Target
+from app.services.ports.cluster_states import Target, TargetMode
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.services.changes.callers import Caller
     from app.services.changes.draft import Draft
     from app.services.changes.runner import ChangeRunner
+    from app.services.ports.applying import TargetStates
     from app.services.ports.store import ClusterStore
 
 PATH: Final = "/confplane/target"
@@ -80,6 +81,38 @@ class TargetService:
             NotFoundError: There is no target.
         """
         return await self._change(lambda target: replace(self._known(target), paused=False), caller)
+
+    async def adopt(self, states: TargetStates, caller: Caller) -> Target:
+        """Let callers write client quotas. Once this returns, every process takes them.
+
+        What was sent before is forgotten, where callers wrote none until now: it may be of another ZooKeeper ensemble,
+        whose revisions say nothing of this one.
+
+        Raises:
+            NotFoundError: There is no target, or its import is not complete.
+        """
+        target = (await self._store.read_target(caller.deadline)).target
+        if target is not None and not target.adopts:
+            await states.forget(self._store.name)
+        return await self._change(lambda target: replace(self._imported(target), mode=TargetMode.ADOPT), caller)
+
+    async def observe(self, caller: Caller) -> Target:
+        """Refuse client quotas from callers. Once this returns, none commits, and no round of the applier begins.
+
+        Raises:
+            NotFoundError: There is no target, or its import is not complete.
+        """
+        return await self._change(lambda target: replace(self._imported(target), mode=TargetMode.OBSERVE), caller)
+
+    def _imported(self, target: Target | None) -> Target:
+        known = self._known(target)
+        if not known.imported:
+            raise NotFoundError(
+                f"The import of cluster {self._store.name} is not complete; `confplane target import --apply` completes"
+                " it",
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+        return known
 
     def _known(self, target: Target | None) -> Target:
         if target is None:

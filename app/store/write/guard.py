@@ -103,16 +103,33 @@ class Guard:
             )
         if self._refusal is not None:
             raise StaleControllerError(f"Cluster {self._name}: {self._refusal}", outcome=WriteOutcome.NOT_APPLIED)
-        if self.target is not None and any(
-            isinstance(write, EntityWrite) and write.tree is Tree.CONFIG for write in writes
-        ):
-            raise ObservedError(
-                f"Cluster {self._name} is observed: its quotas and configs are followed from the Kafka cluster"
-                f" {self.target.cluster_id}, and this service writes none of them. Alter them with Kafka's own tools;"
-                " client configs can be written here as ever",
-                outcome=WriteOutcome.NOT_APPLIED,
-            )
+        if self.target is not None:
+            self._check_target(self.target, writes)
         return (*self._checks, self._target_check)
+
+    def _check_target(self, target: Target, writes: Iterable[Write]) -> None:
+        """Refuse callers' writes of configs that only others write.
+
+        Raises:
+            ObservedError: One of the writes is such.
+        """
+        for write in writes:
+            if not isinstance(write, EntityWrite) or write.tree is not Tree.CONFIG:
+                continue
+            if not target.adopts:
+                raise ObservedError(
+                    f"Cluster {self._name} is observed: its quotas and configs are followed from the Kafka cluster"
+                    f" {target.cluster_id}, and this service writes none of them. Alter them with Kafka's own tools;"
+                    " client configs can be written here as ever",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                )
+            # A quota that was drafted before the cluster had a target names no altered keys: it would never be applied.
+            if not write.applied:
+                raise ObservedError(
+                    f"Cluster {self._name}: of the configs of the Kafka cluster {target.cluster_id} this service writes"
+                    " client quotas alone; all others are followed. Alter them with Kafka's own tools",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                )
 
     def begin(self, session: Session) -> None:
         """Set the watches on a session, new or reconnected."""

@@ -1,0 +1,36 @@
+"""The member ``altered`` of a config znode: the keys that callers altered since the config was last followed.
+
+In the mode ``adopt`` callers write the quotas of a Kafka cluster here first. Their write adds its keys to the member,
+in the transaction of the write itself. So every later leader finds what the cluster has not taken yet, whatever became
+of the process that wrote. A change that follows the cluster drops the member. The states in Postgres know which of the
+keys the cluster has taken (:mod:`app.services.ports.applying`).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ALTERED: Final = "altered"
+
+
+@lru_cache(4096)
+def altered(extra: bytes | None) -> tuple[str, ...]:
+    """Return the keys in a znode's foreign members, in order; a member of another form names none."""
+    if extra is None:
+        return ()
+    match json.loads(extra).get(ALTERED):
+        case [*keys] if all(isinstance(key, str) for key in keys):
+            return tuple(keys)
+    return ()
+
+
+def with_altered(extra: bytes | None, keys: Iterable[str]) -> bytes:
+    """Return a znode's foreign members with more altered keys."""
+    members = {} if extra is None else json.loads(extra)
+    members[ALTERED] = sorted({*altered(extra), *keys})
+    return json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,599 @@
+"""Callers write the client quotas of a Kafka cluster in the mode ``adopt``: each ends in the cluster, and others' quotas here.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double that loses requests and answers, and delivers some late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.domain.entities import Entity
+from app.domain.errors import NotFoundError, ObservedError, UnavailableError
+from app.domain.facets import FacetName, Tree
+from app.domain.ops import Op, OpType
+from app.services.changes.freeze import FreezeService
+from app.services.ports.applying import Refused, Sending
+from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import Observing, caller, members
+from tests.support.stage import Stage
+from tests.support.stores import kafka_writes, soon, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from app.services.ports.trail import AuditRecord
+    from tests.support.servers import Database
+
+    Opener = Callable[..., Awaitable[Observing]]
+
+ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
+PAIR, IP = Entity.of(user="alice", client_id="x"), Entity.of(ip="10.0.0.1")
+TREE = Tree.CONFIG
+RATE, OTHER = "producer_byte_rate", "consumer_byte_rate"
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    made = KafkaDouble()
+    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
+    return made
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
+    async with Stage(tmp_path, chroot, migrated, raw_zk) as running:
+        yield running
+
+
+@pytest.fixture
+async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+    """Opens processes that adopt the cluster; the first imports it."""
+    found: list[Observing] = []
+
+    async def open_one(*, adopted: bool = True, **more: Any) -> Observing:
+        found.append(Observing(await stage.replica(client_configs_layout="separate"), kafka, **more))
+        if len(found) == 1:
+            await found[0].import_all()
+            if adopted:
+                await found[0].targets.adopt(found[0].states, caller())
+        await found[-1].aware()
+        return found[-1]
+
+    yield open_one
+    for each in found:
+        await each.observer.stop()
+
+
+async def alter(one: Observing, entity: Entity, **values: int | None) -> None:
+    """One change by a caller; None removes a key."""
+    ops = tuple(Op(key, OpType.DELETE if value is None else OpType.SET, value) for key, value in values.items())
+    (result,) = await one.replica.edit(entity, FacetName.CLIENT_QUOTAS, ops)
+    assert result.error is None, result.error
+
+
+async def apply(one: Observing) -> bool:
+    """One round of the applier, behind everything that was committed."""
+    await one.store.catch_up(soon())
+    return await one.applier.round()
+
+
+def equal(one: Observing, kafka: KafkaDouble) -> None:
+    """Expect the same quotas here and in the cluster."""
+    stored = {node.id: node.config for node in one.store.with_keys(TREE, FacetName.CLIENT_QUOTAS.value)}
+    assert stored == {entity.id: config for entity, config in kafka.now.configs.items()}
+
+
+async def rows(one: Observing, entity: Entity) -> list[AuditRecord]:
+    """The changes of an entity behind the import."""
+    return [each for each in await one.replica.trail(entity_id=entity.id) if each.kind != "import"]
+
+
+async def test_a_callers_change_is_committed_here_and_then_applied(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048, consumer_byte_rate=None)
+    await alter(one, PAIR, producer_byte_rate=7)
+    assert kafka.now.configs[ALICE][RATE] == "1024"
+    assert members(raw_zk.get("/config/users/alice")[0])["altered"] == [OTHER, RATE]
+    assert await apply(one)
+    assert kafka.requests == [{ALICE: {RATE: "2048", OTHER: None}, PAIR: {RATE: "7"}}]
+    equal(one, kafka)
+    # Nothing is left to send, and nothing of it is another's.
+    await apply(one)
+    await one.look()
+    assert len(kafka.requests) == 1
+    assert [each.kind for each in await rows(one, ALICE)] == ["change"]
+    assert one.applier.report().pending == 0
+
+
+async def test_only_the_difference_to_what_was_applied_is_sent(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    await alter(one, ALICE, consumer_byte_rate=5)
+    kafka.alter(ALICE, {RATE: "3000"})
+    await apply(one)
+    assert kafka.requests[1:] == [{ALICE: {OTHER: "5"}}]
+    # Another's change of a key that was not sent is adopted.
+    await one.look()
+    assert one.config(ALICE) == {RATE: "3000", OTHER: "5"}
+    equal(one, kafka)
+
+
+async def test_a_key_that_others_changed_in_between_is_sent_again(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    kafka.alter(ALICE, {RATE: "3000"})
+    await one.look()
+    assert one.config(ALICE) == {RATE: "3000", OTHER: "1"}
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "2048"
+    await one.look()
+    equal(one, kafka)
+    assert [each.kind for each in await rows(one, ALICE)] == ["change", "observed", "change"]
+
+
+async def test_what_others_change_becomes_ours(opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    kafka.alter(ALICE, {RATE: "1", OTHER: None})
+    kafka.alter(BOB, {RATE: "5"})
+    await one.look()
+    equal(one, kafka)
+    assert "altered" not in members(raw_zk.get("/config/users/alice")[0])
+    change, observed = await rows(one, ALICE)
+    assert (change.kind, observed.kind) == ("change", "observed")
+    assert observed.intent.entities[0].before == {RATE: "2048", OTHER: "1"}
+    assert [each.kind for each in await rows(one, BOB)] == ["observed"]
+    await apply(one)
+    assert len(kafka.requests) == 1
+
+
+async def test_a_look_never_undoes_what_waits(opened: Opener, kafka: KafkaDouble) -> None:
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    kafka.alter(ALICE, {OTHER: "9"})
+    await one.look()
+    await two.aware()
+    await two.freshener.look_at([ALICE], soon())
+    assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
+    await apply(one)
+    # The other key is adopted behind the own change, though the cluster's answer is the same as in the look above.
+    await one.look()
+    assert one.config(ALICE) == {RATE: "2048", OTHER: "9"}
+    equal(one, kafka)
+
+
+async def test_a_broker_that_is_behind_takes_no_applied_change_back(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    with kafka.lagging():
+        await apply(one)
+        await one.look_once()
+        assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
+    await one.look()
+    assert [each.kind for each in await rows(one, ALICE)] == ["change"]
+    equal(one, kafka)
+
+
+@pytest.mark.parametrize("cut", ["before", "after", "late"])
+async def test_a_request_without_an_answer_is_sent_again(opened: Opener, kafka: KafkaDouble, cut: str) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    kafka.cut = cut
+    await apply(one)
+    assert one.applier.report().unknown.first == (("user=alice", "No answer came"),)
+    await one.look()
+    assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
+    await apply(one)
+    assert kafka.requests == [{ALICE: {RATE: "2048"}}] * 2
+    assert one.applier.report().unknown.count == 0
+    if kafka.waiting:
+        kafka.arrive()
+    await one.look()
+    equal(one, kafka)
+    assert [each.kind for each in await rows(one, ALICE)] == ["change"]
+
+
+async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    kafka.cut = "late"
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2)
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "2"
+    kafka.arrive()
+    kafka.alter(ALICE, {OTHER: "77"})
+    assert kafka.now.configs[ALICE][RATE] == "1"
+    await one.look()
+    # The other's key is adopted, the late one is sent anew.
+    assert one.config(ALICE) == {RATE: "2", OTHER: "77"}
+    await apply(one)
+    assert kafka.requests[-1] == {ALICE: {RATE: "2"}}
+    await one.look()
+    equal(one, kafka)
+    observed = [each for each in await rows(one, ALICE) if each.kind == "observed"]
+    assert [each.intent.entities[0].keys for each in observed] == [(OTHER,)]
+    assert {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"] == 1
+
+
+async def test_a_value_of_before_an_open_end_is_sent_behind_a_refusal_too(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2)
+    kafka.cut = "late"
+    await apply(one)
+    kafka.refusals[ALICE] = Refused(42, "Invalid quota")
+    await alter(one, ALICE, producer_byte_rate=3)
+    await apply(one)
+    kafka.refusals.clear()
+    kafka.arrive()
+    await alter(one, ALICE, producer_byte_rate=1)
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "1"
+    await one.look()
+    equal(one, kafka)
+
+
+async def test_a_repetition_without_an_end_is_ended_by_the_next_leader(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    kafka.cut = "late"
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2)
+    await apply(one)
+    # Another's change leaves a znode without altered keys.
+    kafka.alter(ALICE, {OTHER: "77"})
+    await one.look()
+    kafka.arrive()
+    await one.look()
+    kafka.cut = "before"
+    await apply(one)
+    assert kafka.now.configs[ALICE] == {RATE: "1", OTHER: "77"}
+    two = await opened()
+    await apply(two)
+    await two.look()
+    assert two.config(ALICE) == {RATE: "2", OTHER: "77"}
+    await apply(two)
+    await two.look()
+    equal(two, kafka)
+    assert [each.kind for each in await rows(two, ALICE)] == ["change", "change", "observed"]
+
+
+async def test_a_look_in_front_of_a_newer_value_shows_nothing_late(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    for rate in (1, 2):
+        await alter(one, ALICE, producer_byte_rate=rate)
+        await apply(one)
+    with kafka.lagging():
+        await alter(one, ALICE, producer_byte_rate=3)
+        await apply(one)
+        await one.look_once()
+    await one.look()
+    await apply(one)
+    assert len(kafka.requests) == 3
+    equal(one, kafka)
+
+
+async def test_a_value_of_before_an_open_end_is_sent_again(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    await apply(one)
+    await alter(one, ALICE, producer_byte_rate=2)
+    kafka.cut = "after"
+    await apply(one)
+    # The cluster has 2, and the tree is at 1 again, which was applied before.
+    await alter(one, ALICE, producer_byte_rate=1)
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "1"
+    await one.look()
+    equal(one, kafka)
+
+
+async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.refusals[ALICE] = Refused(42, "Invalid quota")
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await alter(one, BOB, producer_byte_rate=3)
+    await apply(one)
+    assert kafka.now.configs[BOB] == {RATE: "3"}
+    assert one.applier.report().refused.first == (("user=alice", "Invalid quota (code 42)"),)
+    await apply(one)
+    await one.look()
+    assert len(kafka.requests) == 1
+    assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
+    # Another leader lists it too, and sends nothing.
+    two = await opened()
+    await apply(two)
+    assert (two.applier.report().refused.count, len(kafka.requests)) == (1, 1)
+    kafka.refusals.clear()
+    await alter(one, ALICE, producer_byte_rate=1000)
+    await apply(one)
+    assert one.applier.report().refused.count == 0
+    await one.look()
+    equal(one, kafka)
+
+
+async def test_a_cluster_that_is_away_gets_everything_later(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.down = "No broker answers"
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await alter(one, ALICE, producer_byte_rate=4096)
+    with pytest.raises(UnavailableError):
+        await apply(one)
+    kafka.down = None
+    await apply(one)
+    assert kafka.requests == [{ALICE: {RATE: "4096"}}]
+    await one.look()
+    equal(one, kafka)
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize("step", ["begin", "send", "answer", "end"])
+async def test_another_leader_ends_what_a_killed_one_began(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048, consumer_byte_rate=None)
+    await alter(one, BOB, producer_byte_rate=3)
+    states: Any = one.applier._states
+
+    async def kill(*_: Any) -> Any:
+        raise Killed
+
+    if step == "begin":
+        monkeypatch.setattr(states, "begin", kill)
+    elif step == "send":
+        monkeypatch.setattr(kafka, "alter_quotas", kill)
+    elif step == "answer":
+        monkeypatch.setattr(kafka, "behind_request", kill)
+    else:
+        monkeypatch.setattr(states, "end", kill)
+    with pytest.raises(Killed):
+        await apply(one)
+    monkeypatch.undo()
+    two = await opened()
+    # Even if it looks first.
+    await two.look()
+    await apply(two)
+    await two.look()
+    assert two.config(ALICE) == {RATE: "2048"}
+    equal(two, kafka)
+    assert [each.kind for each in await rows(two, ALICE)] == ["change"]
+    assert [each.kind for each in await rows(two, BOB)] == ["change"]
+
+
+async def test_a_leader_that_wakes_up_takes_no_newer_value_back(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause between the reading of the znode and the claim: another leader has sent a newer value since."""
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    begin = one.applier._states.begin
+
+    async def paused(*given: Any) -> set[str]:
+        await alter(two, ALICE, producer_byte_rate=2)
+        await apply(two)
+        return await begin(*given)
+
+    monkeypatch.setattr(one.applier._states, "begin", paused)
+    await apply(one)
+    assert kafka.requests == [{ALICE: {RATE: "2"}}]
+    monkeypatch.undo()
+    await apply(one)
+    await one.look()
+    equal(one, kafka)
+
+
+async def test_a_leader_that_wakes_up_behind_its_claim_is_put_right(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    send = kafka.alter_quotas
+
+    async def paused(*given: Any) -> Any:
+        monkeypatch.setattr(kafka, "alter_quotas", send)
+        await alter(two, ALICE, producer_byte_rate=2)
+        await apply(two)
+        return await send(*given)
+
+    monkeypatch.setattr(kafka, "alter_quotas", paused)
+    await apply(one)
+    assert kafka.now.configs[ALICE][RATE] == "1"
+    await two.look()
+    assert two.config(ALICE) == {RATE: "2", OTHER: "1"}
+    await apply(two)
+    await two.look()
+    equal(two, kafka)
+    assert [each.kind for each in await rows(two, ALICE)] == ["change", "change"]
+
+
+async def test_nothing_is_sent_while_frozen_or_paused(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    freezes = FreezeService(one.replica.parts.runner)
+    await freezes.freeze(one.store, "a drill", caller())
+    assert not await apply(one)
+    await freezes.thaw(one.store, "over", caller())
+    await one.targets.pause(caller())
+    await one.aware()
+    assert not await apply(one)
+    assert kafka.requests == []
+    # Writes are taken all the same, and applied afterwards.
+    await alter(one, BOB, producer_byte_rate=3)
+    await one.targets.resume(caller())
+    await one.aware()
+    await apply(one)
+    await one.look()
+    equal(one, kafka)
+
+
+async def test_other_configs_are_observed_as_ever(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened(adopted=False)
+    (refused,) = await one.replica.edit(ALICE, FacetName.CLIENT_QUOTAS, (Op(RATE, OpType.SET, 5),))
+    assert isinstance(refused.error, ObservedError)
+    await one.targets.adopt(one.states, caller())
+    await one.aware()
+    await alter(one, ALICE, producer_byte_rate=5)
+    topic = Entity.of(topic="t")
+    kafka.create_topic("t")
+    (refused,) = await one.replica.edit(topic, FacetName.CONFIGS, (Op("retention.ms", OpType.SET, "5"),))
+    assert isinstance(refused.error, ObservedError)
+    kafka.alter(topic, {"retention.ms": "6"})
+    await one.look()
+    assert one.config(topic) == {"retention.ms": "6"}
+
+
+async def test_the_end_of_the_mode_gives_the_quotas_back_to_the_cluster(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await one.targets.observe(caller())
+    await one.aware()
+    assert not await apply(one)
+    await one.look()
+    assert one.config(ALICE) == kafka.now.configs[ALICE] == {RATE: "1024", OTHER: "1"}
+    assert [each.kind for each in await rows(one, ALICE)] == ["change", "observed"]
+
+
+async def test_states_of_another_ensemble_are_forgotten_with_a_new_begin(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await one.states.begin("default", [Sending(ALICE.id, 2**62, {RATE: "9"})])
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    # Somebody seems to know a newer revision.
+    assert (kafka.requests, one.applier.report().pending) == ([], 1)
+    await one.targets.observe(caller())
+    await one.targets.adopt(one.states, caller())
+    await one.aware()
+    await alter(one, ALICE, producer_byte_rate=4096)
+    await apply(one)
+    assert kafka.requests == [{ALICE: {RATE: "4096"}}]
+    # A begin that is no new one forgets nothing.
+    await one.targets.adopt(one.states, caller())
+    assert set(await one.states.known("default", [ALICE.id])) == {ALICE.id}
+
+
+async def test_a_mode_needs_a_complete_import(stage: Stage, kafka: KafkaDouble) -> None:
+    one = Observing(await stage.replica(client_configs_layout="separate"), kafka)
+    with pytest.raises(NotFoundError):
+        await one.targets.adopt(one.states, caller())
+    await one.importer.begin(await kafka.identity(soon()), caller())
+    with pytest.raises(NotFoundError, match="not complete"):
+        await one.targets.adopt(one.states, caller())
+
+
+async def test_an_import_is_refused_while_callers_write(opened: Opener) -> None:
+    one = await opened()
+    assert any("mode adopt" in each for each in (await one.importer.survey(soon())).blockers)
+
+
+async def test_what_others_write_into_zookeeper_is_put_back(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
+) -> None:
+    one = await opened()
+    await one.look()
+    await alter(one, BOB, producer_byte_rate=3)
+    await apply(one)
+    await one.look()
+    kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{"producer_byte_rate":"666"}}')
+    # With its members, and without them.
+    kept = raw_zk.get("/config/users/bob")[0].replace(b'"3"', b'"3","consumer_byte_rate":"666"')
+    assert b"altered" in kept
+    kafka_writes(raw_zk, "users/bob", kept)
+    await apply(one)
+    await one.look()
+    await apply(one)
+    await one.look()
+    assert (one.config(ALICE), one.config(BOB)) == ({RATE: "1024", OTHER: "1"}, {RATE: "3"})
+    equal(one, kafka)
+
+
+async def test_the_log_does_not_bring_our_own_writes_as_anothers(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened(log=True)
+    one.observer.start()
+    await one.reached()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await apply(one)
+    kafka.alter(BOB, {RATE: "5"})
+    await one.reached()
+    await until(lambda: one.config(BOB) == {RATE: "5"})
+    assert [each.kind for each in await rows(one, ALICE)] == ["change"]
+
+
+class Turmoil:
+    """Callers, others, lost requests, late requests, and two leaders, in any order."""
+
+    def __init__(self, sides: list[Observing], kafka: KafkaDouble, seed: int) -> None:
+        self.sides, self.kafka = sides, kafka
+        self.chooser = random.Random(seed)  # noqa: S311 - seeded
+
+    async def step(self, number: int) -> None:
+        """Do one of all that may happen. Callers write numbers below 5000, others those above."""
+        one, entity = self.chooser.choice(self.sides), self.chooser.choice([ALICE, BOB, PAIR])
+        key = self.chooser.choice([RATE, OTHER])
+        match self.chooser.randrange(7):
+            case 0 | 1:
+                await alter(one, entity, **{key: self.chooser.choice([None, 1000 + number])})
+            case 2:
+                self.kafka.alter(entity, {key: str(5000 + number)})
+            case 3:
+                self.kafka.cut = self.chooser.choice(["before", "after", "late"])
+                await apply(one)
+            case 4:
+                await apply(one)
+            case 5 if self.kafka.waiting:
+                self.kafka.arrive()
+            case _:
+                await one.store.catch_up(soon())
+                await one.look_once()
+
+    async def end(self) -> None:
+        """Let everything arrive, and everybody come to rest."""
+        self.kafka.cut = None
+        while self.kafka.waiting:
+            self.kafka.arrive()
+        for _ in range(4):
+            for one in self.sides:
+                await apply(one)
+                await one.look()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_cluster_and_tree_are_equal_at_the_end(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
+    turmoil = Turmoil([await opened(), await opened()], kafka, seed)
+    for number in range(60):
+        await turmoil.step(number)
+    await turmoil.end()
+    for one in turmoil.sides:
+        equal(one, kafka)
+    for row in [row for entity in (ALICE, BOB, PAIR) for row in await rows(turmoil.sides[0], entity)]:
+        if row.kind == "observed":
+            [made] = row.intent.entities
+            values = [made.after.get(key) for key in made.keys]
+            assert all(value is None or int(value) >= 5000 for value in values), row
+
+
+async def test_many_changes_are_one_request(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await asyncio.gather(*(alter(one, Entity.of(user=f"u{at}"), producer_byte_rate=at + 1) for at in range(50)))
+    await apply(one)
+    assert len(kafka.requests) == 1
+    assert len(kafka.requests[0]) == 50
+    equal(one, kafka)

@@ -1,0 +1,133 @@
+"""Services that apply client quotas to a real Kafka 4: by HTTP, through kills, and beside writers outside."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.client.errors import ClientError
+from app.kraft.client import KraftClient
+from app.kraft.wire.options import Address, Options
+from tests.kraft.test_by_settings import variables
+from tests.support import servers
+from tests.support.commands import run
+from tests.support.kraft_writer import KraftWriter
+from tests.support.service import Service
+from tests.support.stepping import STEP_FILE_VARIABLE
+from tests.support.stores import soon
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from app.client import ConfplaneClient
+    from app.devstack.postgres import Postgres
+    from app.devstack.zookeeper import ZooKeeper
+    from tests.support.kraft import KraftCluster
+
+RATE = "producer_byte_rate"
+
+
+@pytest.fixture
+async def client(kraft: KraftCluster) -> AsyncIterator[KraftClient]:
+    """Describes the cluster."""
+    made = KraftClient([Address.parse(each) for each in kraft.bootstrap], Options())
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def service(kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Service:
+    """A service that adopted the cluster, not started; its steps are in the file ``step``."""
+    made = Service(
+        tmp_path,
+        connect=servers.make_chroot(zookeeper.hosts),
+        dsn=servers.make_migrated(postgres).service_dsn,
+        settings={**variables({"bootstrap": kraft.bootstrap}), STEP_FILE_VARIABLE: str(tmp_path / "step")},
+        module="tests.support.stepping",
+    )
+    command(made, "import", "--apply")
+    assert "takes client quotas from callers" in command(made, "adopt", "--reason", "a test")
+    return made
+
+
+def command(service: Service, name: str, *arguments: str) -> str:
+    """Run ``confplane target``; return what it said."""
+    said = run(["target", name, *arguments, "--cluster", "default"], {**service._environment, "LOGNAME": "olga"})
+    assert said.code == 0, said
+    return said.out
+
+
+async def put(client: ConfplaneClient, user: str, rate: int) -> None:
+    await client.request("PUT", f"client-quotas/user={user}", json={"quotas": {RATE: rate}})
+
+
+async def applied(client: KraftClient, user: str, rate: float | None) -> None:
+    """Wait until the cluster has a quota."""
+
+    async def there() -> bool:
+        return await client.describe_quotas_of([("user", user)], soon()) == (None if rate is None else {RATE: rate})
+
+    await until(there)
+
+
+async def kinds(client: ConfplaneClient, user: str) -> list[str]:
+    """The kinds of a user's changes, oldest first, without those of the import."""
+    found = await client.request("GET", f"audit?entity=user%3D{user}")
+    return [each["kind"] for each in reversed(found.body["items"]) if each["kind"] != "import"]
+
+
+async def test_quotas_are_written_by_http_and_by_kafkas_own_way(
+    service: Service, kraft: KraftCluster, client: KraftClient
+) -> None:
+    with service:
+        async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
+            await put(http, "adopted", 1000)
+            await applied(client, "adopted", 1000.0)
+            await outside.quotas(({"user": "adopted"}, {RATE: 2000.0}))
+
+            async def followed() -> bool:
+                found = await http.request("GET", "client-quotas/user=adopted")
+                return bool(found.body["quotas"] == {RATE: 2000})
+
+            await until(followed)
+            await http.request("DELETE", "client-quotas/user=adopted")
+            await applied(client, "adopted", None)
+            assert await kinds(http, "adopted") == ["change", "observed", "change"]
+
+            async def told() -> bool:
+                target: dict[str, Any] = (await http.request("GET", "/v1/clusters/default")).body["target"]
+                return target["mode"] == "adopt" and target["applying"] is not None
+
+            await until(told)
+            assert "nothing waits to be applied" in command(service, "status")
+
+
+@pytest.mark.parametrize("step", ["transaction", "claimed", "sent", "ended"])
+async def test_a_service_that_is_killed_ends_its_work_afterwards(
+    service: Service, client: KraftClient, tmp_path: Path, step: str
+) -> None:
+    user = f"killed-{step}"
+    with service:
+        async with service.client() as http:
+            (tmp_path / "step").write_text(f"{step}:SIGKILL")
+            with suppress(ClientError):  # it may be killed before it answers
+                await put(http, user, 2)
+            await until(lambda: not service.running)
+        service.start()
+        async with service.client() as http:
+            # No change at all, unless another transaction was the one behind which it was killed.
+            await put(http, user, 2)
+            await applied(client, user, 2.0)
+
+            async def settled() -> bool:
+                found = await http.request("GET", f"client-quotas/user={user}?consistency=strong")
+                return bool(found.body["quotas"] == {RATE: 2})
+
+            await until(settled)
+            assert await kinds(http, user) == ["change"]
+            await http.request("DELETE", f"client-quotas/user={user}")
+            await applied(client, user, None)

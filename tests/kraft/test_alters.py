@@ -1,0 +1,179 @@
+"""Alters of client quotas on a real cluster: the end of each entity, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.kraft import alters
+from app.kraft.client import KraftClient
+from app.kraft.wire import errors
+from app.kraft.wire.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
+from app.kraft.wire.messages.alter_client_quotas_response import EntityData, EntryData
+from app.kraft.wire.options import Address, Options
+from app.kraft.wire.sasl import Scram
+from app.services.ports.applying import Applied, Refused, Unknown
+from tests.support.kraft import PASSWORDS
+from tests.support.proxy import proxy
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support.kraft import KraftCluster
+
+RATE = "producer_byte_rate"
+
+
+def soon() -> float:
+    return time.monotonic() + 60
+
+
+@asynccontextmanager
+async def client_of(*addresses: str, **more: object) -> AsyncIterator[KraftClient]:
+    client = KraftClient([Address.parse(each) for each in addresses], Options(**more))  # type: ignore[arg-type]
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def user(name: str) -> tuple[tuple[str, str | None], ...]:
+    return (("user", name),)
+
+
+async def test_each_entity_has_its_own_end(kraft: KraftCluster) -> None:
+    async with client_of(*kraft.bootstrap) as client:
+        names: list[alters.Name] = [
+            user("alter-\u00fc 1"),
+            (("user", "alter-2"), ("client-id", None)),
+            (("client-id", "alter-3"),),
+            (("ip", "10.9.9.9"),),
+        ]
+        good: list[alters.QuotaOps] = [
+            (name, {"connection_creation_rate" if name[0][0] == "ip" else RATE: 12.0}) for name in names
+        ]
+        bad: list[alters.QuotaOps] = [
+            (user("alter-bad-1"), {"no_such_key": 1.0}),
+            (user("alter-bad-2"), {RATE: 0.5}),
+            ((("ip", "10.9.9.8"),), {RATE: 1.0}),
+        ]
+        mixed = [good[0], bad[0], good[1], bad[1], bad[2], good[2], good[3]]
+        ends = await client.quota_alters.alter(mixed, soon)
+        assert [type(each) for each in ends] == [Applied, Refused, Applied, Refused, Refused, Applied, Applied]
+        assert {each.code for each in ends if isinstance(each, Refused)} == {errors.INVALID_REQUEST}
+        await client.barrier(soon())
+        for name, ops in good:
+            assert await client.describe_quotas_of(name, soon()) == ops
+        # A removal; a removal of what is not there; the same value again.
+        again: list[alters.QuotaOps] = [
+            (names[0], {RATE: None}),
+            (names[2], {RATE: 12.0}),
+            (user("alter-absent"), {RATE: None}),
+        ]
+        assert await client.quota_alters.alter(again, soon) == [Applied()] * 3
+        await client.barrier(soon())
+        assert await client.describe_quotas_of(names[0], soon()) is None
+
+
+async def test_a_request_that_is_refused_whole_is_halved_until_the_bad_entry_stands_alone(
+    kraft: KraftCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask = alters._ask
+
+    async def counted(connection: object, entities: object, deadline: float) -> object:
+        asked.append(len(entities))  # type: ignore[arg-type]
+        return await ask(connection, entities, deadline)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(alters, "_ask", counted)
+    many: list[alters.QuotaOps] = [(user(f"alter-many-{at}"), {RATE: 1.0 + at}) for at in range(10_001)]
+    async with client_of(*kraft.bootstrap) as client:
+        # More than the controller takes in one request (10,000 records).
+        monkeypatch.setattr(alters, "MOST_RECORDS", 20_000)
+        assert await client.quota_alters.alter(many, soon) == [Applied()] * len(many)
+        assert asked == [10_001, 5_000, 5_001]
+        asked.clear()
+        monkeypatch.undo()
+        monkeypatch.setattr(alters, "_ask", counted)
+        removals: list[alters.QuotaOps] = [(name, {RATE: None}) for name, _ in many]
+        assert await client.quota_alters.alter(removals, soon) == [Applied()] * len(many)
+        assert asked == [4_000, 4_000, 2_001]
+        asked.clear()
+        bad: list[alters.QuotaOps] = [(user(f"alter-bad-{at}"), {RATE: -1.0}) for at in range(4)]
+        assert [type(each) for each in await client.quota_alters.alter(bad, soon)] == [Refused] * 4
+        assert asked == [4, 2, 1, 1, 2, 1, 1]
+
+
+async def test_without_the_right_nothing_is_altered(kraft: KraftCluster) -> None:
+    (node,) = kraft.nodes
+
+    def login() -> Scram:
+        return Scram("bob", PASSWORDS["bob"])
+
+    async with client_of(node.listener("SASL"), login=login) as client:
+        with pytest.raises(errors.RightsError):
+            await client.quota_alters.alter([(user("alter-denied"), {RATE: 1.0})], soon)
+    async with client_of(*kraft.bootstrap) as client:
+        assert await client.describe_quotas_of(user("alter-denied"), soon()) is None
+
+
+@pytest.mark.parametrize("lost", ["request", "answer"])
+async def test_without_an_answer_the_end_is_unknown(kraft: KraftCluster, lost: str) -> None:
+    name, after = user(f"alter-lost-{lost}"), {RATE: 7.0}
+    async with (
+        proxy(kraft.bootstrap[0]) as line,
+        client_of(f"127.0.0.1:{line.port}") as client,
+        client_of(*kraft.bootstrap) as other,
+    ):
+        # The connection is there, as it is in a running service.
+        assert await client.quota_alters.alter([(name, {RATE: None})], soon) == [Applied()]
+        if lost == "request":
+            line.swallowing = True
+        else:
+            line.replies.clear()
+        altering = asyncio.create_task(client.quota_alters.alter([(name, after)], soon))
+
+        async def arrived() -> bool:
+            return bool(line.swallowed) or await other.describe_quotas_of(name, soon()) == after
+
+        await until(arrived)
+        line.cut()
+        (end,) = await altering
+        assert isinstance(end, Unknown)
+        assert await other.describe_quotas_of(name, soon()) == (None if lost == "request" else after)
+        assert await other.quota_alters.alter([(name, {RATE: None})], soon) == [Applied()]
+
+
+class OtherAnswers:
+    """A connection with answers of its own."""
+
+    def __init__(self, *answered: tuple[str, int]) -> None:
+        self._answered = answered
+        self.requests: list[AlterClientQuotasRequest] = []
+
+    async def call(self, request: AlterClientQuotasRequest, *_: object) -> AlterClientQuotasResponse:
+        self.requests.append(request)
+        entries = [EntryData(code, "said", (EntityData("user", name),)) for name, code in self._answered]
+        return AlterClientQuotasResponse(entries=tuple(entries))
+
+
+async def test_answers_in_another_order_with_more_and_less() -> None:
+    connection = OtherAnswers(("c", 0), ("b", 42), ("b", 42), ("stranger", 0), ("a", 7))
+
+    async def connect(_deadline: float) -> OtherAnswers:
+        return connection
+
+    made = alters.QuotaAlters(connect)  # type: ignore[arg-type]
+    asked: list[alters.QuotaOps] = [(user(name), {RATE: 1.0}) for name in ("a", "b", "c", "d")]
+    assert await made.alter(asked, soon) == [
+        Unknown("REQUEST_TIMED_OUT: said"),
+        Refused(42, "said"),
+        Applied(),
+        Unknown("The answer of the broker left the entity out"),
+    ]
+    assert len(connection.requests) == 1

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tests.bench import (
     access,
     alters,
+    applied,
     beside,
     bulk,
     configs,
@@ -61,13 +62,16 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="some of: reads access alters bulk beside load memory describe latency rollups kafka configs kraft",
+        help="some of: reads access applied alters bulk beside load memory describe latency rollups kafka configs kraft",
     )
     options = parser.parse_args()
     rounds: int = options.rounds
     measures: dict[str, Callable[[Stage], Iterator[Figure]]] = {
         "reads": lambda stage: reads.measure(stage, rounds=rounds, seconds=options.seconds),
         "access": lambda stage: access.measure(stage, rounds=rounds, seconds=options.seconds),
+        "applied": lambda stage: applied.measure(
+            stage, rounds=rounds, seconds=options.seconds, entities=options.entities
+        ),
         "alters": lambda stage: alters.measure(stage, rounds=rounds, seconds=options.seconds),
         "bulk": lambda stage: bulk.measure(stage, rounds=rounds, entities=options.entities, bulk=options.bulk),
         "beside": lambda stage: beside.measure(

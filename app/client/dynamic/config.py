@@ -158,7 +158,8 @@ class _Dynamic:
             for former, reason in self._listeners.refusals(settings):
                 differing = self._follower.differing(former, settings)
                 refused.update(dict.fromkeys(differing, shown(reason, self._texts)))
-            self._applied = Applied(self._follower.revision, tuple(sorted(refused.items())))
+            accepted = tuple(sorted(self.decision.accepted.items()))
+            self._applied = Applied(self._follower.revision, tuple(sorted(refused.items())), accepted)
         return self._applied
 
     async def _follow(self, decided: Callable[[], None]) -> None:

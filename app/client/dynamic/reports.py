@@ -1,7 +1,8 @@
 """Reports of a client to the service: the answer whose configs it runs with, and the configs that it refuses.
 
-One follows each poll that is answered, and one each change that an application takes over later. A client that polls
-seldom repeats its last report in between, since the service forgets it after fifteen minutes.
+One follows each change that is taken over, and otherwise each poll that is answered four minutes after the last report
+or later. A client that polls seldom repeats its last report in between, since the service forgets it after fifteen
+minutes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+FRESH_S: Final = 240.0
+"""Seconds for which a report needs no other that has a new revision alone: the least interval between polls at the
+default ``metadata.max.age.ms``. So clients that poll often do not double their requests."""
 REPEATED_AFTER_S: Final = 400.0
 """Seconds without a poll after which the last report is repeated: more than one interval between polls at the default
 ``metadata.max.age.ms``, and less than half of the time after which the service forgets."""
@@ -40,6 +44,8 @@ class Applied(NamedTuple):
     """The revision of the answer that has them; 0 for the values of no answer."""
     refused: tuple[tuple[str, str], ...] = ()
     """The keys of that answer that the client did not take over, each with the reason."""
+    accepted: tuple[tuple[str, str], ...] = ()
+    """Those that it took over, with their values. Not sent: a change of them is worth a report."""
 
 
 class Reporter:
@@ -75,6 +81,8 @@ class Reporter:
         self._loop = asyncio.get_running_loop()
         self._due = asyncio.Event()
         self._away = False
+        self._sent: Applied | None = None
+        self._sent_at = 0.0
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
@@ -87,20 +95,28 @@ class Reporter:
         await asyncio.wait({self._task})
 
     def wake(self) -> None:
-        """Have a report sent soon, from any thread."""
+        """Have a report sent soon, unless the last one is fresh and says the same but for the revision. Thread-safe."""
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self._due.set)
 
     async def _run(self) -> None:
         await self._due.wait()
-        while await self._sent():
+        while await self._report():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._due.wait(), REPEATED_AFTER_S)
 
-    async def _sent(self) -> bool:
-        """Send a report; False where the service takes none."""
+    async def _report(self) -> bool:
+        """Send a report that is worth it; False where the service takes none."""
         self._due.clear()
         applied = self._applied()
+        now = self._loop.time()
+        if (
+            self._sent is not None
+            and self._sent._replace(revision=applied.revision) == applied
+            and now - self._sent_at < FRESH_S
+        ):
+            return True
+        self._sent = None
         try:
             await self._client.request("PUT", self._path, json=self._body(applied))
         except ClientError as error:
@@ -112,6 +128,7 @@ class Reporter:
             self._away = True
         else:
             self._away = False
+            self._sent, self._sent_at = applied, now
         return True
 
     def _body(self, applied: Applied) -> dict[str, Any]:

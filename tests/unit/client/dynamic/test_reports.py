@@ -34,6 +34,7 @@ class Told:
         self.configs = configs
         self.polls_refused: httpx.Response | None = None
         self.reports_refused: httpx.Response | None = None
+        self.polls = 0
         self.reports: list[dict[str, Any]] = []
         self.paths: set[str] = set()
         self.service = Answering("http://confplane.test", "alice", "secret", answer=self._answer)
@@ -44,6 +45,7 @@ class Told:
             self.paths.add(request.url.path)
             self.reports.append(body(request))
             return self.reports_refused or httpx.Response(200, json={"forgottenAfterMs": 900_000})
+        self.polls += 1
         if self.polls_refused is not None:
             return self.polls_refused
         answer = values(request, f'"{sorted(self.configs.items())}"', **self.configs)
@@ -89,6 +91,31 @@ class Choosy:
             raise RuntimeError("not now")
 
 
+@pytest.fixture
+def _each_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls as if four minutes lay between them."""
+    monkeypatch.setattr(reports, "FRESH_S", 0)
+
+
+async def test_between_two_polls_of_four_minutes_changes_alone_are_reported() -> None:
+    told = Told(acks="all")
+    async with AsyncDynamicProducerConfig(OWN, **told.options()) as dynamic:
+        await told.says(1)
+        for revision in range(2, 5):  # of changes elsewhere
+            told.revision, polls = revision, told.polls
+            told.poll()
+            await until(lambda: told.polls > polls)  # noqa: B023 - is called at once
+        told.revision, told.configs = 5, {"acks": "1"}
+        told.poll()
+        await told.says(5)
+        told.revision, told.configs = 6, {"acks": "1", "linger.ms": "5"}
+        told.poll()
+        await until(lambda: len(told.reports) == 3)
+        assert dynamic.decision.dropped
+    assert [report["appliedRevision"] for report in told.reports] == ["1", "5", "6"]
+
+
+@pytest.mark.usefixtures("_each_poll")
 async def test_each_answer_that_the_client_runs_with_is_reported() -> None:
     told = Told(acks="all")
     async with AsyncDynamicProducerConfig(OWN, **told.options(instance="billing-7")):
@@ -104,6 +131,7 @@ async def test_each_answer_that_the_client_runs_with_is_reported() -> None:
     assert told.paths == {"/v1/clusters/default/client-configs/user=alice,client-id=billing/instances/billing-7"}
 
 
+@pytest.mark.usefixtures("_each_poll")
 async def test_a_change_that_fails_is_not_reported_before_it_is_applied() -> None:
     told, choosy = Told(acks="all"), Choosy()
     async with AsyncDynamicProducerConfig(OWN, **told.options()) as dynamic:
@@ -139,6 +167,7 @@ async def test_what_the_rules_drop_and_what_the_application_refuses_is_reported_
         await told.says(4)
 
 
+@pytest.mark.usefixtures("_each_poll")
 async def test_a_consumer_runs_with_its_timeouts_once_it_is_swapped() -> None:
     told = Told(session_timeout_ms="20000")
 
@@ -173,6 +202,7 @@ async def test_a_consumer_runs_with_its_timeouts_once_it_is_swapped() -> None:
 
 async def test_without_polls_the_last_report_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "REPEATED_AFTER_S", 0.01)
+    monkeypatch.setattr(reports, "FRESH_S", 0)
     told = Told(acks="all")
     async with AsyncDynamicProducerConfig(OWN, **told.options()):
         await until(lambda: len(told.reports) >= 3)

@@ -1,0 +1,107 @@
+"""Applied reports: polls of many clients that register, with a report for every fifteen and without any.
+
+Clients that poll every twenty seconds report every five minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import psycopg
+
+from tests.bench.load import Load, Loaded
+from tests.bench.reads import DESCRIBE
+from tests.bench.rounds import Figure, alternate, column, progress, rates
+from tests.bench.stage import loaded, probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.bench.rounds import Sample
+    from tests.bench.stage import Stage
+
+_POLLING: Final = 30
+_REPORTING: Final = 2
+"""Connections, each of which has one request under way: the service answers them in turn."""
+_USER: Final = "client-{entity}"
+_REPORT: Final = f"/v1/clusters/default/client-configs/user={_USER}/instances/one"
+_SOFTWARE: Final = {"softwareName": "kafka-python", "softwareVersion": "2.2.15"}
+_ALONE: Final = "the same polls alone"
+_MARGIN: Final = 1.5
+"""A fill lasts this much longer than its rate says, so that each client has its turn."""
+
+
+def measure(stage: Stage, *, rounds: int, seconds: float, entities: int) -> Iterator[Figure]:
+    """Yield the figures of so many clients."""
+    entities -= entities % _POLLING
+    dsn = stage.database()
+    with stage.service(dsn=dsn) as service, psycopg.connect(dsn, autocommit=True) as postgres:
+        process = psutil.Process(service.pid)
+        components = [{"entityType": "user", "matchType": "exact", "match": _USER}]
+        supported = {"supportedConfigs": ["acks"], "clientInformation": _SOFTWARE}
+        poll = Load(
+            service.port,
+            DESCRIBE,
+            method="POST",
+            headers={"Authorization": f"Bearer {service.token}"},
+            body=json.dumps({"components": components, "resolveEntity": True, **supported}),
+            connections=_POLLING,
+            entities=entities,
+            seconds=seconds,
+        )
+        report = replace(poll, path=_REPORT, method="PUT", body=json.dumps({**_SOFTWARE, "appliedRevision": "1"}))
+        _filled(poll, entities)
+        before = process.memory_info().rss
+        _filled(report, entities)
+        grown = (process.memory_info().rss - before) / entities
+        reached = _version(postgres)
+        began = time.monotonic()
+
+        def beside(_: int) -> Sample:
+            with ThreadPoolExecutor(1) as pool:
+                # Begins before the polls are counted, and ends after them.
+                reports = pool.submit(_sent, replace(report, connections=_REPORTING, seconds=seconds + 2.0))
+                sample = loaded(poll, "200", service.pid)
+                return *sample, reports.result().rate
+
+        ours, reference = alternate(
+            f"polls of {entities:,} clients with reports | without",
+            rounds,
+            beside,
+            lambda _: loaded(poll, "200", service.pid),
+        )
+        written = (_version(postgres) - reached) / (time.monotonic() - began)
+        [(known,)] = postgres.execute("SELECT count(*) FROM applied_reports").fetchall()
+        if known != entities:
+            raise AssertionError(f"{known} clients have a row, of {entities}")
+    yield from rates(
+        f"Polls of {entities:,} clients that register, with reports beside", ours, _ALONE, reference, "0.95"
+    )
+    yield Figure("Reports meanwhile", "/s", column(ours, 3))
+    yield Figure("Rows of reports written meanwhile", "/s", [written], goal=f"{entities / 120:.0f} at most")
+    yield Figure("Memory for each client that reports", "bytes", [grown])
+
+
+def _filled(load: Load, entities: int) -> None:
+    """Send a load until each client had its turn."""
+    with progress.status(f"  {load.method} of {entities:,} clients"):
+        rate = _sent(load).rate
+        _sent(replace(load, seconds=_MARGIN * entities / rate))
+
+
+def _sent(load: Load) -> Loaded:
+    found = Loaded(**probe("load", **asdict(load)))
+    if set(found.statuses) != {"200"}:
+        raise AssertionError(f"{load.method} {load.path} was answered {found.statuses}")
+    return found
+
+
+def _version(postgres: psycopg.Connection) -> int:
+    """Return the number of rows of reports that were ever written."""
+    [(version,)] = postgres.execute("SELECT coalesce(max(version), 0) FROM applied_reports").fetchall()
+    return int(version)

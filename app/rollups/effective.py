@@ -16,7 +16,6 @@ from app.domain.broker_keys import is_sensitive
 from app.domain.broker_levels import Level, Levels, effective_broker, left_out
 from app.domain.definitions import catalog_of
 from app.domain.entities import EntityType
-from app.domain.releases import ON_ZOOKEEPER
 from app.domain.topics import effective_topic
 from app.rollups.schemas import CONFIG
 
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 _EFFECTIVE: Final = StructType([StructField("state", StringType()), StructField("value", StringType())])
 
 
-def counted(config: str, level: Level) -> Column:
-    """Return a stored level of a broker, the column ``config``, without the entries that brokers ignore."""
-    found: Column = _counted(config, F.lit(level.value))
+def counted(config: str, level: Level, release: str) -> Column:
+    """Return a stored level of brokers of a release, the column ``config``, without the entries that these ignore."""
+    found: Column = _counted(config, F.lit(level.value), F.lit(release))
     return found
 
 
-def effective(kind: str, key: str, is_own: str, stored: str, default: str) -> Column:
+def effective(kind: str, key: str, is_own: str, stored: str, default: str, *, release: str) -> Column:
     """Return the state and the value for a text that an entity sets, or for an entity that sets none.
 
     Args:
@@ -43,19 +42,20 @@ def effective(kind: str, key: str, is_own: str, stored: str, default: str) -> Co
         is_own: The column that says whether the entity sets the key.
         stored: The column of the text that it sets; null for a secret.
         default: The column of the default of all brokers (:func:`counted`), a map.
+        release: The release of the cluster's Kafka, whose catalog has the types and Kafka's own defaults.
 
     Returns:
         ``struct(state, value)``: ``value`` and the value in the form of its type; ``secret``; or ``none``.
     """
-    found: Column = _effective(kind, key, is_own, stored, default)
+    found: Column = _effective(kind, key, is_own, stored, default, F.lit(release))
     return found
 
 
 @F.udf(returnType=CONFIG, useArrow=False)
-def _counted(config: Mapping[str, str | None] | None, level: str) -> dict[str, str | None] | None:
+def _counted(config: Mapping[str, str | None] | None, level: str, release: str) -> dict[str, str | None] | None:
     if config is None:
         return None
-    catalog = catalog_of(ON_ZOOKEEPER)
+    catalog = catalog_of(release)
     # Of secrets only their form, a text, is known.
     return {name: value for name, value in config.items() if left_out(catalog, name, value or "", Level(level)) is None}
 
@@ -67,8 +67,9 @@ def _effective(
     is_own: bool,  # noqa: FBT001 - a column
     stored: str | None,
     default: Mapping[str, str | None],
+    release: str,
 ) -> tuple[str, str | None]:
-    catalog = catalog_of(ON_ZOOKEEPER)
+    catalog = catalog_of(release)
     known = {name: value for name, value in default.items() if value is not None}
     own = {key: stored} if is_own and stored is not None else {}
     if kind == EntityType.BROKER:

@@ -18,7 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 OPTIONS: Final = frozenset(
-    {"as_of", "begin", "capacity", "ceiling", "floor", "horizon", "other", "recorded_since", "watermark"}
+    {
+        "as_of",
+        "begin",
+        "capacity",
+        "ceiling",
+        "floor",
+        "horizon",
+        "other",
+        "other_release",
+        "recorded_since",
+        "release",
+        "watermark",
+    }
 )
 """Options that a transform may request by their names in ``Job.options``.
 
@@ -38,10 +50,14 @@ OPTIONS: Final = frozenset(
     outcome). A znode whose ``mzxid`` is above it may have been written by a change that is not in ``changes``.
 ``other``
     ``str``: the side that the run's cluster is compared with: the name of another cluster, or a time (ISO 8601, UTC).
+``other_release``
+    ``str``: the release of the other side's Kafka.
 ``recorded_since``
     ``int`` or None: the revision since which the recorder has a row for each content that others left: by then it had a
     state of every entity (``watermarks.since``). None where ``watermark`` is None, and where the revision was not
     noted.
+``release``
+    ``str``: the release of the cluster's Kafka, "3.9" or "4.4", whose catalog defines the configs of ``znodes``.
 ``watermark``
     ``int`` or None: the revision up to which the recorder has explained all writes of others, once it has a state
     of every entity (``watermarks``, where ``complete``); None where it never ran or is not that far.

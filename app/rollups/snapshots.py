@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
+from app.domain.releases import ON_ZOOKEEPER
 from app.rollups import schemas
 from app.rollups.reading import NotInReadingError, reading_of
 
@@ -85,6 +86,9 @@ def read_snapshot(spark: SparkSession, path: str) -> Iterator[Reading]:
     if about.get("format") != _FORMAT:
         raise NoSnapshotError(f"{path} has a format that is not known here")
     options = {**about["options"], "as_of": datetime.fromisoformat(about["options"]["as_of"])}
+    if "znodes" in about["frames"]:
+        # Earlier releases of Confplane noted none, and read all configs by this release's catalog.
+        options.setdefault("release", ON_ZOOKEEPER)
     frames = _Files(spark, path, frozenset(about["frames"]))
     yield reading_of(about["cluster"], options, int(about["registration_id"]), frames)
 

@@ -73,16 +73,19 @@ def read(
             columns = columns and [*columns, *(name for name in past.ZNODE_COLUMNS if name not in columns)]
         found = None if as_of is not None or not columns else stack.enter_context(_znodes(spark, origin, columns))
         beside: DataFrame | datetime | None = None
+        other_release = None if found is None else found.release
         if isinstance(other, Origin) and (columns := _columns_of_znodes(jobs, _OTHER_ZNODES)):
-            beside = stack.enter_context(_znodes(spark, other, columns, fingerprinted_as=origin.name)).frame
+            read_there = stack.enter_context(_znodes(spark, other, columns, fingerprinted_as=origin.name))
+            beside, other_release = read_there.frame, read_there.release
         postgres = stack.enter_context(connected(origin.dsn))
         moment, now = _moment(postgres, origin.name, as_of)
         options: dict[str, Any] = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.cut)}
         if other is not None:
             options["other"] = other.name if isinstance(other, Origin) else other.astimezone(UTC).isoformat()
+            options["other_release"] = other_release
         if found is not None:
             ceiling = found.scanner.revision(found.horizon)
-            options |= {"ceiling": ceiling, "floor": found.floor, "horizon": found.horizon}
+            options |= {"ceiling": ceiling, "floor": found.floor, "horizon": found.horizon, "release": found.release}
         source = register(spark, trail.TrailSource, origin=origin.for_tasks())
         if isinstance(other, datetime):
             _check_known(postgres, origin.name, other, now)
@@ -118,6 +121,7 @@ class _Znodes:
 
     scanner: Scanner
     frame: DataFrame
+    release: str
     floor: int
     horizon: int
 
@@ -128,9 +132,11 @@ def _znodes(
 ) -> Iterator[_Znodes]:
     scanner = Scanner.of(origin.name, origin.cluster)
     floor = scanner.revision()
+    release = scanner.release(floor)
+    parallelism = spark.sparkContext.defaultParallelism
     frame = (
         spark.read.format(register(spark, znodes.ZnodesSource, origin=origin.for_tasks()))
-        .options(**znodes.znodes_options(floor, spark.sparkContext.defaultParallelism, fingerprinted_as or origin.name))
+        .options(**znodes.znodes_options(floor, parallelism, release, fingerprinted_as or origin.name))
         .schema(StructType([schemas.ZNODES[name] for name in columns]))
         .load()
         .persist(StorageLevel.MEMORY_AND_DISK)
@@ -139,7 +145,7 @@ def _znodes(
         # Reads all znodes. Kept rows may get lost with a worker, and are then read again.
         [(newest,)] = frame.agg(F.max(_MZXID)).collect()
         # Intents are durable before their transactions: all commits so far have their intents in the snapshot below.
-        yield _Znodes(scanner, frame, floor, max(scanner.revision(floor), newest or 0))
+        yield _Znodes(scanner, frame, release, floor, max(scanner.revision(floor), newest or 0))
     finally:
         frame.unpersist()
 

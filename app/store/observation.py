@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from app.store.session.keeper import Session
 
 
+def release_in(report: bytes | None) -> str | None:
+    """Return the release of the Kafka cluster by a report; None where it names none."""
+    found = parse(report)
+    return None if found is None else found.release or None
+
+
 class ObservationNode:
     """A process's copy of the report."""
 
@@ -41,6 +47,4 @@ class ObservationNode:
         # A replaced session's reply may be late. Without a node there is no watch; the next session makes the node.
         if session is self._session and error is None:
             self.report = value[0] or None
-            found = parse(self.report)
-            if found is not None and found.release:
-                self.release = found.release
+            self.release = release_in(self.report) or self.release

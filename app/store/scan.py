@@ -14,8 +14,10 @@ from kazoo.protocol.states import KazooState
 
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
+from app.domain.releases import ON_ZOOKEEPER, newest
 from app.store import znodes
 from app.store.mirror.loader import Walk
+from app.store.observation import release_in
 from app.store.session.access import Access
 from app.store.session.bridge import Mailbox
 from app.store.session.keeper import Session, answered, place_of, unavailable
@@ -87,6 +89,17 @@ class Scanner:
                 await session.sync()
                 await session.exists("/config")
                 return session.zxid
+
+        return self._run(ask, least)
+
+    def release(self, least: int = 0) -> str:
+        """Return the release of the cluster's Kafka, as the service knows it: :meth:`ZooKeeperStore.kafka_release`."""
+
+        async def ask(session: Session) -> str:
+            async with answered(self.name, time.monotonic() + _CALL_SECONDS):
+                replies = [session.get(path) for path in (znodes.TARGET, znodes.OBSERVATION)]
+                target, report = [await _data(reply) for reply in replies]
+            return (release_in(report) or newest()) if target else ON_ZOOKEEPER
 
         return self._run(ask, least)
 
@@ -162,6 +175,14 @@ class Scanner:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await session.retire().wait()
+
+
+async def _data(reply: Awaitable[Any]) -> bytes | None:
+    try:
+        data, _ = await reply
+    except NoNodeError:
+        return None
+    return data or None
 
 
 async def _names(reply: Awaitable[Any]) -> list[str]:

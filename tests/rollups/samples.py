@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 from pyspark.sql.types import TimestampType
 
+from app.domain.releases import ON_ZOOKEEPER
 from app.rollups import schemas
 from app.rollups.jobs import JOBS
 from app.rollups.registered import current
@@ -49,8 +50,8 @@ def frames(spark: SparkSession, directory: Path) -> dict[str, DataFrame]:
 
 
 def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
-    """Run a job on the columns that it says it reads."""
-    job = JOBS[name]
+    """Run a job on the columns that it says it reads; the cluster is on ZooKeeper unless the options say otherwise."""
+    job, options = JOBS[name], {"release": ON_ZOOKEEPER, **options}
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
     return job(**inputs, **{key: value for key, value in options.items() if key in job.options})
 

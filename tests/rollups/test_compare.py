@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pydantic import SecretStr
 
+from app.domain.releases import ON_ZOOKEEPER
 from app.rollups import past, schemas, stores
 from app.rollups.jobs import compare
 from app.rollups.origin import Origin
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 OTHER: Final = "staging"
+ABOUT: Final = {"other": OTHER, "release": ON_ZOOKEEPER, "other_release": ON_ZOOKEEPER}
 SEPARATE: Final = "/confplane/client-configs"
 COLUMNS: Final = schemas.OTHER_ZNODES.names
 SECRET: Final = "ssl.key.password"
@@ -98,7 +100,7 @@ def found(rows: DataFrame) -> set[tuple[Any, ...]]:
 
 def test_the_sides_are_compared_as_by_the_definition(spark: SparkSession) -> None:
     sides = {"znodes": frame(spark, HERE), "other_znodes": frame(spark, THERE)}
-    rows = found(compare.JOB(**sides, other=OTHER))
+    rows = found(compare.JOB(**sides, **ABOUT))
     assert rows == reference.compare(HERE, THERE, OTHER)
     kinds = {(row[0], row[1]): (row[2], row[7]) for row in rows}
     assert kinds["user=~3Cdefault~3E", "producer_byte_rate"] == ("only_here", None)
@@ -112,7 +114,7 @@ def test_the_sides_are_compared_as_by_the_definition(spark: SparkSession) -> Non
     assert kinds["broker=0", SECRET] == kinds["broker=1", "x.password"] == ("secret", None)
     assert {entity for (entity, _), (kind, _) in kinds.items() if kind == "unknown"} == {"broker=2", "topic=hidden"}
     assert not {"user=same", "user=empty", "user=layout", "user=both", "topic=c"} & {entity for entity, _ in kinds}
-    assert found(compare.JOB(**{**sides, "other_znodes": sides["znodes"]}, other=OTHER)) == reference.compare(
+    assert found(compare.JOB(**{**sides, "other_znodes": sides["znodes"]}, **ABOUT)) == reference.compare(
         HERE, HERE, OTHER
     )
 
@@ -182,7 +184,7 @@ def sides(raw_zk: KazooClient, chroot: str, migrated: servers.Database, tmp_path
 def compared(spark: SparkSession, origin: Origin, other: Origin | datetime) -> set[tuple[Any, ...]]:
     with stores.read(spark, origin, jobs=[compare.JOB], other=other) as reading:
         frames, _ = reading.frames(compare.JOB)
-        return found(compare.JOB(**frames, other=reading.options["other"]))
+        return found(compare.JOB(**frames, **{name: reading.options[name] for name in compare.JOB.options}))
 
 
 def test_two_clusters_are_read_and_equal_secrets_are_equal(

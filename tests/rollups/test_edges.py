@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from app.domain.entities import Entity
+from app.domain.releases import ON_ZOOKEEPER
 from app.services.ports.cluster_states import ENTITY as FREEZE
 from tests.rollups import samples
 
@@ -158,6 +159,17 @@ def test_odd_rows_are_counted_by_the_definition(spark: SparkSession, tmp_path: P
     directory = samples.save(tmp_path, changes=CHANGES, registration_events=EVENTS, znodes=ZNODES)
     rows = samples.run(name, samples.frames(spark, directory), capacity=CAPACITY)
     assert samples.compare(name, rows, directory, tmp_path / "scratch", CAPACITY) > 5
+
+
+def test_values_are_those_of_the_release_of_the_cluster(spark: SparkSession, tmp_path: Path) -> None:
+    directory = samples.save(tmp_path, znodes=[znode("topic=t", {"remote.copy.lag.ms": "07"})])
+    told = {
+        release: samples.run("drift", samples.frames(spark, directory), release=release)
+        .select("state", "value")
+        .collect()
+        for release in (ON_ZOOKEEPER, "4.4")
+    }
+    assert told == {ON_ZOOKEEPER: [("secret", None)], "4.4": [("value", "7")]}
 
 
 def test_setting_back_counts_for_a_week(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,14 +13,18 @@ from pyspark.sql.types import StructType
 from app.crypto.password_encoder import PasswordEncoder
 from app.domain.errors import UnavailableError
 from app.domain.facets import Tree
+from app.domain.releases import ON_ZOOKEEPER, newest
 from app.rollups import schemas
 from app.rollups.carrying import carrying
 from app.rollups.origin import Origin
 from app.rollups.sources import znodes as source
+from app.services.ports.cluster_states import Target
+from app.services.target.report import Report
 from app.settings import ClusterSettings, UnusableSettingsError
 from app.store import scan
 from app.store.mirror import loader
 from app.store.session.keeper import unavailable
+from app.store.znodes import encode_target
 from tests.support.planted import Planted
 
 if TYPE_CHECKING:
@@ -185,11 +189,17 @@ def cluster(raw_zk: KazooClient, chroot: str, tmp_path: Path) -> Cluster:
 
 
 def reader_of(
-    cluster: Cluster, *, floor: int = 0, parallelism: int = 1, columns: Any = None, fingerprinted_as: str | None = None
+    cluster: Cluster,
+    *,
+    floor: int = 0,
+    parallelism: int = 1,
+    columns: Any = None,
+    release: str = ON_ZOOKEEPER,
+    fingerprinted_as: str | None = None,
 ) -> Any:
     schema = StructType([schemas.ZNODES[name] for name in columns or schemas.ZNODES.names])
     carried = carrying(source.ZnodesSource, origin=cluster.origin)
-    options = source.znodes_options(floor, parallelism, fingerprinted_as or cluster.origin.name)
+    options = source.znodes_options(floor, parallelism, release, fingerprinted_as or cluster.origin.name)
     return carried(options).reader(schema)
 
 
@@ -204,6 +214,26 @@ def rows_of(reader: Any) -> Iterator[dict[str, Any]]:
 
 def read_all(reader: Any) -> list[dict[str, Any]]:
     return sorted(rows_of(reader), key=lambda row: row["path"])
+
+
+def test_the_release_of_an_observed_cluster_says_which_values_are_told(raw_zk: KazooClient, cluster: Cluster) -> None:
+    scanner = scan.Scanner.of("default", cluster.settings)
+    assert scanner.release() == ON_ZOOKEEPER
+    raw_zk.create("/confplane/target", encode_target(Target("5L6g3nShT-eMCtK--X86sw")), makepath=True)
+    assert scanner.release() == newest()
+    raw_zk.create("/confplane/observation", Report(1, "writer", release="4.1").encode())
+    assert scanner.release() == "4.1"
+    raw_zk.create("/config/groups/g", entity('{"consumer.session.timeout.ms":"45000"}'), makepath=True)
+    told = {
+        release: [
+            row["config"] for row in read_all(reader_of(cluster, release=release)) if row["entity_id"] == "group=g"
+        ]
+        for release in (ON_ZOOKEEPER, "4.1")
+    }
+    assert told == {
+        ON_ZOOKEEPER: [{"consumer.session.timeout.ms": None}],
+        "4.1": [{"consumer.session.timeout.ms": "45000"}],
+    }
 
 
 def test_rows_are_what_kazoo_shows_but_for_secrets(cluster: Cluster) -> None:

@@ -66,7 +66,7 @@ _BROKER: Final = EntityType.BROKER.value
 _TOPIC: Final = EntityType.TOPIC.value
 
 
-def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str) -> DataFrame:
+def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str, release: str, other_release: str) -> DataFrame:
     """Return the rows; see the module."""
     unknown = _unknown(znodes).unionByName(_unknown(other_znodes)).distinct()
     here = _entries(znodes).withColumnRenamed("entry", "here")
@@ -77,7 +77,9 @@ def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str) -> Data
         .where("kind IS NOT NULL")
         .join(unknown, "entity_id", "left_anti")
     )
-    defaults = _default(znodes, "default_here").crossJoin(_default(other_znodes, "default_there"))
+    defaults = _default(znodes, "default_here", release).crossJoin(
+        _default(other_znodes, "default_there", other_release)
+    )
     with_defaults = (
         differences.crossJoin(F.broadcast(defaults))
         .withColumn("type", entity_type(F.col("entity_id")))
@@ -92,7 +94,7 @@ def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str) -> Data
         F.col("here.fingerprint").alias("fingerprint"),
         F.col("there.value").alias("other_value"),
         F.col("there.fingerprint").alias("other_fingerprint"),
-        _same_effective().alias("same_effective"),
+        _same_effective(release, other_release).alias("same_effective"),
     )
     none = F.lit(None).cast("string")
     not_compared = unknown.select(
@@ -151,11 +153,11 @@ def _kind() -> Column:
     )
 
 
-def _default(znodes: DataFrame, name: str) -> DataFrame:
+def _default(znodes: DataFrame, name: str, release: str) -> DataFrame:
     """Return one row: the default of all brokers, a map."""
     found = _readable(znodes).where((F.col("entity_id") == _BROKER) & (F.col("tree") == Tree.CONFIG.value))
     return found.agg(F.first("config").alias("config")).select(
-        F.coalesce(counted("config", Level.DEFAULT), nothing()).alias(name)
+        F.coalesce(counted("config", Level.DEFAULT, release), nothing()).alias(name)
     )
 
 
@@ -164,9 +166,10 @@ def _beneath(default: str) -> Column:
     return F.when(F.col("entity_id") == _BROKER, nothing()).otherwise(F.col(default))
 
 
-def _same_effective() -> Column:
+def _same_effective(release: str, other_release: str) -> Column:
     here, there = (
-        effective("type", "config_key", f"own_{side}", f"text_{side}", f"default_{side}") for side in ("here", "there")
+        effective("type", "config_key", f"own_{side}", f"text_{side}", f"default_{side}", release=of)
+        for side, of in (("here", release), ("there", other_release))
     )
     is_known = (here["state"] != "secret") & (there["state"] != "secret")
     same = (here["state"] == there["state"]) & here["value"].eqNullSafe(there["value"])
@@ -180,5 +183,5 @@ JOB: Final = Job(
     output=OUTPUT,
     key=_KEY,
     transform=transform,
-    options=frozenset({"other"}),
+    options=frozenset({"other", "other_release", "release"}),
 )

@@ -69,7 +69,7 @@ _BROKER: Final = EntityType.BROKER.value
 _TOPIC: Final = EntityType.TOPIC.value
 
 
-def transform(*, znodes: DataFrame) -> DataFrame:
+def transform(*, znodes: DataFrame, release: str) -> DataFrame:
     """Return the rows; see the module."""
     nodes = (
         znodes.where(F.col("tree") == Tree.CONFIG.value)
@@ -83,12 +83,12 @@ def transform(*, znodes: DataFrame) -> DataFrame:
         of_brokers.where(F.col("entity_id") == _BROKER)
         .agg(F.first("config").alias("config"), F.first("fingerprints").alias("fingerprints"))
         .select(
-            _or_nothing(counted("config", Level.DEFAULT)).alias("default_config"),
+            _or_nothing(counted("config", Level.DEFAULT, release)).alias("default_config"),
             _or_nothing(F.col("fingerprints")).alias("default_fingerprints"),
         )
     )
     brokers = of_brokers.where(is_named(F.col("entity_id"), EntityType.BROKER)).withColumn(
-        "config", counted("config", Level.BROKER)
+        "config", counted("config", Level.BROKER, release)
     )
     entities = brokers.unionByName(nodes.where(F.col("entity_type") == _TOPIC))
     found = _with_values(entities, default)
@@ -98,7 +98,7 @@ def transform(*, znodes: DataFrame) -> DataFrame:
         found.groupBy(*texts)
         .agg(F.count("*").alias("entities"), first_ids(F.col("entity_id"), EXAMPLES).alias("examples"))
         .crossJoin(F.broadcast(default.select("default_config")))
-        .withColumn("effective", effective(*_KEY, "is_own", "stored", "default_config"))
+        .withColumn("effective", effective(*_KEY, "is_own", "stored", "default_config", release=release))
     )
     of_values = (
         of_texts.select(*_KEY, "effective.*", "fingerprint", "is_own", "entities", "examples")
@@ -153,4 +153,5 @@ JOB: Final = Job(
     output=OUTPUT,
     key=(*_KEY, "rank"),
     transform=transform,
+    options=frozenset({"release"}),
 )

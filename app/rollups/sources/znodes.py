@@ -52,8 +52,9 @@ class ZnodesSource(DataSource):
     """The frame ``znodes``, or some of its columns.
 
     Its class carries ``origin`` (app/rollups/carrying.py). Options: ``floor``, a zxid that all servers read from must
-    have reached; ``parallelism``, the number of tasks that run at a time; ``fingerprinted_as``, the name of the cluster
-    whose fingerprints can be compared with those of the frame.
+    have reached; ``parallelism``, the number of tasks that run at a time; ``release``, that of the cluster's Kafka,
+    whose catalog says which values are secrets; ``fingerprinted_as``, the name of the cluster whose fingerprints can be
+    compared with those of the frame.
 
     A task has a ZooKeeper session of its own, which creates nothing. Values of secrets are distinguished by
     fingerprints, made where they are read. The files for this, the encoders' secrets and ZooKeeper's credentials, must
@@ -71,13 +72,15 @@ class ZnodesSource(DataSource):
     def reader(self, schema: StructType) -> _Reader:
         """Return the reader of a schema's columns."""
         options, origin = self.options, self.origin
-        floor, parallelism = int(options["floor"]), int(options["parallelism"])
-        return _Reader(origin.name, options["fingerprinted_as"], origin.cluster, floor, parallelism, schema)
+        floor, parallelism, release = int(options["floor"]), int(options["parallelism"]), options["release"]
+        return _Reader(origin.name, options["fingerprinted_as"], origin.cluster, release, floor, parallelism, schema)
 
 
-def znodes_options(floor: int, parallelism: int, fingerprinted_as: str) -> dict[str, Any]:
+def znodes_options(floor: int, parallelism: int, release: str, fingerprinted_as: str) -> dict[str, Any]:
     """Return the options; see :class:`ZnodesSource`."""
-    return {"floor": str(floor), "parallelism": str(parallelism), "fingerprinted_as": fingerprinted_as}
+    return {
+        "floor": str(floor), "parallelism": str(parallelism), "release": release, "fingerprinted_as": fingerprinted_as
+    }  # fmt: skip
 
 
 @dataclass
@@ -91,6 +94,7 @@ class _Reader(DataSourceReader):
         name: str,
         fingerprinted_as: str,
         cluster: ClusterSettings,
+        release: str,
         floor: int,
         parallelism: int,
         schema: StructType,
@@ -98,6 +102,7 @@ class _Reader(DataSourceReader):
         self._name = name
         self._fingerprinted_as = fingerprinted_as
         self._cluster = cluster
+        self._release = release
         self._floor = floor
         self._parallelism = parallelism
         self._schema = schema
@@ -111,7 +116,7 @@ class _Reader(DataSourceReader):
         """Read one range on a worker."""
         assert isinstance(partition, _Part)  # noqa: S101 - for the type checker
         scanner = Scanner.of(self._name, self._cluster)
-        rows = Rows(self._fingerprinted_as, self._cluster, self._schema)
+        rows = Rows(self._fingerprinted_as, self._cluster, self._release, self._schema)
         for tree, paths in partition.paths:
             found = scanner.read(tree, paths, self._floor)
             for start in range(0, len(found), _BATCH):
@@ -136,16 +141,17 @@ def parted(names: Mapping[tuple[Tree, str], Sequence[str]], parallelism: int) ->
 class Rows:
     """Znodes as rows of the requested columns."""
 
-    def __init__(self, name: str, cluster: ClusterSettings, schema: StructType) -> None:
+    def __init__(self, name: str, cluster: ClusterSettings, release: str, schema: StructType) -> None:
         client_configs = ClientConfigs(
             catalog_of(ON_ZOOKEEPER),
             extra_keys=cluster.dynamic_client_configs,
             min_session_timeout_ms=cluster.group_min_session_timeout_ms,
             max_session_timeout_ms=cluster.group_max_session_timeout_ms,
         )
-        self._redact = redactor(facets_by_tree(client_configs, Configs(_catalog)), lambda: ON_ZOOKEEPER)
+        catalog = catalog_of(release)
+        self._redact = redactor(facets_by_tree(client_configs, Configs(lambda: catalog)), lambda: release)
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._secrets = Secrets(name, cluster) if "fingerprints" in self._schema.names else None
+        self._secrets = Secrets(name, cluster, catalog) if "fingerprints" in self._schema.names else None
 
     def batch(self, found: Sequence[Found]) -> pa.RecordBatch:
         """Return one batch."""
@@ -193,12 +199,12 @@ class Rows:
 class Secrets:
     """The fingerprints of brokers' secrets."""
 
-    def __init__(self, name: str, cluster: ClusterSettings) -> None:
+    def __init__(self, name: str, cluster: ClusterSettings, catalog: Catalog) -> None:
         keyring = Keyring.from_settings(name, cluster.password_encoder)
         self._fingerprinter = ConfigFingerprinter(
-            KafkaCipher(keyring), sensitive=lambda key: is_sensitive(_catalog(), key), encoded=is_password
+            KafkaCipher(keyring), sensitive=lambda key: is_sensitive(catalog, key), encoded=is_password
         )
-        self._configs = Configs(_catalog)
+        self._configs = Configs(lambda: catalog)
 
     def fingerprints(self, entity_id: str, node: Node) -> Config:
         """Return the fingerprint of each secret of a node."""
@@ -209,8 +215,3 @@ class Secrets:
         number = broker.get(EntityType.BROKER)
         found = self._fingerprinter.fingerprints(None if number is None else int(number), secrets)
         return {storable(key): fingerprint for key, fingerprint in found.items()}
-
-
-def _catalog() -> Catalog:
-    """Return the definitions of the clusters of rollups, which run on ZooKeeper."""
-    return catalog_of(ON_ZOOKEEPER)

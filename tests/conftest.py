@@ -41,6 +41,7 @@ ONE_PROCESS: Final = ("tests/rollups/", "tests/interop/", "tests/kraft/")
 FIRST: Final = (
     "tests/faults/test_faults.py",
     "tests/rollups/",
+    "tests/contract/test_fuzzing.py",
     "tests/integration/test_settling.py",
     "tests/integration/test_rotate.py",
     "tests/integration/test_idempotency_faults.py",

@@ -60,7 +60,7 @@ class Postgres(Server):
     Args:
         data_dir: The server's directory: the data below ``data``, ``passwords.json``, ``postgres.log``.
         port: The port; a free one when None.
-        durable: False leaves out fsync; for tests.
+        durable: False leaves out fsync and autovacuum; for tests.
     """
 
     name = "Postgres"
@@ -218,7 +218,8 @@ class Postgres(Server):
             "max_wal_size": "512MB",
         }
         if not self._durable:
-            settings |= {"fsync": "off", "full_page_writes": "off"}
+            # Hundreds of small databases live for one test each, and autovacuum would look into every one every minute.
+            settings |= {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
         command = [str(binaries / "postgres"), "-D", str(self._data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -13,9 +13,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+OF_FEW_ROWS: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings for tests of few rows, where compiling a plan costs more than running it.
+
+Tests of full size, the commands, and the tests on a cluster of their own run with the settings as shipped.
+"""
+
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with two cores. Never stop it in a test."""
     directory = tmp_path_factory.mktemp("spark")
     spark = session(
@@ -27,6 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(directory / "scratch"),
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
             "spark.driver.memory": "1g",
+            **({} if pytestconfig.getoption("markexpr") == "long" else OF_FEW_ROWS),
         },
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -121,18 +121,20 @@ def named(names: list[str], rows: Any) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-PLAN: Final = Plan(entities=20_000, events=100_000, seed=2)
+PLAN: Final = Plan(entities=5_000, events=25_000, seed=2)
+FULL: Final = Plan(entities=20_000, events=100_000, seed=2)
 
 
 @pytest.mark.parametrize(
     "plan",
     [
         PLAN,
-        Plan(entities=3_000, events=20_000, recorded=False),
+        Plan(entities=2_000, events=10_000, recorded=False),
         Plan(entities=0, events=10),
+        pytest.param(FULL, marks=pytest.mark.long),
         pytest.param(Plan(entities=100_000, events=1_000_000), marks=pytest.mark.long),
     ],
-    ids=["recorded", "not recorded", "empty", "1M"],
+    ids=["recorded", "not recorded", "empty", "100k", "1M"],
 )
 def test_a_clean_cluster_has_no_mismatch(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
     cluster = Cluster(plan)
@@ -143,8 +145,9 @@ def test_a_clean_cluster_has_no_mismatch(spark: SparkSession, tmp_path: Path, pl
     assert cluster.mismatches(spark, tmp_path) == []
 
 
-def test_each_of_fifty_planted_mismatches_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    cluster = Cluster(PLAN)
+@pytest.mark.parametrize("plan", [PLAN, pytest.param(FULL, marks=pytest.mark.long)], ids=["25k", "100k"])
+def test_each_of_fifty_planted_mismatches_is_found(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
+    cluster = Cluster(plan)
     for plant, count in PLANTS.items():
         for _ in range(count):
             plant(cluster)

@@ -28,8 +28,12 @@ STEPS: Final = (datetime(2026, 3, 3, 12, 30, tzinfo=UTC), datetime(2026, 3, 4, t
 
 @pytest.fixture(
     scope="module",
-    params=[Plan(entities=20_000, events=100_000), pytest.param(Plan(100_000, 1_000_000), marks=pytest.mark.long)],
-    ids=["100k", "1M"],
+    params=[
+        Plan(entities=5_000, events=25_000),
+        pytest.param(Plan(20_000, 100_000), marks=pytest.mark.long),
+        pytest.param(Plan(100_000, 1_000_000), marks=pytest.mark.long),
+    ],
+    ids=["25k", "100k", "1M"],
 )
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("sample")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ROWS: Final = 25
 """Rows of each result that are listed."""
 
+_INTEGRITY: Final = "integrity"
 _STYLE: Final = inline("report.css")
 
 
@@ -49,6 +50,23 @@ class Result:
     count: int = 0
 
     @property
+    def headline(self) -> str:
+        """The result in one line."""
+        if self.as_of is None:
+            return "not run yet"
+        found = f"{self.count:,} {'row' if self.count == 1 else 'rows'}"
+        if self.name == _INTEGRITY:
+            found = f"{self.count:,} {'mismatch' if self.count == 1 else 'mismatches'}" if self.count else "no mismatch"
+        return f"{found}, as of {self.as_of:%Y-%m-%d %H:%M} UTC"
+
+    @property
+    def verdict(self) -> str:
+        """The colour of the line: ``good`` or ``bad`` of ``integrity``, ``plain`` of results that are neither."""
+        if self.name != _INTEGRITY or self.as_of is None:
+            return "plain"
+        return "bad" if self.count else "good"
+
+    @property
     def command(self) -> str:
         """The command that runs the rollup."""
         return ROLLUPS[self.name].command
@@ -63,7 +81,14 @@ def page(cluster: str, results: Sequence[Result], *, made: datetime) -> str:
         made: The time of the page, UTC.
     """
     return render(
-        "report.html", style=_STYLE, cluster=cluster, results=results, made=made, summarized=_summarized, drawn=_drawn
+        "report.html",
+        style=_STYLE,
+        cluster=cluster,
+        overview=sorted(results, key=lambda result: result.name != _INTEGRITY),
+        results=results,
+        made=made,
+        summarized=_summarized,
+        drawn=_drawn,
     )
 
 

@@ -125,6 +125,21 @@ def test_a_page_has_a_section_and_pictures_of_every_rollup_and_needs_nothing_fro
     assert all(target and re.match(r"#|data:image/svg\+xml;", target) for target in targets)
 
 
+def test_a_page_begins_with_a_line_for_each_rollup_integrity_first() -> None:
+    def lines(rows: dict[str, list[dict[str, Any]]]) -> list[tuple[str, str]]:
+        begin = made(rows).partition("<nav>")[2].partition("</nav>")[0]
+        return [(kind, re.sub("<.*?>", "", text)) for kind, text in re.findall(r'<li class="(\w+)">(.*?)</li>', begin)]
+
+    found = lines(ROWS)
+    assert found[0] == ("bad", "Integrity: 3 mismatches, as of 2026-06-01 12:00 UTC")
+    assert ("plain", "Usage: 3 rows, as of 2026-06-01 12:00 UTC") in found
+    assert len(found) == len(JOBS)
+    assert lines({"integrity": []})[:2] == [
+        ("good", "Integrity: no mismatch, as of 2026-06-01 12:00 UTC"),
+        ("plain", "Compatibility: not run yet"),
+    ]
+
+
 def test_odd_names_are_texts() -> None:
     page = Page(made(ROWS))
     assert f"Rollups of {ODD}" in page.text

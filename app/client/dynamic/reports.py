@@ -102,8 +102,10 @@ class Reporter:
     async def _run(self) -> None:
         await self._due.wait()
         while await self._report():
+            # Python 3.11's wait_for loses a cancellation that comes as the event is set.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), REPEATED_AFTER_S)
+                async with asyncio.timeout(REPEATED_AFTER_S):
+                    await self._due.wait()
 
     async def _report(self) -> bool:
         """Send a report that is worth it; False where the service takes none."""

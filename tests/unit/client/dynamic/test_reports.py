@@ -200,6 +200,20 @@ async def test_a_consumer_runs_with_its_timeouts_once_it_is_swapped() -> None:
         await until(lambda: len(told.reports) > before)
 
 
+async def test_a_stop_while_a_report_becomes_due_ends() -> None:
+    told = Told(acks="all")
+    for steps in range(8):
+        dynamic = AsyncDynamicProducerConfig(OWN, **told.options())
+        await dynamic.start()
+        await until(lambda: told.reports)
+        await asyncio.sleep(0.01)
+        dynamic.taken_over()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(dynamic.stop())
+        await until(stopping.done)
+
+
 async def test_without_polls_the_last_report_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "REPEATED_AFTER_S", 0.01)
     monkeypatch.setattr(reports, "FRESH_S", 0)

@@ -72,6 +72,11 @@ COLUMNS = {
         "entity_id:string config_key:string kind:string value:string? fingerprint:string? "
         "other_value:string? other_fingerprint:string? same_effective:boolean? other:string"
     ),
+    ("usage", 1): (
+        "config_key:string budget:string state:string quota:double? level:int? source:string? "
+        "clients:bigint samples:bigint mean:double p95:double peak:double throttled_share:double? "
+        "capacity:double? share:double? proposed:double? proposal:string?"
+    ),
 }
 """(rollup, version) -> its columns. A lake keeps files of many releases: other columns need another version, and a line
 of their own here."""

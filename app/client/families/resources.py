@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
 from app.client.core.calls import call, id_of
 from app.client.core.operations import Family, S, listing, operation, procedure, tagged
@@ -24,7 +24,8 @@ PageT = TypeVar("PageT")
 ResourceT = TypeVar("ResourceT")
 EffectiveT = TypeVar("EffectiveT")
 
-_UPDATES = 5
+_UPDATES: Final = 5
+"""Tries of an update, while others change the entity again and again."""
 
 
 class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
@@ -184,7 +185,7 @@ class Resources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             except PreconditionFailedError:
                 if not left:
                     raise
-        raise AssertionError
+        raise AssertionError("an update without a try")
 
     def _call(self, method: str, path: str, terms: Mapping[str, Any] | None = None, **parts: Any) -> Call[Any]:
         return call(method, f"{self._base}/{self.facet}{path}", terms, **parts)

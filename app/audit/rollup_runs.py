@@ -100,8 +100,12 @@ class RollupRuns:
         self._cluster = cluster
 
     @contextmanager
-    def held(self, run_id: UUID) -> Iterator[None]:
+    def held(self, run_id: UUID, otherwise: str | None = None) -> Iterator[None]:
         """Hold a run for the length of a block: no process takes it for abandoned meanwhile.
+
+        Args:
+            run_id: The run, or the id of any other work that one process does at a time.
+            otherwise: The message of the refusal; None for that of a run.
 
         Raises:
             ConcurrentChangeError: Another process is making the run.
@@ -109,7 +113,7 @@ class RollupRuns:
         with _server_faults(), psycopg.connect(self._conninfo) as connection:
             row = connection.execute(_LOCK, [run_id]).fetchone()
             if row is None or not row[0]:
-                raise ConcurrentChangeError(f"Run {run_id} is being made by another process")
+                raise ConcurrentChangeError(otherwise or f"Run {run_id} is being made by another process")
             # The transaction stays open; it has no snapshot, and keeps no row from being vacuumed.
             try:
                 yield

@@ -80,6 +80,14 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             show_default=False,
         ),
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Read the exports in this lake, of their own moment, in place of Postgres and ZooKeeper.",
+            show_default=False,
+        ),
+    ] = None,
     capacity: Annotated[
         Path | None,
         typer.Option(
@@ -121,6 +129,10 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         raise typer.BadParameter(f"{name} needs {ROLLUPS[name].needs}", param_hint="NAME")
     if since is not None and full:
         raise typer.BadParameter("Give either --since or --full", param_hint="--since")
+    if source is not None and as_of is not None:
+        raise typer.BadParameter("Give either --source, which is of its own moment, or --as-of", param_hint="--source")
+    if source is not None and (other, usage) != (None, None):
+        raise typer.BadParameter("A lake has no other side, and no measurements", param_hint="--source")
     day, moment = _day(since), _moment(as_of)
     settings = load_settings(settings_file)
     try:
@@ -134,10 +146,70 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         full=full,
         as_of=moment,
         output=output,
+        source=source,
         capacity=_capacity(capacity),
         other=other,
         usage=usage,
     )
+    raise typer.Exit(command.run(settings, cluster, wanted))
+
+
+@rollups.command(
+    help="Export the history itself to a lake: Parquet files by day, each row once.\n\n"
+    "- `trail`: the changes with their outcomes, and the recorder's states\n\n"
+    "- `registrations`: the events of the registrations\n\n"
+    "- `znodes`: the configs as they are, without secrets\n\n"
+    "Only days with rows that are new, or whose outcome is, are read again and written anew. Nothing is visible before"
+    " all of it is. `confplane rollups run --source PATH` runs rollups on the exports. The lake is outside the grants:"
+    " whoever reads its files reads all entities.",
+    epilog="Examples:\n\n"
+    "    confplane rollups export all --cluster payments --output s3a://lake/confplane\n\n"
+    "    confplane rollups export trail --cluster payments --output /lake --without reason,ticket --pseudonyms key\n\n"
+    "Exit codes: 0 exported; 1 it could not be, or a store is away; 2 the settings or the options are not valid.",
+)
+def export(
+    name: Annotated[str, typer.Argument(metavar="NAME|all", help="The part of the history.", show_default=False)],
+    cluster: ClusterName,
+    output: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The lake, on any file system that Hadoop knows.", show_default=False),
+    ],
+    *,
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The Spark master.", show_default="local[*], or the master of spark-submit"),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Export all days anew.")] = False,
+    without: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Columns of the trail to leave out: reason, request_id, source, ticket; separated by commas.",
+            show_default=False,
+        ),
+    ] = "",
+    pseudonyms: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Replace the principals of the trail by an HMAC with the key in this file, of 16 bytes or more.",
+            show_default=False,
+        ),
+    ] = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Export the history; the help is above."""
+    settings = load_settings(settings_file)
+    try:
+        from app.cli import rollup_export as command  # noqa: PLC0415 - Spark comes with the extra only
+    except ModuleNotFoundError as error:
+        _missing("export", error)
+    _known(name, *command.NAMES, "all")
+    names = list(command.NAMES) if name == "all" else [name]
+    wanted = command.Wanted(names, output, command.altered(without, pseudonyms), master=master, full=full)
     raise typer.Exit(command.run(settings, cluster, wanted))
 
 

@@ -24,6 +24,7 @@ from app.devstack.errors import DevStackError
 from app.devstack.java import find_java
 from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
 from app.rollups.errors import SparkFailedError, spark_errors
+from app.rollups.exports.reading import read_lake
 from app.rollups.jobs import JOBS
 from app.rollups.progress import tasks_of
 from app.rollups.reading import NotInReadingError
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
+    from app.rollups.job import Job
+    from app.rollups.origin import Origin
     from app.rollups.progress import Tasks
+    from app.rollups.reading import Reading
     from app.rollups.runner import Finished, Runner
     from app.rollups.stores import Side
     from app.settings import Settings
@@ -58,6 +62,8 @@ class Wanted:
     full: bool = False
     as_of: datetime | None = None
     output: str | None = None
+    source: str | None = None
+    """The lake to read in place of the stores."""
     capacity: Mapping[str, float] = field(default_factory=dict)
     other: str | None = None
     """A cluster of the settings, or a time (ISO 8601), to compare the cluster with."""
@@ -84,10 +90,10 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
         # Checked before Java is started: no job can run without it.
         RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
         with spark_errors():
-            spark = _spark(settings, wanted.master)
+            spark = started(settings, wanted.master)
             usage = None if wanted.usage is None else read_usage(spark, wanted.usage)
         with (
-            read(spark, source, jobs=jobs, as_of=wanted.as_of, other=other, usage=usage) as reading,
+            _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
             runner(spark, reading, settings.postgres.dsn) as made,
         ):
             ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")
@@ -98,7 +104,7 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     except (SparkFailedError, RuntimeError) as error:
         if settings.log_level == "debug":
             raise
-        return _not_run(_reason(error), callers.FAILED)
+        return _not_run(reason(error), callers.FAILED)
     _show(ended)
     if all(each.finished for each in ended):
         return callers.DONE
@@ -126,7 +132,32 @@ def _side(settings: Settings, given: str, cluster: str) -> Side:
     return found
 
 
-def _spark(settings: Settings, master: str | None) -> Any:
+@contextmanager
+def _reading(
+    spark: Any,
+    source: Origin,
+    jobs: Sequence[Job],
+    wanted: Wanted,
+    *,
+    other: Side | None,
+    usage: Any,
+) -> Iterator[Reading]:
+    if wanted.source is not None:
+        with spark_errors():
+            reading = read_lake(spark, wanted.source, source.name, jobs)
+        yield reading
+        return
+    with read(spark, source, jobs=jobs, as_of=wanted.as_of, other=other, usage=usage) as reading:
+        yield reading
+
+
+def started(settings: Settings, master: str | None) -> Any:
+    """Return the Spark session of a command; that of spark-submit where there is one.
+
+    Raises:
+        DevStackError: There is no Java.
+        RuntimeError: Java did not start.
+    """
     if submitted():
         return session(master)
     find_java()
@@ -156,7 +187,7 @@ def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, tr
             except (ConfplaneError, SparkFailedError) as error:
                 if traceback:
                     raise
-                ended.append(_Ended(name, why_not=_reason(error)))
+                ended.append(_Ended(name, why_not=reason(error)))
     return ended
 
 
@@ -223,7 +254,8 @@ def _note(found: Finished) -> str:
     return "; ".join(notes)
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """Return the reason of a failure, for a person."""
     if isinstance(error, ConfplaneError):
         return str(error)
     return f"{error} (CONFPLANE_LOG_LEVEL=debug shows more)"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from app.rollups.job import Job
 
-_LATE: Final = timedelta(days=1)
+LATE: Final = timedelta(days=1)
 """The longest time from a row's ``recorded_at``, the begin of its transaction, until the row is visible."""
 
 
@@ -106,7 +106,7 @@ class Reading:
         then = datetime.fromisoformat(previous["as_of"])
         if then > self.as_of or int(previous["registration_id"]) > int(self.position["registration_id"]):
             return None  # the position is later, or the tables were restored
-        oldest = self._frames.oldest(then - _LATE)
+        oldest = self._frames.oldest(then - LATE)
         first = then if oldest is None else min(oldest, then)
         return first.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 

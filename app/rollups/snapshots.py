@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
 from app.domain.releases import ON_ZOOKEEPER
 from app.rollups import schemas
+from app.rollups.kept import KeptFrames
 from app.rollups.reading import NotInReadingError, reading_of
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ _FRAMES: Final[dict[str, StructType]] = {
     "znodes": schemas.ZNODES,
 }
 _ABOUT: Final = "reading"
-_LOW: Final = {"changes": "created_at", "registration_events": "id"}
 
 
 class NoSnapshotError(ValueError):
@@ -89,37 +87,11 @@ def read_snapshot(spark: SparkSession, path: str) -> Iterator[Reading]:
     if "znodes" in about["frames"]:
         # Earlier releases of Confplane noted none, and read all configs by this release's catalog.
         options.setdefault("release", ON_ZOOKEEPER)
-    frames = _Files(spark, path, frozenset(about["frames"]))
-    yield reading_of(about["cluster"], options, int(about["registration_id"]), frames)
 
+    def read(name: str, columns: Sequence[str], low: object) -> DataFrame:
+        del columns, low
+        if name not in about["frames"]:
+            raise NotInReadingError(f"There are no {name} in the snapshot {path}")
+        return spark.read.schema(_FRAMES[name]).parquet(f"{path}/{name}")
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The frames; see :class:`app.rollups.reading.Frames`."""
-
-    _spark: SparkSession
-    _path: str
-    _names: frozenset[str]
-
-    def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
-        """Return columns of a frame."""
-        if name not in self._names:
-            raise NotInReadingError(f"There are no {name} in the snapshot {self._path}")
-        frame = self._spark.read.schema(_FRAMES[name]).parquet(f"{self._path}/{name}")
-        if low is not None:
-            frame = frame.where(F.col(_LOW[name]) >= F.lit(low))
-        return frame.select(*columns)
-
-    def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the begin of the oldest change that was recorded, or got its outcome, since then."""
-        since = F.lit(recorded_since)
-        changes = self.frame("changes", ("created_at", "recorded_at", "concluded_at"))
-        recorded = changes.where((F.col("recorded_at") >= since) | (F.col("concluded_at") >= since))
-        first = F.unix_micros(F.min("created_at"))
-        [(found,)] = recorded.agg(first).collect()
-        return None if found is None else _at(found)
-
-
-def _at(microseconds: int) -> datetime:
-    seconds, rest = divmod(microseconds, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+    yield reading_of(about["cluster"], options, int(about["registration_id"]), KeptFrames(read))

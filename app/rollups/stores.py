@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import StorageLevel
@@ -17,11 +17,12 @@ from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError, reading_of
 from app.rollups.sources import trail, znodes
 from app.rollups.sources.postgres import connected, literal
-from app.rollups.sources.tables import TABLES, Cut, first_id_at, time_of
+from app.rollups.sources.tables import TABLES, Cut, KeyRange, first_id_at, time_of
 from app.store.scan import Scanner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import date
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -67,6 +68,21 @@ def read(
         UnavailableError: Postgres or ZooKeeper is away.
         ValueError: ``as_of`` or ``other`` is in the future.
     """
+    with opened(spark, origin, jobs=jobs, as_of=as_of, other=other, usage=usage) as (reading, _):
+        yield reading
+
+
+@contextmanager
+def opened(
+    spark: SparkSession,
+    origin: Origin,
+    *,
+    jobs: Sequence[Job] | None = None,
+    as_of: datetime | None = None,
+    other: Side | None = None,
+    usage: DataFrame | None = None,
+) -> Iterator[tuple[Reading, StoreFrames]]:
+    """Take one moment of a cluster, as :func:`read` does, and return the frames of its stores besides."""
     with ExitStack() as stack:
         columns = _columns_of_znodes(jobs, _ZNODES)
         if isinstance(other, datetime):
@@ -90,8 +106,8 @@ def read(
         if isinstance(other, datetime):
             _check_known(postgres, origin.name, other, now)
             beside = other
-        frames = _Stores(spark, source, postgres, moment, found, beside, usage)
-        yield reading_of(origin.name, options, moment.cut.last_registration, frames)
+        frames = StoreFrames(spark, source, postgres, moment, found, beside, usage)
+        yield reading_of(origin.name, options, moment.cut.last_registration, frames), frames
 
 
 def _check_known(postgres: Connection, cluster: str, at: datetime, now: datetime) -> None:
@@ -175,12 +191,13 @@ def _revisions(postgres: Connection, cut: Cut) -> dict[str, int | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stores:
-    """The frames; see :class:`app.rollups.reading.Frames`."""
+class StoreFrames:
+    """The frames of the stores; see :class:`app.rollups.reading.Frames`."""
 
     _spark: SparkSession
     _source: str
-    _postgres: Connection
+    postgres: Connection
+    """A transaction at the moment."""
     _moment: Moment
     _znodes: _Znodes | None
     _other: DataFrame | datetime | None
@@ -199,16 +216,24 @@ class _Stores:
             return self._usage.select(*columns)
         if name == "states" and self._moment.cut.as_of is not None:
             raise NotInReadingError("The recorder's states are known as they are now, and not of any time before")
-        table = TABLES[name]
         if name not in self._bounds:
             parallelism = self._spark.sparkContext.defaultParallelism
-            pages = trail.TablePages(self._postgres, table, self._moment.cut)
+            pages = trail.TablePages(self.postgres, TABLES[name], self._moment.cut)
             self._bounds[name] = trail.bounds(pages, parallelism)
         key = first_id_at(low) if isinstance(low, datetime) else None if low is None else str(low)
+        return self._ranges(name, columns, self._bounds[name], KeyRange(key))
+
+    def changes_of(self, days: Iterable[date]) -> DataFrame:
+        """Return the changes whose ``created_at`` is on some days, UTC; each day is a part."""
+        begins = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in sorted(days)]
+        ranges = [KeyRange(first_id_at(begin), first_id_at(begin + timedelta(days=1))) for begin in begins]
+        return self._ranges("changes", schemas.CHANGES.names, [], *ranges)
+
+    def _ranges(self, name: str, columns: Sequence[str], begins: Sequence[str], *ranges: KeyRange) -> DataFrame:
         return (
             self._spark.read.format(self._source)
-            .options(**trail.trail_options(name, self._moment, self._bounds[name], key))
-            .schema(StructType([table.schema[column] for column in columns]))
+            .options(**trail.trail_options(name, self._moment, begins, *ranges))
+            .schema(StructType([TABLES[name].schema[column] for column in columns]))
             .load()
         )
 
@@ -235,7 +260,7 @@ class _Stores:
         found = [
             first
             for table in ("intents", "outcomes")
-            for (first,) in self._postgres.rows(f"SELECT min(change_id::text) FROM {table} {rows}")  # noqa: S608 - literals, quoted
+            for (first,) in self.postgres.rows(f"SELECT min(change_id::text) FROM {table} {rows}")  # noqa: S608 - literals, quoted
             if first is not None
         ]
         return time_of(min(found)) if found else None

@@ -21,6 +21,7 @@ from psycopg import sql
 
 from app.cli.commands import cli
 from app.crypto.password_encoder import PasswordEncoder
+from tests.rollups.lake import exported
 from tests.support.commands import Commands, run
 from tests.support.planted import Asker, Evidence, Planted
 from tests.support.service import ROOT, Service
@@ -157,6 +158,7 @@ COMMANDS: Final = [
     ["rollups", "report", "--output", "/dev/stdout"],
     ["grants", "show", "--principal", "User:app"],
 ]
+LAKE_COMMAND: Final = ["rollups", "export", "--master", "local[1]", "all", "--output"]
 TARGET_COMMANDS: Final = [
     ["target", name] for name in ("status", "check", "import", "adopt", "observe", "pause", "resume")
 ]
@@ -265,6 +267,12 @@ def said_by(commands: Commands, all_arguments: list[list[str]]) -> dict[str, str
     return found
 
 
+def exported_by(commands: Commands, lake: Path) -> dict[str, str]:
+    """Export the history, and return what the command says, and what others read in the lake."""
+    said = said_by(commands, [[*LAKE_COMMAND, str(lake)]])
+    return said | {f"export of {name}": repr(exported(lake, name, "default")) for name in ("trail", "znodes")}
+
+
 def dumped(dsn: str) -> Iterator[tuple[str, str]]:
     """Return every table with all its rows."""
     with psycopg.connect(dsn) as connection:
@@ -309,6 +317,7 @@ def evidence(
         commands = Commands(directory, **where, cluster=rotated(directory, cluster))
         commands.environment.update(debug)
         evidence.said |= said_by(commands, COMMANDS)
+        evidence.said |= exported_by(commands, directory / "lake")
         (directory / "login").write_text(planted("login"))
         observed = Commands(directory, **where, cluster=observing(directory / "login"))
         observed.environment.update(debug)
@@ -356,6 +365,7 @@ def test_the_search_looks_where_it_should(evidence: Evidence) -> None:
     """Values that are no secret are found: in an answer, the trail, the log, the tables and a command's output."""
     assert "visible-reason" in evidence.said["table intents"]
     assert KEY in evidence.said["table intent_entities"]
+    assert all(KEY in evidence.said[f"export of {name}"] for name in ("trail", "znodes"))
     assert KEY in evidence.said["table request_changes"]
     assert KEY in evidence.said["table request_keys"]
     assert "visible-note" in evidence.said["table tokens"]
@@ -435,6 +445,6 @@ def test_every_operation_and_every_command_was_tried(evidence: Evidence) -> None
         if "operationId" in found
     }
     assert operations - evidence.operations == set()
-    tried = {" ".join(arguments).partition(" --")[0] for arguments in [*COMMANDS, *TARGET_COMMANDS]}
+    tried = {" ".join(arguments).partition(" --")[0] for arguments in [*COMMANDS, LAKE_COMMAND, *TARGET_COMMANDS]}
     tried |= {" ".join(arguments[:2]) for arguments in ACCESS_COMMANDS} | {each[0] for each in REMOTE_COMMANDS}
     assert set(names_of(typer.main.get_command(cli))) - WITHOUT_CLUSTER == tried

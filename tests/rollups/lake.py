@@ -36,3 +36,17 @@ def current(lake: Path, job: str) -> list[dict[str, Any]]:
 def runs(lake: Path, job: str) -> set[str]:
     """The runs whose directories are in place and marked as whole."""
     return {path.parent.name.removeprefix("run_id=") for path in lake.glob(f"job={job}/as_of_date=*/run_id=*/_SUCCESS")}
+
+
+def exported(lake: Path, name: str, cluster: str) -> list[dict[str, Any]]:
+    """The rows of an export, by the query of docs/rollups.md; maps are dictionaries."""
+    rows = query(f"""
+        FROM read_parquet(
+            '{lake}/export={name}/cluster={cluster}/*/*/*.parquet', hive_partitioning = true, union_by_name = true
+        )
+        SEMI JOIN (
+            SELECT unnest(datasets.{name}.days, recursive := true) FROM read_json('{lake}/_exports/{cluster}.json')
+        ) USING (day, export_id)
+    """)  # noqa: S608 - names of a test
+    maps = ("before", "after", "content", "config", "fingerprints")
+    return [{key: dict(value) if key in maps else value for key, value in row.items()} for row in rows]

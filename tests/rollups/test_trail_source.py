@@ -74,7 +74,7 @@ def reader_of(filled: servers.Database) -> Iterator[Callable[..., DataSourceRead
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(source, "FEWEST_ROWS", 1)
                 begins = source.bounds(source.TablePages(postgres, table, moment.cut), parts)
-            return carried(source.trail_options(name, moment, begins, low)).reader(table.schema)
+            return carried(source.trail_options(name, moment, begins, KeyRange(low))).reader(table.schema)
 
         yield make
 

@@ -46,8 +46,8 @@ _ASIDE: Final = "_incomplete"
 _CURRENT: Final = "_current"
 _SCHEMAS: Final = "_schemas"
 _ROWS: Final = "rows"
-# Spark's committer would mark a directory that is still aside, and a rename by copies could move that mark first.
-_UNMARKED: Final = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+UNMARKED: Final = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+"""Options of a write without Spark's mark: it would mark files that do not count yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Output:
         """Write a run's rows aside; an earlier attempt at the same run is replaced."""
         of_the_run = {"cluster": F.lit(self._cluster), "run_id": F.lit(str(run_id)), "as_of": F.lit(as_of)}
         rows = frame.select(*[value.alias(name) for name, value in of_the_run.items()], *frame.columns)
-        rows.write.mode("overwrite").options(**_UNMARKED).parquet(f"{self._aside}/{run_id}/{_ROWS}")
+        rows.write.mode("overwrite").options(**UNMARKED).parquet(f"{self._aside}/{run_id}/{_ROWS}")
 
     def publish(self, run: RollupRun) -> str:
         """Put the files of a complete run in place, as far as this is not done, and return their directory.

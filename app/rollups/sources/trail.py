@@ -133,8 +133,8 @@ def _one_of_each_run(count: int, runs: int) -> list[int]:
 class TrailSource(DataSource):
     """One frame of Postgres. The requested schema is a part of the frame's.
 
-    Its class carries ``origin`` (app/rollups/carrying.py). Options: ``frame``; those of :class:`Moment`; ``bounds``, a
-    JSON array; ``low``, the key at which to begin.
+    Its class carries ``origin`` (app/rollups/carrying.py). Options: ``frame``; those of :class:`Moment`; ``bounds`` and
+    ``ranges``, JSON arrays: keys at which parts begin, and ranges of keys that are read, in order.
 
     Filters are not pushed down. Spark 4.3 keeps the reader that took the filters at the table and not at the scan: in a
     query that uses one frame twice, with different filters, both scans may get the filters of one.
@@ -156,7 +156,7 @@ class TrailSource(DataSource):
             schema,
             Moment.of_options(options),
             json.loads(options["bounds"]),
-            options.get("low"),
+            [KeyRange(*each) for each in json.loads(options["ranges"])],
         )
 
 
@@ -173,21 +173,29 @@ class _Reader(DataSourceReader):
         schema: StructType,
         moment: Moment,
         begins: Sequence[str],
-        low: str | None,
+        ranges: Sequence[KeyRange],
     ) -> None:
         self._origin = origin
         self._frame = frame
         self._schema = schema
         self._moment = moment
         self._begins = begins
-        self._low = low
+        self._ranges = ranges
 
     def partitions(self) -> list[InputPartition]:
-        """Return the ranges of keys."""
+        """Return the ranges of keys, cut where parts begin."""
         order = TABLES[self._frame].order
-        later = [key for key in self._begins if self._low is None or order(key) > order(self._low)]
-        edges = [self._low, *later, None]
-        return [_Part(KeyRange(low, high)) for low, high in itertools.pairwise(edges)]
+        parts: list[InputPartition] = []
+        for keys in self._ranges:
+            within = [
+                key
+                for key in self._begins
+                if (keys.low is None or order(key) > order(keys.low))
+                and (keys.high is None or order(key) < order(keys.high))
+            ]
+            edges = [keys.low, *within, keys.high]
+            parts += [_Part(KeyRange(low, high)) for low, high in itertools.pairwise(edges)]
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range on a worker."""
@@ -200,7 +208,7 @@ class _Reader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def trail_options(frame: str, moment: Moment, begins: Sequence[str], low: str | None) -> dict[str, Any]:
+def trail_options(frame: str, moment: Moment, begins: Sequence[str], *ranges: KeyRange) -> dict[str, Any]:
     """Return the options of a frame; see :class:`TrailSource`."""
-    options = {"frame": frame, "bounds": json.dumps(list(begins)), **moment.as_options()}
-    return options if low is None else {**options, "low": low}
+    given = [[each.low, each.high] for each in ranges]
+    return {"frame": frame, "bounds": json.dumps(list(begins)), "ranges": json.dumps(given), **moment.as_options()}

@@ -1,0 +1,84 @@
+"""The days whose changes are not in the lake as they are in Postgres, found by the horizon of commits.
+
+Rows commit in another order than that of their ids and times. An export notes the oldest transaction that was not
+ended by its snapshot. Each row that the snapshot did not see is of that transaction or a later one; so the next export
+looks at the transaction of each row, which Postgres keeps with it (``xmin``), and at no time alone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from app.rollups.reading import LATE
+from app.rollups.sources.postgres import literal
+from app.rollups.sources.tables import first_id_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from app.rollups.sources.postgres import Connection
+
+_DAY: Final = timedelta(days=1)
+_EPOCH: Final = date(1970, 1, 1)
+_DAY_OF_ID: Final = "('x' || left(change_id::text, 8) || substr(change_id::text, 10, 4))::bit(48)::bigint / 86400000"
+# A row keeps the low half of its transaction's number; the whole number is at most that of the snapshot.
+_NEXT: Final = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+_BEHIND: Final = f"mod(mod({_NEXT} - xmin::text::bigint, 4294967296) + 4294967296, 4294967296)"
+_TRANSACTION: Final = f"{_NEXT} - {_BEHIND}"
+
+
+def position(postgres: Connection, cluster: str) -> dict[str, Any]:
+    """Return the position of an export at a snapshot: its horizon, and the newest change, to be found again."""
+    [(horizon,)] = postgres.rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
+    newest = postgres.rows(
+        f"SELECT change_id::text FROM intents WHERE cluster = {literal(cluster)} ORDER BY recorded_at DESC LIMIT 1"  # noqa: S608 - a literal, quoted
+    )
+    return {"horizon": horizon, "newest": newest[0][0] if newest else None}
+
+
+def changed_days(
+    postgres: Connection, cluster: str, since: Mapping[str, Any], as_of: datetime, open_days: Iterable[date]
+) -> set[date] | None:
+    """Return the days with changes that are new, or have an outcome and had none.
+
+    Args:
+        postgres: A transaction at the snapshot of this export.
+        cluster: The cluster.
+        since: The :func:`position` of the last export.
+        as_of: The moment of the last export.
+        open_days: Days with changes that had no outcome then; no other change gets one.
+
+    Returns:
+        The days, UTC; None where Postgres was restored to an earlier state, and all days have to be exported.
+    """
+    name, horizon = literal(cluster), literal(int(since["horizon"]))
+    [(next_transaction,)] = postgres.rows(f"SELECT {_NEXT}")
+    if int(since["horizon"]) > next_transaction or not _is_there(postgres, cluster, since["newest"]):
+        return None
+    recorded = f"recorded_at >= {literal(as_of - LATE)} AND {_TRANSACTION} >= {horizon}"
+    found = postgres.rows(
+        f"SELECT DISTINCT {_DAY_OF_ID} FROM intents WHERE cluster = {name} AND {recorded}"  # noqa: S608 - literals, quoted
+    )
+    days = {_EPOCH + int(number) * _DAY for (number,) in found}
+    for day in {*open_days} - days:
+        begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        ids = f"change_id >= {literal_id(begin)} AND change_id < {literal_id(begin + _DAY)}"
+        query = f"SELECT 1 FROM outcomes WHERE cluster = {name} AND {ids} AND {_TRANSACTION} >= {horizon} LIMIT 1"  # noqa: S608 - literals, quoted
+        if postgres.rows(query):
+            days.add(day)
+    return days
+
+
+def literal_id(moment: datetime) -> str:
+    """Return the lowest change id of a moment as SQL."""
+    return f"'{first_id_at(moment)}'::uuid"
+
+
+def _is_there(postgres: Connection, cluster: str, change_id: str | None) -> bool:
+    if change_id is None:
+        return True
+    query = (
+        f"SELECT 1 FROM intents WHERE cluster = {literal(cluster)} AND change_id = {literal(change_id)}::uuid LIMIT 1"  # noqa: S608 - literals, quoted
+    )
+    return bool(postgres.rows(query))

@@ -1,0 +1,226 @@
+"""Exports of one moment of a cluster to a lake: each row once, by day, and nothing visible before all of it is.
+
+::
+
+    OUTPUT/export=trail/cluster=payments/day=2026-01-31/export_id=UUID/*.parquet
+    OUTPUT/_exports/payments.json                                                  the manifest, replaced last
+
+An export writes each day that has changed anew and whole, in a directory of its own, so that a day is always one set of
+sorted files, however many exports wrote rows of it. The manifest then names the new directories in place of the old,
+which stay for an hour for readers that found them before. Files of an export that was killed are removed by the next.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import NAMESPACE_URL, uuid5
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+from uuid_utils.compat import uuid7
+
+from app.audit.rollup_runs import RollupRuns
+from app.rollups import schemas
+from app.rollups.exports import changed, manifest
+from app.rollups.exports.manifest import Dataset, Day, Manifest
+from app.rollups.sinks.files import Files
+from app.rollups.sinks.parquet import UNMARKED
+from app.services.ports.rollups import KEEP_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pydantic import SecretStr
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from app.rollups.exports.altered import Altered
+    from app.rollups.reading import Reading
+    from app.rollups.stores import StoreFrames
+
+NAMES: Final = ("trail", "registrations", "znodes")
+"""The exports, as a person names them. The recorder's states go with the trail."""
+
+_FILE_ROWS: Final = "2000000"
+_KEYS: Final = {
+    "trail": ("change_id", "position"),
+    "registrations": ("id",),
+    "znodes": ("tree", "path"),
+    "states": ("tree", "entity_id"),
+}
+
+
+@contextmanager
+def alone(dsn: SecretStr, cluster: str) -> Iterator[None]:
+    """Hold the exports of a cluster for the length of a block.
+
+    Args:
+        dsn: The primary's, as the service's role.
+        cluster: The cluster.
+
+    Raises:
+        ConcurrentChangeError: Another process exports the cluster.
+        UnavailableError: Postgres is away.
+    """
+    held = uuid5(NAMESPACE_URL, f"urn:confplane:exports:{cluster}")
+    with RollupRuns(dsn.get_secret_value(), cluster).held(held, "An export of this cluster is under way already"):
+        yield
+
+
+class Exporter:
+    """Exports a moment, while :func:`alone`.
+
+    Args:
+        spark: The session.
+        root: The directory of the lake.
+        reading: The moment.
+        stores: The frames of the reading.
+        altered: The alterations of the trail.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, reading: Reading, stores: StoreFrames, altered: Altered) -> None:
+        self._spark = spark
+        self._root = root.rstrip("/")
+        self._files = Files(spark, root)
+        self._reading = reading
+        self._stores = stores
+        self._altered = altered
+        self._export_id = str(uuid7())
+        self._under_way = f"{self._root}/_exports/{reading.cluster}.under_way"
+
+    def export(self, names: Sequence[str], *, full: bool = False) -> Manifest:
+        """Export what changed since the last exports, or everything, and return the new manifest.
+
+        Raises:
+            UnreadableLakeError: The lake was exported with other alterations, or by another release.
+        """
+        cluster = self._reading.cluster
+        before = manifest.read(self._files, self._root, cluster) or Manifest(cluster)
+        earlier = {} if full else before.datasets
+        if "trail" in names:
+            self._check_alterations(earlier.get("trail"))
+        if self._files.exists(self._under_way):
+            self._remove_all_but(before)
+        self._files.touch(self._under_way)
+        made: dict[str, Dataset] = {}
+        for name in names:
+            if name == "trail":
+                made |= {
+                    "trail": self._trail(earlier.get("trail")),
+                    "states": self._whole("states", schemas.STATES.names),
+                }
+            elif name == "registrations":
+                made["registrations"] = self._registrations(earlier.get(name))
+            else:
+                made[name] = self._whole(name, schemas.ZNODES.names)
+        now = self._reading.as_of
+        after = before.with_exports(made, now, now - timedelta(seconds=KEEP_S))
+        manifest.write(self._files, self._root, after)
+        for each in {*before.superseded} - {*after.superseded}:
+            self._files.delete(self._directory(each.name, str(each.day), each.export_id))
+        self._files.delete(self._under_way)
+        return after
+
+    def _trail(self, before: Dataset | None) -> Dataset:
+        days = None
+        if before is not None:
+            open_days = [each.day for each in before.days if each.open]
+            days = changed.changed_days(
+                self._stores.postgres, self._reading.cluster, before.position, before.as_of, open_days
+            )
+        if before is None or days is None:
+            return self._dataset(self._write("trail", self._reading.frame("changes", schemas.CHANGES.names)))
+        written = self._write("trail", self._stores.changes_of(days)) if days else ()
+        return self._dataset((*(each for each in before.days if each.day not in days), *written))
+
+    def _registrations(self, before: Dataset | None) -> Dataset:
+        columns = schemas.REGISTRATION_EVENTS.names
+        last = 0 if before is None else int(before.position["registration_id"])
+        # A higher id than the highest is of a Postgres that was restored since.
+        if before is None or last > int(self._reading.position["registration_id"]):
+            return self._dataset(self._write("registrations", self._reading.frame("registration_events", columns)))
+        new = self._reading.frame("registration_events", columns, last + 1).persist()
+        days = {day for (day,) in new.select(_day_of("registrations", self._reading)).distinct().collect()}
+        earlier = [
+            self._directory("registrations", str(each.day), each.export_id) for each in before.days if each.day in days
+        ]
+        if earlier:
+            new = new.unionByName(self._spark.read.schema(schemas.REGISTRATION_EVENTS).parquet(*earlier))
+        written = self._write("registrations", new) if days else ()
+        return self._dataset((*(each for each in before.days if each.day not in days), *written))
+
+    def _whole(self, name: str, columns: Sequence[str]) -> Dataset:
+        return self._dataset(self._write(name, self._reading.frame(name, columns)))
+
+    def _write(self, name: str, frame: DataFrame) -> tuple[Day, ...]:
+        """Write rows, and count them as they are in the files."""
+        place = f"{self._root}/export={name}/cluster={self._reading.cluster}"
+        rows = self._altered.of(frame) if name == "trail" else frame
+        (
+            rows.withColumns({"day": _day_of(name, self._reading), "export_id": F.lit(self._export_id)})
+            .repartition("day")
+            .sortWithinPartitions("day", *_KEYS[name])
+            .write.mode("append")
+            .options(**UNMARKED, maxRecordsPerFile=_FILE_ROWS)
+            .partitionBy("day", "export_id")
+            .parquet(place)
+        )
+        try:
+            written = self._spark.read.option("basePath", place).parquet(f"{place}/day=*/export_id={self._export_id}")
+        except AnalysisException:
+            return ()  # no row, no file
+        is_open = F.col("outcome") == schemas.OPEN if name == "trail" else F.lit(False)  # noqa: FBT003 - a value
+        counted = written.groupBy("day").agg(F.count("*"), F.count_if(is_open)).orderBy("day")
+        return tuple(Day(day, self._export_id, rows, is_open) for day, rows, is_open in counted.collect())
+
+    def _dataset(self, days: Sequence[Day]) -> Dataset:
+        reading = self._reading
+        position = changed.position(self._stores.postgres, reading.cluster)
+        return Dataset(
+            self._export_id,
+            reading.as_of,
+            {name: value for name, value in reading.options.items() if name != "as_of"},
+            {**position, "registration_id": reading.position["registration_id"]},
+            self._altered.without,
+            self._altered.pseudonyms,
+            tuple(sorted(days, key=lambda each: each.day)),
+        )
+
+    def _check_alterations(self, before: Dataset | None) -> None:
+        if before is None:
+            return
+        if before.version != manifest.VERSION:
+            raise manifest.UnreadableLakeError("Another release exported this trail: export it anew, with --full")
+        if (before.without, before.pseudonyms) != (self._altered.without, self._altered.pseudonyms):
+            raise manifest.UnreadableLakeError(
+                "This trail was exported with another --without or another key of --pseudonyms: give the same, or"
+                " export it anew with --full"
+            )
+
+    def _directory(self, name: str, day: str, export_id: str) -> str:
+        return f"{self._root}/export={name}/cluster={self._reading.cluster}/day={day}/export_id={export_id}"
+
+    def _remove_all_but(self, named: Manifest) -> None:
+        """Remove what an export left that was killed: all files that the manifest does not name."""
+        kept = {(each.name, str(each.day), each.export_id) for each in named.superseded}
+        kept |= {(name, str(each.day), each.export_id) for name, found in named.datasets.items() for each in found.days}
+        for name in _KEYS:
+            place = f"{self._root}/export={name}/cluster={self._reading.cluster}"
+            for day in self._files.names(place):
+                if day.startswith("_"):
+                    self._files.delete(f"{place}/{day}")
+                    continue
+                for export in self._files.names(f"{place}/{day}"):
+                    if (name, day.removeprefix("day="), export.removeprefix("export_id=")) not in kept:
+                        self._files.delete(f"{place}/{day}/{export}")
+
+
+def _day_of(name: str, reading: Reading) -> Column:
+    """Return the UTC day of a row; of whole copies that of the export."""
+    match name:
+        case "trail":
+            return F.to_date("created_at")
+        case "registrations":
+            return F.to_date("recorded_at")
+    return F.lit(reading.as_of.astimezone(UTC).date())

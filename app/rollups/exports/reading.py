@@ -1,0 +1,81 @@
+"""A reading of a lake's exports: jobs run on it as on the stores, and no store is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from app.rollups import schemas
+from app.rollups.exports import manifest
+from app.rollups.exports.manifest import UnreadableLakeError
+from app.rollups.kept import KeptFrames
+from app.rollups.reading import NotInReadingError, reading_of
+from app.rollups.sinks.files import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from app.rollups.exports.manifest import Dataset
+    from app.rollups.job import Job
+    from app.rollups.reading import Reading
+
+_FRAMES: Final[dict[str, tuple[str, StructType]]] = {
+    "changes": ("trail", schemas.CHANGES),
+    "registration_events": ("registrations", schemas.REGISTRATION_EVENTS),
+    "states": ("states", schemas.STATES),
+    "znodes": ("znodes", schemas.ZNODES),
+}
+_EXPORT_OF: Final = {"registrations": "registrations", **{name: export for name, (export, _) in _FRAMES.items()}}
+
+
+def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job]) -> Reading:
+    """Return the newest moment of a cluster in a lake.
+
+    Args:
+        spark: The session.
+        root: The directory of the lake.
+        cluster: The cluster.
+        jobs: The jobs of the reading. Exports that none of them needs may be of another moment.
+
+    Raises:
+        UnreadableLakeError: The lake has nothing of the cluster that these jobs need.
+    """
+    base = root.rstrip("/")
+    found = manifest.read(Files(spark, root), base, cluster)
+    needed = {_EXPORT_OF[frame] for job in jobs for frame in job.inputs if frame in _EXPORT_OF}
+    datasets = {} if found is None else {name: each for name, each in found.datasets.items() if name in needed}
+    if not datasets:
+        raise UnreadableLakeError(f"{base} has no exports of {cluster}: run `confplane rollups export all` first")
+    newest = max(datasets.values(), key=lambda each: each.as_of)
+
+    def read(name: str, columns: Sequence[str], low: int | datetime | None) -> DataFrame:
+        if name not in _FRAMES:
+            raise NotInReadingError(f"There are no {name} in a lake")
+        export, schema = _FRAMES[name]
+        dataset = datasets.get(export)
+        if dataset is None or dataset.as_of != newest.as_of:
+            raise NotInReadingError(
+                f"The lake's {export} are of another moment than the rest, or are missing: run"
+                " `confplane rollups export all`"
+            )
+        _check(dataset, columns)
+        first = None if low is None or isinstance(low, int) else low.date()
+        paths = [
+            f"{base}/export={export}/cluster={cluster}/day={each.day}/export_id={each.export_id}"
+            for each in dataset.days
+            if first is None or each.day >= first
+        ]
+        return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
+
+    options = {**newest.options, "as_of": newest.as_of}
+    return reading_of(cluster, options, int(newest.position["registration_id"]), KeptFrames(read))
+
+
+def _check(dataset: Dataset, columns: Sequence[str]) -> None:
+    if dataset.version != manifest.VERSION:
+        raise NotInReadingError("Another release made this export: export it anew, with --full")
+    if dataset.pseudonyms is not None and "principal" in columns:
+        raise NotInReadingError("The principals in this lake are pseudonyms, and its results are not the cluster's")

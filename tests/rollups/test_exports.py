@@ -1,0 +1,391 @@
+"""The history in a lake: what others read of it is the tables, each row once, whichever step ended a process."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from app.cli.commands import cli
+from app.domain.errors import ConcurrentChangeError
+from app.rollups import stores
+from app.rollups.exports import manifest
+from app.rollups.exports.altered import Altered, pseudonym
+from app.rollups.exports.exporter import NAMES, Exporter, alone
+from app.rollups.exports.manifest import UnreadableLakeError
+from app.rollups.exports.reading import read_lake
+from app.rollups.jobs import JOBS, activity, compare, integrity, usage
+from app.rollups.origin import Origin
+from app.rollups.reading import NotInReadingError
+from app.rollups.sinks.files import Files
+from app.rollups.sources.tables import TABLES
+from app.settings import ClusterSettings
+from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected, run
+from tests.rollups.lake import exported
+from tests.rollups.trail import CLUSTER, START_MS, collected, expected, fill, own, same, write
+from tests.support.commands import Commands
+from tests.support.stores import rate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+    from pyspark.sql import SparkSession
+
+    from app.rollups.exports.manifest import Manifest
+    from app.rollups.job import Job
+    from app.rollups.reading import Reading
+    from tests.support import servers
+
+COMPARED = {name: job for name, job in JOBS.items() if job not in (compare.JOB, usage.JOB)}
+"""The jobs that read the history alone: a lake has no other side, and no measurements."""
+DAY_MS = 86_400_000
+FRAMES = {"trail": "changes", "registrations": "registration_events", "states": "states"}
+KEY = b"a key of sixteen bytes, or more"
+
+
+def origin_of(database: servers.Database, zookeeper: str = "127.0.0.1:1") -> Origin:
+    # Nothing listens there: without znodes nobody asks.
+    return Origin(CLUSTER, ClusterSettings(zookeeper=zookeeper), SecretStr(database.service_dsn))
+
+
+def export(
+    spark: SparkSession,
+    origin: Origin,
+    lake: Path,
+    *names: str,
+    altered: Altered = Altered(),  # noqa: B008 - it is frozen
+    full: bool = False,
+) -> Manifest:
+    """Export as the command does."""
+    wanted = names or ("trail", "registrations")
+    jobs: list[Job] | None = None if "znodes" in wanted else []
+    with (
+        alone(origin.dsn, origin.name),
+        stores.opened(spark, origin, jobs=jobs) as (reading, frames),
+    ):
+        return Exporter(spark, str(lake), reading, frames, altered).export(wanted, full=full)
+
+
+def assert_is_the_tables(lake: Path, database: servers.Database, *names: str) -> None:
+    for name, frame in FRAMES.items() if not names else [(name, FRAMES[name]) for name in names]:
+        columns = TABLES[frame].schema.names
+        rows = [{column: row[column] for column in columns} for row in exported(lake, name, CLUSTER)]
+        assert same(rows, expected(database.owner_dsn, frame))
+
+
+class History:
+    """Writes what a cluster writes, at random: late rows, outcomes of long ago, retries, registrations, states."""
+
+    def __init__(self, dsn: str, seed: int) -> None:
+        self._dsn = dsn
+        self._random = random.Random(seed)  # noqa: S311 - the same each time
+        self._number = 100
+        self._open: list[Any] = []
+
+    def step(self) -> None:
+        for _ in range(self._random.randrange(1, 4)):
+            self._random.choice(
+                (self._change, self._change, self._conclude, self._retry, self._register, self._state)
+            )()
+
+    def new(self) -> Any:
+        """A change of any of ten days."""
+        self._number += 1
+        at = START_MS + self._random.randrange(10) * DAY_MS + self._number
+        each = entity(f"user=u{self._number % 7}", before={}, after={"k": str(self._number)})
+        return intent(change_id(at, self._number), each, cluster=CLUSTER)
+
+    def _change(self) -> None:
+        made = self.new()
+        if self._random.random() < 0.5:
+            self._open.append(made)
+            write(self._dsn, [made])
+        else:
+            write(self._dsn, [made], [committed(made, revision=self._number)])
+
+    def _conclude(self) -> None:
+        if self._open:
+            made = self._open.pop(self._random.randrange(len(self._open)))
+            write(self._dsn, [], [rejected(made) if self._random.random() < 0.5 else committed(made)])
+
+    def _retry(self) -> None:
+        if self._open:
+            at = self._random.randrange(len(self._open))
+            again = self._open[at]
+            again = intent(again.change_id, *again.entities, cluster=CLUSTER, attempt=again.attempt + 1)
+            self._open[at] = again
+            write(self._dsn, [again])
+
+    def _register(self) -> None:
+        run(
+            self._dsn,
+            f"""
+            INSERT INTO registrations (event, cluster, entity_id, software_name, software_version, supported_configs,
+              seen_at, seen_on, recorded_at)
+            SELECT 'seen', '{CLUSTER}', 'user=n' || n, 'lib', '{self._number}', ARRAY['acks'], now(), current_date,
+              now() - n * interval '1 day' FROM generate_series(1, {self._random.randrange(1, 4)}) AS n
+            """,  # noqa: S608 - constants
+        )
+
+    def _state(self) -> None:
+        which = self._random.randrange(1, 4)
+        run(self._dsn, f"UPDATE entity_states SET version = version + 1 WHERE mzxid % {which} = 0")  # noqa: S608
+
+
+@pytest.mark.parametrize("steps", [4, pytest.param(50, marks=pytest.mark.long)])
+def test_exports_step_by_step_come_to_the_tables_whatever_the_order_of_commits(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path, steps: int
+) -> None:
+    fill(migrated.service_dsn)
+    origin, history = origin_of(migrated), History(migrated.service_dsn, 6)
+    late: psycopg.Connection[Any] | None = None
+    for _ in range(steps):
+        if late is None:
+            # Begins before the export, as the rows of a slow writer, and commits after the rows of others.
+            late = psycopg.connect(migrated.service_dsn)
+            add_open(late, history.new())
+        else:
+            late.commit()
+            late.close()
+            late = None
+        history.step()
+        export(spark, origin, tmp_path)
+        assert_is_the_tables(tmp_path, migrated)
+    if late is not None:
+        late.close()
+    stepwise = {name: exported(tmp_path, name, CLUSTER) for name in FRAMES}
+    export(spark, origin, tmp_path, full=True)
+    assert {name: plain(exported(tmp_path, name, CLUSTER)) for name in FRAMES} == {
+        name: plain(rows) for name, rows in stepwise.items()
+    }
+
+
+def add_open(connection: psycopg.Connection[Any], made: Any) -> None:
+    """Write the rows of an open change in a transaction that stays open."""
+    [each] = made.entities
+    connection.execute(
+        "INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, request_id)"
+        " VALUES (%s, 1, %s, 'User:late', '', '', '')",
+        [made.change_id, CLUSTER],
+    )
+    connection.execute(
+        "INSERT INTO intent_entities (change_id, attempt, position, cluster, entity_id, facet, path, keys, ops, before,"
+        " after) VALUES (%s, 1, 0, %s, %s, 'configs', %s, '{k}', '[]', '{}', '{}')",
+        [made.change_id, CLUSTER, each.entity_id, each.path],
+    )
+
+
+def plain(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr({**row, "export_id": None}) for row in rows)
+
+
+def test_only_days_that_changed_are_written_and_none_where_nothing_did(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path
+) -> None:
+    origin = origin_of(migrated)
+    old = intent(change_id(START_MS - 300 * DAY_MS, 300), cluster=CLUSTER)
+    write(migrated.service_dsn, [old, own(1), own(2)], [committed(own(1))])
+    first = export(spark, origin, tmp_path, "trail").datasets["trail"]
+    assert [(each.rows, each.open) for each in first.days] == [(1, 1), (2, 1)]
+    assert export(spark, origin, tmp_path, "trail").datasets["trail"].days == first.days
+    # The outcome of a change of ten months ago.
+    write(migrated.service_dsn, [], [committed(old)])
+    second = export(spark, origin, tmp_path, "trail").datasets["trail"]
+    assert [each.export_id for each in second.days] == [second.export_id, first.export_id]
+    assert [(each.rows, each.open) for each in second.days] == [(1, 0), (2, 1)]
+    # Tables that were restored to an earlier state have other days than the lake knows.
+    gone = f"DELETE FROM intents WHERE change_id IN ('{own(2).change_id}', '{old.change_id}')"  # noqa: S608 - constants
+    run(migrated.owner_dsn, f"ALTER TABLE intents DISABLE TRIGGER USER; {gone}")
+    third = export(spark, origin, tmp_path, "trail").datasets["trail"]
+    assert [(each.export_id, each.rows) for each in third.days] == [(third.export_id, 1)]
+    assert_is_the_tables(tmp_path, migrated, "trail")
+
+
+@pytest.mark.parametrize("end", ["amid the files", "before the manifest", "before the end"])
+def test_a_killed_export_leaves_the_one_before_and_the_next_removes_its_files(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    fill(migrated.service_dsn)
+    origin = origin_of(migrated)
+    before = export(spark, origin, tmp_path)
+    shown = {name: exported(tmp_path, name, CLUSTER) for name in FRAMES}
+    write(migrated.service_dsn, [own(60)], [committed(own(60))])
+    where: tuple[Any, str] = {
+        "amid the files": (Exporter, "_whole"),
+        "before the manifest": (manifest, "write"),
+        "before the end": (Files, "delete"),
+    }[end]
+    with monkeypatch.context() as patch:
+        patch.setattr(*where, lambda *_: pytest.fail("the end of the process"))
+        with pytest.raises(pytest.fail.Exception, match="the end of the process"):
+            export(spark, origin, tmp_path)
+    if end == "before the end":
+        assert_is_the_tables(tmp_path, migrated)
+    else:
+        assert {name: exported(tmp_path, name, CLUSTER) for name in FRAMES} == shown
+    # Spark's own writer leaves such a directory, where it is killed.
+    (tmp_path / "export=trail" / f"cluster={CLUSTER}" / "_temporary").mkdir()
+    after = export(spark, origin, tmp_path)
+    assert_is_the_tables(tmp_path, migrated)
+    named = {(name, each.export_id) for name, found in after.datasets.items() for each in found.days}
+    named |= {(each.name, each.export_id) for each in after.superseded}
+    there = {
+        (path.parents[2].name.removeprefix("export="), path.name.removeprefix("export_id="))
+        for path in tmp_path.glob("export=*/cluster=*/day=*/export_id=*")
+    }
+    assert there == named
+    assert ("trail", before.datasets["trail"].export_id) in named
+    assert not list(tmp_path.glob("export=*/cluster=*/_*"))
+    # An hour later nobody reads what was superseded.
+    found = json.loads((tmp_path / "_exports" / f"{CLUSTER}.json").read_text())
+    for each in found["superseded"]:
+        each["at"] = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
+    (tmp_path / "_exports" / f"{CLUSTER}.json").write_text(json.dumps(found))
+    last = export(spark, origin, tmp_path)
+    kept = {each.export_id for found in last.datasets.values() for each in found.days}
+    kept |= {each.export_id for each in last.superseded}
+    assert {path.name.removeprefix("export_id=") for path in tmp_path.glob("export=*/*/*/*")} == kept
+    assert before.datasets["states"].export_id not in {path.name for path in tmp_path.glob("export=states/*/*/*")}
+
+
+def test_two_exports_of_a_cluster_are_not_made_at_once(migrated: servers.Database) -> None:
+    dsn = SecretStr(migrated.service_dsn)
+    with alone(dsn, CLUSTER):
+        with alone(dsn, "elsewhere"):
+            pass
+        with pytest.raises(ConcurrentChangeError, match="under way already"), alone(dsn, CLUSTER):
+            pass
+
+
+def test_columns_are_left_out_and_principals_replaced(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path
+) -> None:
+    write(migrated.service_dsn, [own(1, reason="a person's words"), own(2, ticket="T-1", principal="User:zoë")])
+    run(
+        migrated.service_dsn,
+        f"""
+        INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, request_id, kind, writes)
+        VALUES ('{change_id(START_MS, 8)}', 1, '{CLUSTER}', 'External:unknown', '', 'zookeeper', '', 'external', 3);
+        INSERT INTO intent_entities (change_id, attempt, position, cluster, entity_id, facet, path, keys, ops, before, after)
+        VALUES ('{change_id(START_MS, 8)}', 1, 0, '{CLUSTER}', 'topic=t', 'node', '/t', '{{}}', '[]', '{{}}', '{{}}')
+        """,  # noqa: S608 - constants
+    )
+    origin, altered = origin_of(migrated), Altered(("reason", "ticket"), KEY)
+    export(spark, origin, tmp_path, altered=altered)
+    rows = exported(tmp_path, "trail", CLUSTER)
+    names = {row["principal"] for row in expected(migrated.owner_dsn, "changes")}
+    assert {row["principal"] for row in rows} == {pseudonym(KEY, name) for name in names}
+    assert "External:unknown" in {row["principal"] for row in rows}
+    assert not {"reason", "ticket"} & {*rows[0]}
+    assert {*rows[0]} >= {"source", "request_id"}
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    for secret in (b"person's words", b"T-1", "zoë".encode(), KEY):
+        assert secret not in written
+    for other in (Altered(), Altered(("reason", "ticket")), Altered(("reason", "ticket"), KEY + b"2")):
+        with pytest.raises(UnreadableLakeError, match="give the same, or export it anew with --full"):
+            export(spark, origin, tmp_path, altered=other)
+    with pytest.raises(NotInReadingError, match="are pseudonyms"):
+        read_lake(spark, str(tmp_path), CLUSTER, [activity.JOB]).frames(activity.JOB)
+    export(spark, origin, tmp_path, full=True)
+    assert_is_the_tables(tmp_path, migrated, "trail")
+
+
+def rows_of(reading: Reading, job: Job) -> list[str]:
+    frames, since = reading.frames(job)
+    given: dict[str, Any] = {name: reading.options.get(name, {}) for name in job.options}
+    if job.incremental:
+        given |= {"previous": None, "since": since}
+    return sorted(repr(row.asDict(recursive=True)) for row in job(**frames, **given).collect())
+
+
+def test_every_job_finds_the_same_in_the_lake_as_in_the_stores(
+    spark: SparkSession, chroot: str, raw_zk: KazooClient, migrated: servers.Database, tmp_path: Path
+) -> None:
+    fill(migrated.service_dsn)
+    for number in range(4):
+        raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
+    raw_zk.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}', makepath=True)
+    raw_zk.create("/config/brokers/0", b'{"version":1,"config":{"x.password":"in-clear"}}', makepath=True)
+    origin = origin_of(migrated, chroot)
+    with alone(origin.dsn, CLUSTER), stores.opened(spark, origin) as (reading, frames):
+        Exporter(spark, str(tmp_path), reading, frames, Altered()).export(NAMES)
+        wanted = {name: rows_of(reading, job) for name, job in COMPARED.items()}
+        position, options = dict(reading.position), dict(reading.options)
+    spark.catalog.clearCache()
+    raw_zk.delete("/config/users/u3")
+    lake = read_lake(spark, str(tmp_path), CLUSTER, [*JOBS.values()])
+    with pytest.raises(NotInReadingError, match="no other_znodes in a lake"):
+        lake.frames(compare.JOB)
+    assert (dict(lake.position), dict(lake.options)) == (position, options)
+    assert {name: rows_of(lake, job) for name, job in COMPARED.items()} == wanted
+    assert all(wanted.values())
+    assert b"in-clear" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    # The days before a job's position are not read.
+    low = datetime.fromtimestamp(START_MS / 1000, UTC) + timedelta(seconds=3)
+    found = collected(lake.frame("changes", ("change_id",), low))
+    assert same(found, [
+        {"change_id": str(row["change_id"])} for row in expected(migrated.owner_dsn, "changes") if row["created_at"] >= low
+    ])  # fmt: skip
+    export(spark, origin, tmp_path, "trail")
+    newer = read_lake(spark, str(tmp_path), CLUSTER, [integrity.JOB])
+    with pytest.raises(NotInReadingError, match="znodes are of another moment than the rest"):
+        newer.frames(integrity.JOB)
+    assert rows_of(read_lake(spark, str(tmp_path), CLUSTER, [activity.JOB]), activity.JOB) == wanted["activity"]
+    with pytest.raises(UnreadableLakeError, match="has no exports of elsewhere"):
+        read_lake(spark, str(tmp_path), "elsewhere", [activity.JOB])
+
+
+def test_the_commands_export_and_run_on_the_lake(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del spark  # the commands take the session that there is
+    change = intent(change_id(START_MS, 1), entity(), cluster="default", reason="a person's words")
+    write(migrated.service_dsn, [change], [committed(change)])
+    # Nothing listens there: neither command asks ZooKeeper.
+    commands = Commands(tmp_path, connect="127.0.0.1:1", dsn=migrated.service_dsn)
+    for name, value in commands.environment.items():
+        monkeypatch.setenv(name, value)
+    key, short, lake = tmp_path / "key", tmp_path / "short", tmp_path / "lake"
+    key.write_bytes(KEY)
+    short.write_bytes(b"fifteen bytes..")
+
+    def invoke(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(cli, ["rollups", *arguments, "--cluster", "default"])
+        # The frame around a message breaks its lines.
+        return done.exit_code, " ".join(done.output.replace("│", " ").split())
+
+    to = ("--output", str(lake))
+    code, said = invoke("run", "activity", "--source", str(lake))
+    assert (code, said) == (
+        2, f"Not run: {lake} has no exports of default: run `confplane rollups export all` first"
+    )  # fmt: skip
+    for arguments, why in (
+        (("export", "changes", *to), "'changes' is none; there are: trail, registrations, znodes, all"),
+        (("export", "all", *to, "--without", "principal"), "'principal' is none; there are: reason, request_id,"),
+        (("export", "all", *to, "--pseudonyms", str(short)), "the key has fewer than 16 bytes"),
+        (("run", "activity", "--source", str(lake), "--as-of", "2026-01-31T12:00:00Z"), "either --source"),
+    ):
+        code, said = invoke(*arguments)
+        assert code == 2
+        assert why.replace(" ", "") in said.replace(" ", "")
+    assert not lake.exists()
+    assert invoke("export", "trail", *to, "--without", "reason, ticket") == (
+        0, "trail: 1 rows, 1 of them written now, in 1 of 1 days"
+    )  # fmt: skip
+    code, said = invoke("export", "trail", *to)
+    assert (code, said.startswith("Not exported: This trail was exported with another --without")) == (2, True)
+    code, said = invoke("run", "activity", "--source", str(lake))
+    assert code == 0, said
+    assert fetch(migrated.owner_dsn, "SELECT job, state, row_count FROM rollup_runs") == [("activity", "complete", 1)]
+    code, said = invoke("run", "compatibility", "--source", str(lake))
+    assert (code, "has no exports of default" in said) == (2, True)
+    assert invoke("export", "trail", *to, "--full", "--pseudonyms", str(key))[0] == 0
+    code, said = invoke("run", "activity", "--source", str(lake))
+    assert (code, "are pseudonyms" in said) == (2, True)

@@ -78,6 +78,7 @@ _DROP: Final = (
     "DELETE FROM rollup_rows WHERE run_id = ANY(%s)",
     "DELETE FROM rollup_parts WHERE run_id = ANY(%s)",
 )
+_COUNT: Final = "SELECT count(*) FROM rollup_rows WHERE run_id = %s AND item @> %s::jsonb"
 _FORGET: Final = "DELETE FROM rollup_runs WHERE id = ANY(%s)"
 LOST: Final = "The process that made it ended before it was done"
 
@@ -125,6 +126,12 @@ class RollupRuns:
         with self._connected() as connection:
             row = connection.execute(_CURRENT, [self._cluster, job]).fetchone()
             return None if row is None else run_of(row)
+
+    def count(self, run_id: UUID, members: Mapping[str, Any]) -> int:
+        """Return the number of a run's rows that have these members, equal as JSON."""
+        with self._connected() as connection:
+            row = connection.execute(_COUNT, [run_id, orjson.dumps(members).decode()]).fetchone()
+            return 0 if row is None else int(row[0])
 
     def find(self, run_id: UUID) -> RollupRun | None:
         """Return a run, with its stored state; None where the run is not known, or not kept any more."""

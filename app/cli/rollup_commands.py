@@ -42,7 +42,9 @@ _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.valu
     "    confplane rollups run compare --cluster payments --with payments-staging\n\n"
     "    confplane rollups run compare --cluster payments --with 2026-01-31T12:00:00Z\n\n"
     "    confplane rollups run all --cluster payments --master spark://spark:7077 --output s3a://lake/confplane\n\n"
-    "Exit codes: 0 all were published; 1 not all were; 2 the settings or the options are not valid.",
+    "    confplane rollups run integrity --cluster payments --fail-on-mismatch\n\n"
+    "Exit codes: 0 all were published; 1 not all were; 2 the settings or the options are not valid; 4 all were"
+    " published, and `--fail-on-mismatch` found some.",
 )
 def run(  # noqa: PLR0913 - one argument an option is typer's way
     name: Annotated[str, typer.Argument(metavar="NAME|all", help="The rollup.", show_default=False)],
@@ -119,6 +121,13 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             show_default=False,
         ),
     ] = None,
+    fail_on_mismatch: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-mismatch",
+            help="A gate for schedulers: the exit code is 4 where `integrity` found mismatches that are not pending.",
+        ),
+    ] = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Run rollups; the help is above."""
@@ -127,6 +136,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     names = [each for each in ROLLUPS if given.get(each, "") is not None] if name == "all" else [name]
     if given.get(name, "") is None:
         raise typer.BadParameter(f"{name} needs {ROLLUPS[name].needs}", param_hint="NAME")
+    if fail_on_mismatch and "integrity" not in names:
+        raise typer.BadParameter("Only integrity finds mismatches", param_hint="--fail-on-mismatch")
     if since is not None and full:
         raise typer.BadParameter("Give either --since or --full", param_hint="--since")
     if source is not None and as_of is not None:
@@ -150,6 +161,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         capacity=_capacity(capacity),
         other=other,
         usage=usage,
+        fails_on_mismatch=fail_on_mismatch,
     )
     raise typer.Exit(command.run(settings, cluster, wanted))
 

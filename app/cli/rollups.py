@@ -25,7 +25,7 @@ from app.devstack.java import find_java
 from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
 from app.rollups.errors import SparkFailedError, spark_errors
 from app.rollups.exports.reading import read_lake
-from app.rollups.jobs import JOBS
+from app.rollups.jobs import JOBS, integrity
 from app.rollups.progress import tasks_of
 from app.rollups.reading import NotInReadingError
 from app.rollups.runner import RunOptions, runner
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from app.rollups.stores import Side
     from app.settings import Settings
 
+_MISMATCHED: Final = 4
 _REFRESH_S: Final = 0.25
 _WIDTH: Final = 140
 """Characters in a line of output that is not to a terminal."""
@@ -69,6 +70,8 @@ class Wanted:
     """A cluster of the settings, or a time (ISO 8601), to compare the cluster with."""
     usage: str | None = None
     """The path of measurements, or of queries for Prometheus."""
+    fails_on_mismatch: bool = False
+    """Return an exit code of its own where ``integrity`` finds mismatches that stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
             runner(spark, reading, settings.postgres.dsn) as made,
         ):
             ended = _run_all(made, wanted, partial(tasks_of, spark), traceback=settings.log_level == "debug")
+        mismatches = _mismatches(settings, cluster, ended) if wanted.fails_on_mismatch else 0
     except (NotFoundError, ValueError) as error:
         return _not_run(error, callers.INVALID)
     except (ConfplaneError, DevStackError) as error:
@@ -106,9 +110,22 @@ def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
             raise
         return _not_run(reason(error), callers.FAILED)
     _show(ended)
+    if mismatches:
+        typer.echo(
+            f"integrity: {callers.counted(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
+            f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
+            err=True,
+        )
     if all(each.finished for each in ended):
-        return callers.DONE
+        return _MISMATCHED if mismatches else callers.DONE
     return callers.INVALID if len(ended) == 1 and ended[0].is_refused else callers.FAILED
+
+
+def _mismatches(settings: Settings, cluster: str, ended: Sequence[_Ended]) -> int:
+    """Return the number of mismatches that integrity found, without those that are pending."""
+    runs = RollupRuns(settings.postgres.dsn.get_secret_value(), cluster)
+    found = (each.finished for each in ended if each.name == integrity.JOB.name)
+    return sum(runs.count(each.run.id, {"pending": False}) for each in found if each is not None)
 
 
 def _side(settings: Settings, given: str, cluster: str) -> Side:

@@ -220,6 +220,7 @@ def test_without_postgres_or_its_tables(commands: Commands, migrated: servers.Da
         (["activity", "--since", "yesterday"], "not a date such as 2026-01-31"),
         (["activity", "--as-of", "2026-01-31T12:00:00"], "not a time with its offset"),
         (["activity", "--as-of", "noon"], "not a time with its offset"),
+        (["drift", "--fail-on-mismatch"], "Only integrity finds mismatches"),
         (["usage"], "usage needs --usage FILE"),
         (["compare"], "compare needs --with CLUSTER|TIME"),
         (["compare", "--with", "default"], "--with: 'default' is neither another cluster of the settings (there is"),

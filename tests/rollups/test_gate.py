@@ -1,0 +1,56 @@
+"""``--fail-on-mismatch`` makes integrity a gate: its exit code says whether the trail and ZooKeeper differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typer.testing import CliRunner
+
+from app.cli.commands import cli
+from tests.audit.rows import change_id, committed, entity, fetch, intent
+from tests.rollups.trail import START_MS, write
+from tests.support.commands import Commands
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from pyspark.sql import SparkSession
+
+    from tests.support import servers
+
+
+def test_the_gate_is_shut_by_mismatches_that_stay(
+    spark: SparkSession, chroot: str, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del spark  # the command takes the session that there is
+    commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn)
+    for name, value in commands.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def gate() -> tuple[int, str]:
+        done = CliRunner().invoke(cli, ["rollups", "run", "integrity", "--cluster", "default", "--fail-on-mismatch"])
+        return done.exit_code, done.stderr
+
+    # A znode that is gone, and one more change of it under way.
+    lost = intent(change_id(START_MS, 1), entity("user=a"), cluster="default")
+    left = committed(lost, revision=1)
+    again = intent(change_id(START_MS, 2), entity("user=a"), cluster="default")
+    write(migrated.service_dsn, [lost, again], [left])
+    assert gate() == (0, "")
+    assert fetch(migrated.owner_dsn, "SELECT DISTINCT item -> 'pending' FROM rollup_rows") == [(True,)]
+    # A change that ZooKeeper never reached stays a mismatch, whatever ends.
+    never = intent(
+        change_id(START_MS, 3), entity("user=b", version_read=None, czxid_read=None, before={}), cluster="default"
+    )
+    write(migrated.service_dsn, [never], [committed(never)])
+    code, said = gate()
+    assert code == 4
+    stay = (
+        "SELECT item ->> 'entity_id', item ->> 'kind' FROM rollup_rows WHERE item @> '{\"pending\": false}' ORDER BY 2"
+    )
+    assert fetch(migrated.owner_dsn, stay) == [("user=b", "rewound")]
+    assert said == (
+        "integrity: 1 mismatch that will not go away alone; `confplane rollups show integrity --cluster default"
+        " --where pending=false` lists all\n"
+    )

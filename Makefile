@@ -14,7 +14,7 @@ PARALLEL := --numprocesses logical --maxprocesses 4
 # For the inner loop: neither services that are killed nor Spark, Kafka, Helm, or made-up requests.
 CHECKED := tests/unit tests/store tests/audit tests/contract --ignore tests/contract/test_fuzzing.py
 
-# What one process has compiled, the many others of a run need not compile again.
+# Files that one process has compiled need not be compiled again by the many others of a run.
 unexport PYTHONDONTWRITEBYTECODE
 
 LINT := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy && \

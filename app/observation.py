@@ -45,7 +45,7 @@ class Observation:
         settings: Its brokers.
         runner: Runs the changes.
         redact: The redaction of znodes for the trail.
-        states: What was sent to Kafka clusters.
+        states: The states of entities in Kafka clusters, as far as changed from here.
 
     Raises:
         UnusableSettingsError: A file of the settings can't be used.

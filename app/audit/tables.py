@@ -270,7 +270,7 @@ target_states: Final = Table(
     Column("applied", JSONB, nullable=False, server_default="{}"),
     Column("refused_code", Integer),
     Column("refused_text", Text),
-    comment="What was sent to a Kafka cluster of each entity, and what it has of it; a position, which moves",
+    comment="Values sent to a Kafka cluster, and its last known state, of each entity; a position, which moves",
 )
 
 rollup_runs: Final = Table(

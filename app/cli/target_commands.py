@@ -89,25 +89,26 @@ def adopt(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     """Let callers write client quotas, which are then applied to the Kafka cluster.
 
     A write is committed here, and in the trail, as on a cluster with ZooKeeper; within a moment the leader sends it to
-    the Kafka cluster. `confplane target status` shows what waits, and what the cluster refused. Quotas that others
-    change become those of the copy, as before. All other configs are followed, and still refused from callers.
+    the Kafka cluster. `confplane target status` shows the quotas that wait, and those that the cluster refused. Quotas
+    that others change become those of the copy, as before. All other configs are followed, and still refused from
+    callers.
 
     Needs a complete import, and the right ALTER_CONFIGS on CLUSTER. `confplane target observe` ends it.
     """
-    from app.cli import target_mode as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, adopts=True))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.ADOPT))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target observe --cluster payments --reason "a drill"\n\n{_CODES}.')
 def observe(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
     """Refuse client quotas from callers again, and send nothing more to the Kafka cluster.
 
-    What callers wrote and the cluster has not taken by then is undone in the copy, with rows in the trail.
+    Quotas of callers that the cluster has not taken by then are undone in the copy, with rows in the trail.
     """
-    from app.cli import target_mode as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, adopts=False))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.OBSERVE))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target pause --cluster payments --reason "a drill"\n\n{_CODES}.')
@@ -117,14 +118,14 @@ def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and quotas
     that callers write meanwhile (mode adopt) are applied then.
     """
-    from app.cli import target_pause as command  # noqa: PLC0415 - see the module's docstring
+    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, paused=True))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.PAUSE))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target resume --cluster payments --reason "drill over"\n\n{_CODES}.')
 def resume(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
-    """Follow the Kafka cluster again after `pause`. What changed meanwhile is recorded."""
-    from app.cli import target_pause as command  # noqa: PLC0415 - see the module's docstring
+    """Follow the Kafka cluster again after `pause`. Changes made meanwhile are recorded."""
+    from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, paused=False))
+    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.Act.RESUME))

@@ -77,7 +77,7 @@ def _activity(rows: Iterable[Mapping[str, Any]]) -> Summary:
         facts,
         (
             Picture("Changes over time", "Changed keys on each UTC day, by how the change ended.", over_time),
-            Picture("Who changes most", _of("principals", actors), _bars(actors, "changed keys")),
+            Picture("Principals with the most changes", _of("principals", actors), _bars(actors, "changed keys")),
             Picture("What is changed most", _of("keys", keys), _bars(keys, "changes")),
         ),
     )
@@ -221,7 +221,7 @@ def _compare(rows: Iterable[Mapping[str, Any]]) -> Summary:
         (total,),
         (
             Picture("Differences", "By kind.", _bars(kinds, "differences")),
-            Picture("What differs most", _of("keys", keys), _bars(keys, "differences")),
+            Picture("Keys that differ most", _of("keys", keys), _bars(keys, "differences")),
         ),
     )
 
@@ -243,7 +243,7 @@ def _usage(rows: Iterable[Mapping[str, Any]]) -> Summary:
     pictures = [Picture("Quotas and their use", "Budgets by how near their clients come.", _bars(states, "budgets"))]
     if throttled:
         caption = f"Percent of the time at the quota. {_of('throttled budgets', throttled)}"
-        pictures.append(Picture("Who is throttled", caption, _bars(throttled, "percent of the time")))
+        pictures.append(Picture("Throttled budgets", caption, _bars(throttled, "percent of the time")))
     return Summary(tuple(facts), tuple(pictures))
 
 

@@ -25,7 +25,7 @@ def upgrade() -> None:
         sa.Column("refused_code", sa.Integer()),
         sa.Column("refused_text", sa.Text()),
         sa.PrimaryKeyConstraint("cluster", "entity_id", name=op.f("pk_target_states")),
-        comment="What was sent to a Kafka cluster of each entity, and what it has of it; a position, which moves",
+        comment="Values sent to a Kafka cluster, and its last known state, of each entity; a position, which moves",
     )
 
 

@@ -19,17 +19,15 @@ from app.services.ports.trail import Sighting
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
 from tests.support.observing import Observing, caller, members
 from tests.support.replicas import assert_chains
-from tests.support.stage import Stage
 from tests.support.stores import kafka_writes, soon, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
 
     from kazoo.client import KazooClient
 
     from app.services.ports.trail import AuditRecord
-    from tests.support.servers import Database
+    from tests.support.stage import Stage
 
     Opener = Callable[..., Awaitable[Observing]]
 
@@ -42,12 +40,6 @@ RATE = "producer_byte_rate"
 @pytest.fixture
 def kafka() -> KafkaDouble:
     return KafkaDouble()
-
-
-@pytest.fixture
-async def stage(tmp_path: Path, chroot: str, migrated: Database, raw_zk: KazooClient) -> AsyncIterator[Stage]:
-    async with Stage(tmp_path, chroot, migrated, raw_zk) as running:
-        yield running
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from app.rollups.sinks.files import Files
 from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
 from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected, run
+from tests.rollups.driver import rows_of
 from tests.rollups.lake import exported
 from tests.rollups.trail import CLUSTER, START_MS, collected, expected, fill, own, same, write
 from tests.support.commands import Commands
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from app.rollups.exports.manifest import Manifest
     from app.rollups.job import Job
-    from app.rollups.reading import Reading
     from tests.support import servers
 
 COMPARED = {name: job for name, job in JOBS.items() if job not in (compare.JOB, usage.JOB)}
@@ -295,14 +295,6 @@ def test_columns_are_left_out_and_principals_replaced(
         read_lake(spark, str(tmp_path), CLUSTER, [activity.JOB]).frames(activity.JOB)
     export(spark, origin, tmp_path, full=True)
     assert_is_the_tables(tmp_path, migrated, "trail")
-
-
-def rows_of(reading: Reading, job: Job) -> list[str]:
-    frames, since = reading.frames(job)
-    given: dict[str, Any] = {name: reading.options.get(name, {}) for name in job.options}
-    if job.incremental:
-        given |= {"previous": None, "since": since}
-    return sorted(repr(row.asDict(recursive=True)) for row in job(**frames, **given).collect())
 
 
 def test_every_job_finds_the_same_in_the_lake_as_in_the_stores(

@@ -1,10 +1,15 @@
-"""Both clients as one: a test that is written once runs with the blocking and with the asynchronous client."""
+"""Both clients as one: a test that is written once runs with the blocking and with the asynchronous client.
+
+And a made-up service for their retries.
+"""
 
 from __future__ import annotations
 
 import inspect
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
+
+import httpx
 
 from app.client import AsyncConfplane, AsyncPages, Confplane
 
@@ -13,6 +18,28 @@ if TYPE_CHECKING:
 
 KINDS: Final = (Confplane, AsyncConfplane)
 Kind = type[Confplane] | type[AsyncConfplane]
+
+
+class Flaky:
+    """A service that fails some times before it answers."""
+
+    def __init__(self, *failures: httpx.Response | Exception) -> None:
+        self.failures = list(failures)
+        self.keys: list[str | None] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.keys.append(request.headers.get("Idempotency-Key"))
+        if not self.failures:
+            return httpx.Response(200, json={"ok": True})
+        failure = self.failures.pop(0)
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
+
+    @property
+    def transport(self) -> httpx.MockTransport:
+        """The service as the transport of a client."""
+        return httpx.MockTransport(self)
 
 
 @asynccontextmanager

@@ -69,7 +69,7 @@ class Selection:
         found = {facet for kind in kinds if named.issubset(kind.split(",")) for facet in facets_of_kind(kind)}
         if self.not_applied:
             if self.at is not None:
-                raise InvalidRequestError("What clients have not applied is known of now alone: leave --at out")
+                raise InvalidRequestError("The applied status is known of now alone: leave --at out")
             found &= {FacetName.CLIENT_CONFIGS}
         if not found:
             wanted = sorted({*named, *filter(None, [self.kind])})

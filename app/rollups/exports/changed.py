@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from app.rollups.reading import LATE
 from app.rollups.sources.postgres import literal
@@ -63,22 +64,21 @@ def changed_days(
     days = {_EPOCH + int(number) * _DAY for (number,) in found}
     for day in {*open_days} - days:
         begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        ids = f"change_id >= {literal_id(begin)} AND change_id < {literal_id(begin + _DAY)}"
+        ids = f"change_id >= {literal(_first_id(begin))} AND change_id < {literal(_first_id(begin + _DAY))}"
         query = f"SELECT 1 FROM outcomes WHERE cluster = {name} AND {ids} AND {_TRANSACTION} >= {horizon} LIMIT 1"  # noqa: S608 - literals, quoted
         if postgres.rows(query):
             days.add(day)
     return days
 
 
-def literal_id(moment: datetime) -> str:
-    """Return the lowest change id of a moment as SQL."""
-    return f"'{first_id_at(moment)}'::uuid"
+def _first_id(moment: datetime) -> UUID:
+    return UUID(first_id_at(moment))
 
 
 def _is_there(postgres: Connection, cluster: str, change_id: str | None) -> bool:
     if change_id is None:
         return True
     query = (
-        f"SELECT 1 FROM intents WHERE cluster = {literal(cluster)} AND change_id = {literal(change_id)}::uuid LIMIT 1"  # noqa: S608 - literals, quoted
+        f"SELECT 1 FROM intents WHERE cluster = {literal(cluster)} AND change_id = {literal(UUID(change_id))} LIMIT 1"  # noqa: S608 - literals, quoted
     )
     return bool(postgres.rows(query))

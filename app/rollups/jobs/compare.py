@@ -138,7 +138,7 @@ def _unknown(znodes: DataFrame) -> DataFrame:
 def _kind() -> Column:
     """Return the kind of a difference between the columns ``here`` and ``there``; null where there is none."""
     here, there = F.col("here"), F.col("there")
-    told = here["value"].isNotNull() & there["value"].isNotNull()
+    known = here["value"].isNotNull() & there["value"].isNotNull()
     both_hidden = here["value"].isNull() & there["value"].isNull()
     same_secret = F.coalesce(here["fingerprint"] == there["fingerprint"], F.expr("false"))
     has_fingerprint = here["has_fingerprint"] | there["has_fingerprint"]
@@ -146,7 +146,7 @@ def _kind() -> Column:
         F.when(there.isNull(), "only_here")
         .when(here.isNull(), "only_there")
         .when(F.col("config_key") == "", None)
-        .when(told & (here["value"] == there["value"]), None)
+        .when(known & (here["value"] == there["value"]), None)
         .when(both_hidden & (same_secret | ~has_fingerprint), None)
         .when(both_hidden, "secret")
         .otherwise("differs")

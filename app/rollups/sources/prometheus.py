@@ -16,16 +16,13 @@ Source of the form of answers and of the limit: https://prometheus.io/docs/prome
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+import httpx
 import yaml
 
 from app.domain.errors import UnavailableError
@@ -37,6 +34,8 @@ if TYPE_CHECKING:
 POINTS: Final = 11_000
 """The most points of one series that Prometheus answers."""
 _TIMEOUT_S: Final = 60.0
+_REFUSED: Final = (400, 422)
+"""Statuses with which Prometheus refuses a query."""
 _REQUIRED: Final = ("url", "start", "end", "step", "labels", "queries")
 _LABELS: Final = ("user", "client-id")
 
@@ -145,18 +144,28 @@ def _points(ranges: Ranges, metric: str, series: Mapping[str, Any]) -> Iterator[
 
 def _range(ranges: Ranges, query: str, start: datetime, end: datetime) -> list[Any]:
     """Return the series of one query over one range."""
-    times = {"start": start.timestamp(), "end": end.timestamp(), "step": ranges.step_s}
+    params: dict[str, str | float] = {
+        "query": query,
+        "start": start.timestamp(),
+        "end": end.timestamp(),
+        "step": ranges.step_s,
+    }
     headers = {} if ranges.token is None else {"Authorization": f"Bearer {ranges.token}"}
-    # The scheme was checked.
-    request = Request(f"{ranges.url}/api/v1/query_range?{urlencode({'query': query, **times})}", headers=headers)  # noqa: S310
     try:
-        with build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S) as response:
-            answer = json.loads(response.read())
-    except HTTPError as error:
-        answer = _problem(error)
-    except (OSError, ValueError) as error:
-        why = error.reason if isinstance(error, URLError) else type(error).__name__
+        # Redirects are not followed: they would take the token to another server.
+        response = httpx.get(
+            f"{ranges.url}/api/v1/query_range",
+            params=params,
+            headers=headers,
+            timeout=_TIMEOUT_S,
+            follow_redirects=False,
+        )
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why = str(error) or type(error).__name__
         raise UnavailableError(f"Prometheus at {ranges.url} does not answer: {why}") from None
+    answer = _json(response)
+    if not response.is_success and not (response.status_code in _REFUSED and isinstance(answer, dict)):
+        raise UnavailableError(f"Prometheus answers {response.status_code}")
     if not isinstance(answer, dict):
         raise UnavailableError(f"Prometheus at {ranges.url} does not answer in its form")
     if answer.get("status") != "success":
@@ -168,19 +177,9 @@ def _range(ranges: Ranges, query: str, start: datetime, end: datetime) -> list[A
     return found
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Refuses redirects, which would take the token to another server."""
-
-    def redirect_request(self, *_: object) -> None:
-        """Follow none."""
-
-
-def _problem(error: HTTPError) -> dict[str, Any]:
-    """Return the answer of Prometheus to a request that it refused."""
+def _json(response: httpx.Response) -> object:
+    """Return the JSON of an answer; None for an answer that is none."""
     try:
-        found = json.loads(error.read())
+        return response.json()
     except ValueError:
-        found = None
-    if error.code in {400, 422} and isinstance(found, dict):
-        return found
-    raise UnavailableError(f"Prometheus answers {error.code}") from None
+        return None

@@ -82,7 +82,7 @@ class Applier:
         self._background.start()
 
     async def stop(self) -> None:
-        """Stop. What was sent and not answered is sent again by the next leader."""
+        """Stop. Values that were sent and not answered are sent again by the next leader."""
         await self._background.stop()
 
     async def _run(self) -> None:
@@ -132,7 +132,7 @@ class Applier:
         """Send what waits, if this process leads; return whether it applies changes now.
 
         Raises:
-            UnavailableError: The cluster or a store is away. What was sent is sent again.
+            UnavailableError: The cluster or a store is away. Values that were sent are sent again.
         """
         if not self._store.leadership.held or not self._applies:
             self._begin_term()
@@ -235,7 +235,7 @@ class Applier:
         if refused is not None:
             self._refused[entity_id] = f"{refused.text} (code {refused.code})"
 
-    # -- what is told
+    # -- report and metrics
 
     def report(self) -> Applying:
         """Return the leader's report."""

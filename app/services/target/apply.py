@@ -65,7 +65,7 @@ class Follower:
         runner: Runs the changes.
         store: The cluster's store.
         decisions: Decides each change.
-        states: What was sent to the cluster.
+        states: The states of entities in the cluster, as far as changed from here.
     """
 
     def __init__(self, runner: ChangeRunner, store: ClusterStore, decisions: Decisions, states: TargetStates) -> None:

@@ -29,7 +29,7 @@ class Following:
         runner: Runs the changes.
         rules: The rules of the cluster's configs.
         redact: The redaction of znodes for the trail.
-        states: What was sent to the Kafka cluster.
+        states: The states of entities in the Kafka cluster, as far as changed from here.
 
     Attributes:
         cluster: The Kafka cluster.

@@ -85,8 +85,8 @@ class TargetService:
     async def adopt(self, states: TargetStates, caller: Caller) -> Target:
         """Let callers write client quotas. Once this returns, every process takes them.
 
-        What was sent before is forgotten, where callers wrote none until now: it may be of another ZooKeeper ensemble,
-        whose revisions say nothing of this one.
+        The states of earlier sendings are forgotten, where callers wrote none until now: they may be of another
+        ZooKeeper ensemble, whose revisions say nothing of this one.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.

@@ -19,7 +19,7 @@ from app.client import (
     ProblemError,
     ThrottlingQuotaExceededError,
 )
-from tests.support.both_clients import KINDS, Kind, bodies, connected, done, items
+from tests.support.both_clients import KINDS, Flaky, Kind, bodies, connected, done, items
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,27 +39,6 @@ AWAY: Final = {
     "outcome": "not_applied",
     "errors": [],
 }
-
-
-class Flaky:
-    """A service that fails some times before it answers."""
-
-    def __init__(self, *failures: httpx.Response | Exception) -> None:
-        self.failures = list(failures)
-        self.keys: list[str | None] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.keys.append(request.headers.get("Idempotency-Key"))
-        if not self.failures:
-            return httpx.Response(200, json={"ok": True})
-        failure = self.failures.pop(0)
-        if isinstance(failure, Exception):
-            raise failure
-        return failure
-
-    @property
-    def transport(self) -> httpx.MockTransport:
-        return httpx.MockTransport(self)
 
 
 def away(**members: object) -> httpx.Response:

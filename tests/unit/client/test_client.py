@@ -13,6 +13,7 @@ from app import client as package
 from app.client import Answer, ClientError, ConfplaneClient, ConnectionFailedError, ProblemError
 from app.client import errors as client_errors
 from app.domain.entities import Entity
+from tests.support.both_clients import Flaky
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,23 +154,6 @@ def test_what_the_package_exports() -> None:
         assert inspect.getdoc(getattr(package, name))
 
 
-class _Flaky:
-    """A service that fails some times before it answers."""
-
-    def __init__(self, *failures: httpx.Response | Exception) -> None:
-        self.failures = list(failures)
-        self.keys: list[str | None] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.keys.append(request.headers.get("Idempotency-Key"))
-        if not self.failures:
-            return httpx.Response(200, json={"ok": True})
-        failure = self.failures.pop(0)
-        if isinstance(failure, Exception):
-            raise failure
-        return failure
-
-
 def _patient(answer: Callable[[httpx.Request], httpx.Response]) -> ConfplaneClient:
     return ConfplaneClient("http://confplane.test", token=None, tries=3, transport=httpx.MockTransport(answer))
 
@@ -179,7 +163,7 @@ def _away() -> httpx.Response:
 
 
 async def test_reads_and_writes_with_a_key_are_repeated() -> None:
-    reads, writes, described = (_Flaky(_away(), httpx.ReadError("cut")) for _ in range(3))
+    reads, writes, described = (Flaky(_away(), httpx.ReadError("cut")) for _ in range(3))
     async with _patient(reads) as client:
         assert (await client.get("client-quotas", "user=alice")).body == {"ok": True}
     async with _patient(writes) as client:
@@ -191,7 +175,7 @@ async def test_reads_and_writes_with_a_key_are_repeated() -> None:
 
 
 async def test_by_default_a_write_is_sent_once_and_without_a_key() -> None:
-    service = _Flaky(_away())
+    service = Flaky(_away())
     async with _client(service) as client:
         with pytest.raises(ProblemError):
             await client.put("client-quotas", "user=alice", {})
@@ -199,12 +183,12 @@ async def test_by_default_a_write_is_sent_once_and_without_a_key() -> None:
 
 
 async def test_the_last_failure_is_raised_and_a_final_one_at_once() -> None:
-    service = _Flaky(*(httpx.ReadError("cut") for _ in range(3)))
+    service = Flaky(*(httpx.ReadError("cut") for _ in range(3)))
     async with _patient(service) as client:
         with pytest.raises(ConnectionFailedError) as raised:
             await client.put("client-quotas", "user=alice", {}, idempotency_key="one")
     assert raised.value.may_be_applied
-    refused = _Flaky(httpx.Response(412, json=PROBLEM))
+    refused = Flaky(httpx.Response(412, json=PROBLEM))
     async with _patient(refused) as client:
         with pytest.raises(ProblemError):
             await client.get("client-quotas", "user=alice")

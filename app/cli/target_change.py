@@ -1,0 +1,54 @@
+"""``confplane target adopt``, ``observe``, ``pause`` and ``resume``."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from app.cli import callers
+from app.services.target.state import TargetService
+from app.wiring import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from app.services.changes.callers import Caller
+    from app.services.ports.cluster_states import Target
+    from app.settings import Settings
+
+
+class Act(Enum):
+    """A change of the target, with its result in words."""
+
+    ADOPT = (
+        "Cluster {name} takes client quotas from callers, and applies them to the Kafka cluster {id}. `confplane target"
+        " observe` ends this"
+    )
+    OBSERVE = "Cluster {name} takes no quotas from callers: it follows the Kafka cluster {id}"
+    PAUSE = (
+        "Cluster {name} does not follow the Kafka cluster {id} any more: its copy stays as it is. `confplane target"
+        " resume` ends this"
+    )
+    RESUME = "Cluster {name} follows the Kafka cluster {id}"
+
+
+def run(settings: Settings, cluster: str, reason: str, act: Act) -> int:
+    """Change the target of a cluster, print the result, and return the exit code."""
+    return callers.run(_change(settings, cluster, reason, act), "Not done")
+
+
+async def _change(settings: Settings, cluster: str, reason: str, act: Act) -> int:
+    async with opened(settings, cluster) as parts:
+        service = TargetService(parts.runner, parts.stores[cluster])
+        changes: dict[Act, Callable[[Caller], Awaitable[Target]]] = {
+            Act.ADOPT: partial(service.adopt, parts.target_states),
+            Act.OBSERVE: service.observe,
+            Act.PAUSE: service.pause,
+            Act.RESUME: service.resume,
+        }
+        target = await changes[act](callers.caller(reason))
+    typer.echo(act.value.format(name=cluster, id=target.cluster_id))
+    return callers.DONE

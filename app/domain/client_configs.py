@@ -42,6 +42,12 @@ IDENTIFYING_KEYS: Final = frozenset(
 )
 """Keys that identify a client and its servers: an entry can't be found before they are known."""
 
+GROUP_KEYS: Final = {
+    SESSION_TIMEOUT: "consumer.session.timeout.ms",
+    HEARTBEAT_INTERVAL: "consumer.heartbeat.interval.ms",
+}
+"""Key of clients -> the config of a group that does the same for consumers with ``group.protocol=consumer``."""
+
 _KINDS: Final = frozenset({(EntityType.USER,), (EntityType.USER, EntityType.CLIENT_ID)})
 _EXAMPLES: Final = {ACKS: '"all"', SESSION_TIMEOUT: '"30000"', HEARTBEAT_INTERVAL: '"3000"'}
 
@@ -221,6 +227,20 @@ class ClientConfigs:
             f"the setting dynamic_client_configs can add it; {dynamic}",
             pointer=pointer,
         )
+
+
+def group_remarks(wanted: Mapping[str, str | None]) -> list[str]:
+    """Warn of keys that consumers of Kafka 4 drop under ``group.protocol=consumer``, and name the groups' keys instead.
+
+    Args:
+        wanted: Keys with the values to set; None is a removal.
+    """
+    return [
+        f"{key} reaches no consumer with group.protocol=consumer: there the brokers set it for a whole group, by"
+        f" {GROUP_KEYS[key]} of the entity group=<group id> in configs"
+        for key in GROUP_KEYS
+        if wanted.get(key) is not None
+    ]
 
 
 def _check_extra(catalog: Catalog, key: str) -> None:

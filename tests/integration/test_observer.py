@@ -13,6 +13,8 @@ import pytest
 
 from app.domain.entities import Entity
 from app.domain.errors import ObservedError, UnavailableError
+from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
 from app.services.changes.freeze import FreezeService
 from app.services.ports.kafka import Area, OtherClusterError, Permission, Unmanaged
 from app.services.ports.trail import Sighting
@@ -466,3 +468,20 @@ async def test_a_broker_that_was_away_changed_somewhere_behind_its_own_last_look
     await one.look()
     rows = [row.intent.observed for row in await one.followed(entity_id="broker=1") if row.kind == "observed"]
     assert [(row.after, row.until) for row in rows if row is not None] == [(last, kafka.now.offset)]
+
+
+async def test_timeouts_of_clients_name_the_groups_keys_that_work_under_the_new_protocol(opened: Opener) -> None:
+    one = await opened()
+    found = {}
+    for key, value in {"session.timeout.ms": "20000", "heartbeat.interval.ms": "3000", "acks": "all"}.items():
+        [result] = await one.replica.edit(ALICE, FacetName.CLIENT_CONFIGS, (Op(key, OpType.SET, value),))
+        assert result.error is None
+        found[key] = result.warnings
+    assert found["acks"] == ()
+    for key in ("session.timeout.ms", "heartbeat.interval.ms"):
+        [warning] = found[key]
+        assert warning.startswith(f"{key} reaches no consumer with group.protocol=consumer")
+        assert f"consumer.{key} of the entity group=" in warning
+    removal = (Op("session.timeout.ms", OpType.DELETE),)
+    [result] = await one.replica.edit(ALICE, FacetName.CLIENT_CONFIGS, removal)
+    assert (result.error, result.warnings) == (None, ())

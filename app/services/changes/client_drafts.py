@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.domain.changes import Node, apply_ops, encode_ops, stored
+from app.domain.client_configs import group_remarks
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
-from app.domain.facets import full_path
+from app.domain.facets import FacetName, full_path
 from app.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class ClientDrafter:
         except InvalidRequestError as error:
             error.pointer = error.pointer or edit.pointer  # the stored keys contradict each other already
             raise
+        if collection.name is FacetName.CLIENT_CONFIGS and collection.store.target() is not None:
+            warnings += group_remarks(encoded)
         return EntityDraft.of(collection, edit, node, after, warnings)
 
     def _same(self, entity: Entity, before: Mapping[str, str], encoded: Mapping[str, str | None]) -> bool:

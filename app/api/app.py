@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
@@ -105,8 +106,9 @@ def create_api(
     )
 
 
+@functools.cache
 def specification() -> dict[str, Any]:
-    """Return the OpenAPI specification. It depends on no settings."""
+    """Return the OpenAPI specification, made once in a process. It depends on no settings."""
     return _routed(None).openapi()
 
 

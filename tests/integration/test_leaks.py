@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 import pytest
 import typer
-import yaml
 from kazoo.security import make_digest_acl_credential
 from psycopg import sql
 
@@ -24,7 +23,7 @@ from app.crypto.password_encoder import PasswordEncoder
 from tests.rollups.lake import exported
 from tests.support.commands import Commands, run
 from tests.support.planted import Asker, Evidence, Planted
-from tests.support.service import ROOT, Service
+from tests.support.service import Service
 from tests.support.ways_in import (
     BASE,
     KEY,
@@ -36,6 +35,7 @@ from tests.support.ways_in import (
     write_resources,
     write_rpc,
 )
+from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -437,10 +437,9 @@ def test_what_was_to_be_refused_was_refused(evidence: Evidence) -> None:
 
 
 def test_every_operation_and_every_command_was_tried(evidence: Evidence) -> None:
-    spec = yaml.safe_load((ROOT / "openapi" / "openapi.yaml").read_text())
     operations = {
         found["operationId"]
-        for methods in spec["paths"].values()
+        for methods in specification()["paths"].values()
         for found in methods.values()
         if "operationId" in found
     }

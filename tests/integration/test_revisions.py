@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
-import yaml
 
 from app.domain.rollups import ROLLUPS
 from tests.support.published import publish_all
-from tests.support.service import ROOT
 from tests.support.stage import Stage
 from tests.support.stores import kafka_writes
+from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -171,7 +170,7 @@ NOT_OF_CONFIGS: Final = {
 """Reads of what is in no mirror: they tell the revision, and wait for none."""
 OPERATIONS: Final = {
     found["operationId"]: (method.upper(), found)
-    for path, methods in yaml.safe_load((ROOT / "openapi" / "openapi.yaml").read_text())["paths"].items()
+    for path, methods in specification()["paths"].items()
     if path.startswith(PREFIX)
     for method, found in methods.items()
 }

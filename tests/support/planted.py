@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import yaml
 
-from tests.support.service import ROOT
+from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
     from tests.support.service import Service
@@ -70,7 +69,7 @@ class Asker:
     """Sends requests and keeps all that is answered."""
 
     def __init__(self, service: Service, evidence: Evidence) -> None:
-        self.spec: dict[str, Any] = yaml.safe_load((ROOT / "openapi" / "openapi.yaml").read_text())
+        self.spec: dict[str, Any] = specification()
         self._evidence = evidence
         self._http = httpx.Client(
             base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, trust_env=False, timeout=60

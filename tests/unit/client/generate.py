@@ -9,6 +9,7 @@ The bodies that one family of operations alone knows are in a file of that famil
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -37,8 +38,9 @@ from __future__ import annotations
 '''
 
 
+@functools.cache
 def specification() -> dict[str, Any]:
-    """Return the committed specification."""
+    """Return the committed specification, read once in a process."""
     read: dict[str, Any] = yaml.load(FILE.read_text("utf-8"), yaml.CSafeLoader)
     return read
 

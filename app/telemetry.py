@@ -40,6 +40,7 @@ class Metric(NamedTuple):
 
 _C, _G, _H = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 _CLUSTER: Final = ("cluster",)
+_ROLLUP: Final = ("cluster", "rollup")
 
 METRICS: Final[dict[str, Metric]] = {
     # the process
@@ -136,6 +137,18 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "recorder_pending_entities": Metric(_G, "Entities that were touched and are not explained yet", _CLUSTER),
     "recorder_refused_entities": Metric(_G, "Entities whose states Postgres can't take: not recorded", _CLUSTER),
+    # rollups
+    "rollup_as_of_timestamp_seconds": Metric(_G, "The moment that a rollup's current rows describe", _ROLLUP),
+    "rollup_finished_timestamp_seconds": Metric(_G, "The end of the run that made a rollup's current rows", _ROLLUP),
+    "rollup_duration_seconds": Metric(_G, "Time that the run of a rollup's current rows took", _ROLLUP),
+    "rollup_rows": Metric(_G, "The number of a rollup's current rows", _ROLLUP),
+    "rollup_failed": Metric(_G, "1 where the last run of a rollup failed, or its process is gone", _ROLLUP),
+    "rollup_mismatches": Metric(
+        _G, "Mismatches of the current rows of integrity, without those that may go away by themselves", _CLUSTER
+    ),
+    "rollup_mismatches_pending": Metric(
+        _G, "Mismatches of the current rows of integrity that may go away by themselves", _CLUSTER
+    ),
     # the observation of a Kafka cluster
     "observed_changes": Metric(_C, "Changes that this process wrote to follow a Kafka cluster", _CLUSTER),
     "observation_looks": Metric(

@@ -77,6 +77,7 @@ from app.services.upkeep.dropping import Dropper
 from app.services.upkeep.files import WatchedFiles
 from app.services.upkeep.readiness import Readiness
 from app.services.upkeep.reconcile import Reconciler
+from app.services.upkeep.rollup_watch import RollupWatch
 from app.services.upkeep.rotate import RotateService
 from app.store import Access, FacetIndex, ZooKeeperStore, ZooKeeperTls
 from app.telemetry import Telemetry
@@ -245,6 +246,8 @@ def create_app(
         if settings.clusters[name].record_external_changes
     }
 
+    rollups = PostgresRollups(parts.database)
+    rollup_watch = RollupWatch(list(parts.stores), rollups)
     observers = [observation.observer for observation in parts.observations.values()]
     appliers = [observation.applier for observation in parts.observations.values()]
     unobserved = [Unobserved(store) for name, store in parts.stores.items() if name not in parts.observations]
@@ -262,6 +265,7 @@ def create_app(
                 *reconcilers,
                 *entrance.background,
                 *recorders.values(),
+                rollup_watch,
                 # In front of the appliers, which are stopped first: the observer closes the connections.
                 *observers,
                 *appliers,
@@ -294,6 +298,7 @@ def create_app(
         measured.append(limiter)
     measured += [
         *recorders.values(),
+        rollup_watch,
         *observers,
         *appliers,
         *entrance.background,
@@ -318,7 +323,7 @@ def create_app(
             audit=parts.audit,
             registrations=registrations,
             applied=applied,
-            rollups=PostgresRollups(parts.database),
+            rollups=rollups,
             readiness=readiness,
             metrics=Telemetry(measured),
             resource=resource,

@@ -19,7 +19,7 @@ from psycopg.rows import namedtuple_row
 
 from app.audit import faults
 from app.audit.dsn import conninfo
-from app.audit.rollups import LOCK_OF, run_of
+from app.audit.rollups import COUNT_OF, LOCK_OF, run_of
 from app.domain.errors import ConcurrentChangeError, UnavailableError
 from app.services.ports.rollups import KEEP_RUNS, KEEP_S
 
@@ -78,7 +78,7 @@ _DROP: Final = (
     "DELETE FROM rollup_rows WHERE run_id = ANY(%s)",
     "DELETE FROM rollup_parts WHERE run_id = ANY(%s)",
 )
-_COUNT: Final = "SELECT count(*) FROM rollup_rows WHERE run_id = %s AND item @> %s::jsonb"
+_COUNT: Final = COUNT_OF.format("%s", "%s")
 _FORGET: Final = "DELETE FROM rollup_runs WHERE id = ANY(%s)"
 LOST: Final = "The process that made it ended before it was done"
 

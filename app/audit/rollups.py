@@ -14,7 +14,7 @@ from app.services.ports.pages import PAGE_BYTES
 from app.services.ports.rollups import JobRuns, Place, RollupRun, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from sqlalchemy import Row
@@ -94,6 +94,9 @@ _SEARCH_BY_PLACE: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=""))
 _SEARCH_OF_ENTITY: Final = text(_SEARCH.format(rows=_OF_ENTITY.text, visible=""))
 _SEARCH_WITHIN: Final = text(_SEARCH.format(rows=_BY_PLACE.text, visible=f"AND {visible.condition('entity_id')}"))
 _IS_THERE: Final = text("SELECT EXISTS (SELECT FROM rollup_runs WHERE id = :run_id AND state = 'complete')")
+COUNT_OF: Final = "SELECT count(*) FROM rollup_rows WHERE run_id = {} AND item @> CAST({} AS jsonb)"
+"""The number of rows of a run with certain members."""
+_COUNT: Final = text(COUNT_OF.format(":run_id", ":members"))
 _BEFORE_ALL: Final = (-1, -1)
 
 
@@ -130,6 +133,15 @@ class PostgresRollups:
 
         row = await self._database.read(work)
         return None if row is None else run_of(row)
+
+    async def count(self, run_id: UUID, members: Mapping[str, Any]) -> int:
+        """Return the number of rows with these members: see the port."""
+
+        async def work(connection: AsyncConnection) -> int:
+            given = {"run_id": run_id, "members": orjson.dumps(members).decode()}
+            return int((await connection.execute(_COUNT, given)).scalar_one())
+
+        return await self._database.read(work)
 
     async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
         """Return a page of a run's rows: see the port."""

@@ -387,3 +387,13 @@ def test_rows_that_are_no_json_are_refused_as_a_whole(runs: RollupRuns, migrated
         with pytest.raises(psycopg.errors.InvalidTextRepresentation):
             write_part(migrated.service_dsn, run_id, attempt, 0, [(f"{run_id}\t0\t0\t\\N\t{{\n".encode(), 1)])
     assert count(migrated.owner_dsn, "rollup_rows") == 0
+
+
+async def test_rows_are_counted_by_their_members(
+    rollups: PostgresRollups, runs: RollupRuns, migrated: servers.Database
+) -> None:
+    items = [{"n": number, "pending": number % 3 == 0} for number in range(7)]
+    run_id = publish(runs, migrated.service_dsn, [items[:4], items[4:]])
+    for members, expected in (({"pending": True}, 3), ({"pending": False}, 4), ({}, 7), ({"pending": "true"}, 0)):
+        assert await rollups.count(run_id, members) == runs.count(run_id, members) == expected
+    assert await rollups.count(uuid7(), {}) == 0

@@ -112,6 +112,14 @@ class RollupResults(Protocol):
         """
         ...
 
+    async def count(self, run_id: UUID, members: Mapping[str, Any]) -> int:
+        """Return the number of a run's rows that have these members, equal as JSON; scans the rows.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        ...
+
     async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
         """Return a page of a run's rows, and the place of the next page, or None at the end.
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
 from app.cli.options import ClusterName, SettingsFile, load_settings
 from app.domain.rollups import ROLLUPS
+from app.domain.rollups import capacity as capacities
+from app.domain.teams import teams as team_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FAILED = 1
+_Read = TypeVar("_Read")
 
 commands = typer.Typer(add_completion=False)
 rollups = typer.Typer(
@@ -38,7 +44,7 @@ _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.valu
     "    confplane rollups run all --cluster payments\n\n"
     "    confplane rollups run quotas --cluster payments --capacity broker.yaml\n\n"
     "    confplane rollups run usage --cluster payments --usage measured.csv --capacity broker.yaml\n\n"
-    "    confplane rollups run activity --cluster payments --since 2026-01-01\n\n"
+    "    confplane rollups run activity --cluster payments --teams teams.yaml --since 2026-01-01\n\n"
     "    confplane rollups run compare --cluster payments --with payments-staging\n\n"
     "    confplane rollups run compare --cluster payments --with 2026-01-31T12:00:00Z\n\n"
     "    confplane rollups run all --cluster payments --master spark://spark:7077 --output s3a://lake/confplane\n\n"
@@ -102,6 +108,17 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
             show_default=False,
         ),
     ] = None,
+    teams: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="YAML: the teams of principals, by name or pattern (docs/rollups.md). For `activity`.",
+            show_default=False,
+        ),
+    ] = None,
     other: Annotated[
         str | None,
         typer.Option(
@@ -145,6 +162,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     if source is not None and (other, usage) != (None, None):
         raise typer.BadParameter("A lake has no other side, and no measurements", param_hint="--source")
     day, moment = _day(since), _moment(as_of)
+    limits, members = _read(capacity, "--capacity", capacities), _read(teams, "--teams", team_names)
     settings = load_settings(settings_file)
     try:
         from app.cli import rollups as command  # noqa: PLC0415 - Spark comes with the extra only
@@ -158,7 +176,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         as_of=moment,
         output=output,
         source=source,
-        capacity=_capacity(capacity),
+        capacity=limits or {},
+        teams=members,
         other=other,
         usage=usage,
         fails_on_mismatch=fail_on_mismatch,
@@ -315,18 +334,20 @@ def _moment(given: str | None) -> datetime | None:
     raise typer.BadParameter("not a time with its offset, such as 2026-01-31T12:00:00Z", param_hint="--as-of")
 
 
-def _capacity(path: Path | None) -> dict[str, float]:
-    """Read a broker's capacity, by quota key."""
+def _read(path: Path | None, option: str, form: Callable[[object], _Read]) -> _Read | None:
+    """Read the YAML file of an option; ``form`` raises ValueError for a content that is not valid."""
     if path is None:
-        return {}
+        return None
     import yaml  # noqa: PLC0415 - see the module's docstring
 
-    from app.domain.rollups import capacity  # noqa: PLC0415 - see the module's docstring
+    from app.policy.repeated_keys import refuse_repeated_keys  # noqa: PLC0415 - see the module's docstring
 
     try:
-        return capacity(yaml.safe_load(path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader))
+        return form(yaml.safe_load(text))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-        raise typer.BadParameter(f"{path}: {' '.join(str(error).split())}", param_hint="--capacity") from None
+        raise typer.BadParameter(f"{path}: {' '.join(str(error).split())}", param_hint=option) from None
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> NoReturn:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
+    from app.domain.teams import Teams
     from app.rollups.job import Job
     from app.rollups.origin import Origin
     from app.rollups.progress import Tasks
@@ -66,6 +67,7 @@ class Wanted:
     source: str | None = None
     """The lake to read in place of the stores."""
     capacity: Mapping[str, float] = field(default_factory=dict)
+    teams: Teams | None = None
     other: str | None = None
     """A cluster of the settings, or a time (ISO 8601), to compare the cluster with."""
     usage: str | None = None
@@ -189,6 +191,7 @@ def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, tr
         full=wanted.full,
         since=wanted.since,
         capacity=wanted.capacity,
+        teams=wanted.teams,
         output=wanted.output,
     )
     ended = []

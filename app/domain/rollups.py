@@ -171,19 +171,27 @@ _QUOTAS: Final = Rollup(
 )
 _ACTIVITY: Final = Rollup(
     "activity",
-    "Who changes what, how often, and how often is it taken back?",
+    "Who changes what, how often, how often is it refused, and how often is it taken back?",
     (
         Column("day", ColumnType.DATE, "The UTC date on which the changes began"),
         _text("principal", "The principal of the changes; `External:unknown` for writes past this service"),
         _text("kind", "`change`, or `external`"),
         _text("entity_type", "`user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes"),
         _text("config_key", "The config or quota; empty for changes that altered none"),
+        Column(
+            "error_code",
+            ColumnType.INT,
+            "Kafka's code of the refusal, -1 where the trail has none; 0 of changes that were not refused, or that"
+            " found the config as they wanted it",
+        ),
+        _text("team", "The team of the principal, by the file of the run; null in a run without one", nullable=True),
         _count("committed", "Changes that were applied"),
         _count("rejected", "Changes that were not applied"),
         _count("open", "Changes that have no outcome yet"),
         _count("reverts", "Committed changes that set the key back to its value of at most a week before"),
     ),
-    key=("day", "principal", "kind", "entity_type", "config_key"),
+    key=("day", "principal", "kind", "entity_type", "config_key", "error_code"),
+    version=2,
 )
 _MISMATCHES: Final = {
     "rewound": "The trail has a revision that ZooKeeper has not reached: ZooKeeper was restored from an older state, or"

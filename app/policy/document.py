@@ -12,6 +12,7 @@ from yaml.reader import ReaderError
 
 from app.domain.entities import DEFAULT_NODE, EntityType
 from app.domain.policy_rules import FACET_KINDS, KINDS, Between, Globs, Match, Names, OneOf, Regex, Rule
+from app.policy.repeated_keys import refuse_repeated_keys
 from app.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
     try:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
-        _refuse_repeated_keys(root)
+        refuse_repeated_keys(root)
         content = {} if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
@@ -200,29 +201,6 @@ class _Document(_Part):
 
 
 # ---------------------------------------------------------------- places
-
-
-def _refuse_repeated_keys(root: yaml.Node | None) -> None:
-    """Refuse equal keys, which YAML itself would accept: the last one would win."""
-    waiting = [] if root is None else [root]
-    seen: set[int] = set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:  # an alias
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        elif isinstance(node, yaml.MappingNode):
-            keys: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode):
-                    if key.value in keys:
-                        raise yaml.MarkedYAMLError(
-                            problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
-                        )
-                    keys.add(key.value)
-                waiting.append(value)
 
 
 def _problem(source: str, root: yaml.Node | None, location: Iterable[int | str], message: str) -> str:

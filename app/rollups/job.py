@@ -29,6 +29,7 @@ OPTIONS: Final = frozenset(
         "other_release",
         "recorded_since",
         "release",
+        "teams",
         "watermark",
     }
 )
@@ -58,6 +59,8 @@ OPTIONS: Final = frozenset(
     noted.
 ``release``
     ``str``: the release of the cluster's Kafka, "3.9" or "4.4", whose catalog defines the configs of ``znodes``.
+``teams``
+    ``Teams`` or None (:mod:`app.domain.teams`): the teams of principals; None when not given.
 ``watermark``
     ``int`` or None: the revision up to which the recorder has explained all writes of others, once it has a state
     of every entity (``watermarks``, where ``complete``); None where it never ran or is not that far.

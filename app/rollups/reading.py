@@ -44,8 +44,8 @@ class Reading:
     Attributes:
         cluster: The cluster's name.
         as_of: The moment, aware.
-        options: Options of jobs (``job.OPTIONS``), except ``capacity``. Without znodes there is no ``ceiling``, no
-            ``floor``, no ``horizon`` and no ``release``.
+        options: Options of jobs (``job.OPTIONS``), except ``capacity`` and ``teams``. Without znodes there is
+            no ``ceiling``, no ``floor``, no ``horizon`` and no ``release``.
         position: The position of this run as JSON, to be kept with its rows and handed to :meth:`frames` by the next
             run: ``as_of`` (ISO 8601), ``registration_id``, ``floor``, ``horizon``, ``watermark`` (decimal strings or
             null).

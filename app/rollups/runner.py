@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from pyspark.sql import DataFrame, SparkSession
 
+    from app.domain.teams import Teams
     from app.rollups.job import Job
     from app.rollups.reading import Reading
 
-_CAPACITY: Final = "capacity"
+_VERSION: Final = "version"
+"""The member of a position that has the version of the columns, as those of the run before may be others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class RunOptions:
         full: Begin at the beginning, also where a job could continue from its current run.
         since: A UTC midnight: an incremental job counts anew from this time on, at least.
         capacity: Quota key -> the capacity of one broker.
+        teams: The teams of principals; None for none.
         output: The path for Parquet files too, on any file system of Hadoop; None for none.
     """
 
@@ -50,6 +53,7 @@ class RunOptions:
     full: bool = False
     since: datetime | None = None
     capacity: Mapping[str, float] = field(default_factory=dict)
+    teams: Teams | None = None
     output: str | None = None
 
 
@@ -105,7 +109,7 @@ class Runner:
         self._runs.sweep(job.name)
         if output is not None:
             self._settle(output)
-        before = None if options.full or not job.incremental else self._runs.current(job.name)
+        before = None if options.full or not job.incremental else self._base(job)
         frames, since = self._reading.frames(job, None if before is None else _from(before.position, options.since))
         if since is None:
             before = None
@@ -114,7 +118,7 @@ class Runner:
                 run_id,
                 job.name,
                 as_of=self._reading.as_of,
-                position=self._reading.position,
+                position={**self._reading.position, _VERSION: ROLLUPS[job.name].version},
                 previous=None if before is None else before.id,
                 principal=options.principal,
             )
@@ -138,8 +142,14 @@ class Runner:
         return self._finished(done, began, path)
 
     def _job_options(self, job: Job, options: RunOptions) -> dict[str, Any]:
-        known = {**self._reading.options, _CAPACITY: options.capacity}
+        known = {**self._reading.options, "capacity": options.capacity, "teams": options.teams}
         return {name: known[name] for name in job.options}
+
+    def _base(self, job: Job) -> RollupRun | None:
+        """Return the run to build on: the current one, unless an earlier release made it, with other columns."""
+        found = self._runs.current(job.name)
+        is_alike = found is not None and found.position.get(_VERSION, 1) == ROLLUPS[job.name].version
+        return found if is_alike else None
 
     def _rows_of(self, job: Job, run: RollupRun) -> DataFrame:
         return self._store.rows(job, run_id=run.id, parts=self._runs.parts(run.id))

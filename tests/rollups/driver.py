@@ -36,7 +36,8 @@ JOBS = {job.name: job for job in (activity.JOB, compatibility.JOB, integrity.JOB
 def rows_of(reading: Reading, job: Job) -> list[str]:
     """A job's rows, in order."""
     frames, since = reading.frames(job)
-    given: dict[str, Any] = {name: reading.options.get(name, {}) for name in job.options}
+    known = {"capacity": {}, "teams": None, **reading.options}
+    given: dict[str, Any] = {name: known.get(name) for name in job.options}
     if job.incremental:
         given |= {"previous": None, "since": since}
     return sorted(repr(row.asDict(recursive=True)) for row in job(**frames, **given).collect())

@@ -76,6 +76,7 @@ def change(number: int) -> dict[str, Any]:
         "created_at": START + timedelta(hours=4 * number),
         "revision": 100 + number,
         "outcome": "open" if number % 11 == 10 else "committed",
+        "error_code": None,
         "keys": ["producer_byte_rate"],
         "before": {"producer_byte_rate": str(number % 3)},
         "after": {"producer_byte_rate": str((number + 1) % 3)},
@@ -130,6 +131,8 @@ def counted(rows: int, **more: Any) -> Job:
             F.date_sub(F.lit("2026-01-01"), (F.col("id") % 5).cast("int")).alias("day"),
             F.concat(F.lit("User:"), number).alias("principal"),
             *[F.lit("").alias(name) for name in ("kind", "entity_type", "config_key")],
+            F.lit(0).alias("error_code"),
+            F.lit(None).cast("string").alias("team"),
             *[F.col("id").alias(name) for name in ("committed", "rejected", "open", "reverts")],
         )
 

@@ -12,6 +12,7 @@ import duckdb
 from pyspark.sql.types import TimestampType
 
 from app.domain.releases import ON_ZOOKEEPER
+from app.domain.teams import Teams
 from app.rollups import schemas
 from app.rollups.jobs import JOBS
 from app.rollups.registered import current
@@ -32,6 +33,16 @@ STORED: Final = {
 }
 """Frames that are written down. ``registrations`` follows from the events."""
 
+TEAMS: Final = Teams(
+    "a default",
+    names=(
+        ("operations", ("User:admin", "User:zoë", "External:unknown")),
+        ("Zoë's", ("User:bob", "User:CN=ops,O=Acme")),
+    ),
+    patterns=(("User:c*", "first"), ("User:*a*", "second"), ("User:car*", "never"), ("*_%\\*", "odd")),
+)
+"""Teams whose patterns overlap, with signs that other languages of patterns know."""
+
 _VIEWS: Final = ("standing", "candidates", "quota_values")
 """The views that several references start from, in this order."""
 
@@ -51,7 +62,7 @@ def frames(spark: SparkSession, directory: Path) -> dict[str, DataFrame]:
 
 def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
     """Run a job on the columns that it says it reads; the cluster is on ZooKeeper unless the options say otherwise."""
-    job, options = JOBS[name], {"release": ON_ZOOKEEPER, **options}
+    job, options = JOBS[name], {"release": ON_ZOOKEEPER, "teams": TEAMS, **options}
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
     return job(**inputs, **{key: value for key, value in options.items() if key in job.options})
 
@@ -85,6 +96,10 @@ def prepare(database: duckdb.DuckDBPyConnection, name: str, directory: Path, cap
     database.execute("CREATE TABLE capacities (config_key VARCHAR, capacity DOUBLE)")
     for item in capacity.items():
         database.execute("INSERT INTO capacities VALUES (?, ?)", item)
+    database.execute("CREATE TABLE teams (rank INT, name VARCHAR, team VARCHAR)")
+    exact = [(principal, team) for team, names in TEAMS.names for principal in names]
+    for rank, entry in enumerate([*exact, *TEAMS.patterns, ("*", TEAMS.default)]):
+        database.execute("INSERT INTO teams VALUES (?, ?, ?)", (rank, *entry))
     query = (REFERENCES / f"{name}.sql").read_text()
     used, read = list[str](), query
     for view in reversed(_VIEWS):

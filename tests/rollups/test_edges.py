@@ -29,7 +29,7 @@ Config = dict[str, str | None]
 def change(  # noqa: PLR0913 - the parts of a row
     number: int, entity: str, before: Config, after: Config, *, revision: int | None = None, day: float = 0.0,
     keys: list[str] | None = None, outcome: str = "committed", kind: str = "change", position: int = 0,
-    facet: str = "client-quotas",
+    facet: str = "client-quotas", principal: str = "User:a", code: int | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     at = START + int(day * DAY)
     path = f"/config/{Entity.from_id(entity).path}" if facet != FREEZE else "/confplane/freeze"
@@ -39,9 +39,9 @@ def change(  # noqa: PLR0913 - the parts of a row
         )
     committed = outcome == "committed"
     return (
-        f"00000000-0000-7000-8000-{number:012}", 1, position, kind, at, at, "User:a", "api", "r", None, None, None, entity,
+        f"00000000-0000-7000-8000-{number:012}", 1, position, kind, at, at, principal, "api", "r", None, None, None, entity,
         facet, path, None, None, keys, "[]", before, after, outcome, (revision or number) if committed else None,
-        at if committed else None, 0, None, None, None if outcome == "open" else at,
+        at if committed else None, 0, code, None, None if outcome == "open" else at,
     )  # fmt: skip
 
 
@@ -90,6 +90,16 @@ CHANGES: Final = [
     change(18, "topic=user", {}, {"retention.ms": "1"}, day=1, facet="configs"),
     change(18, "ip=10.0.0.1", {}, {"connection_creation_rate": "1"}, day=1, position=1),
     change(19, FREEZE, {"frozen": None}, {"frozen": "why"}, day=1, facet=FREEZE, keys=["frozen"]),
+    # Refused for several reasons, one of them not known; by principals whose names are signs of patterns.
+    *(
+        change(20 + number, "user=r", {}, {"request_percentage": "1"}, outcome="rejected", code=code, principal=principal)
+        for number, (principal, code) in enumerate(
+            [
+                ("User:a", 44), ("User:a", 44), ("User:a", 42), ("User:a", None), ("x_%\\", 44), ("x_%\\\ny", 44),
+                ("xy%\\", 44), ("x_z\\", 44), ("", 44), ("User:*a*", 44), ("User:car", 44), ("User:bob\n", 44), ("User:bob", 0),
+            ]
+        )
+    ),
 ]  # fmt: skip
 
 EVENTS: Final = [

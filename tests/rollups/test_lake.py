@@ -63,6 +63,10 @@ COLUMNS = {
         "day:date principal:string kind:string entity_type:string config_key:string committed:bigint "
         "rejected:bigint open:bigint reverts:bigint"
     ),
+    ("activity", 2): (
+        "day:date principal:string kind:string entity_type:string config_key:string error_code:int team:string? "
+        "committed:bigint rejected:bigint open:bigint reverts:bigint"
+    ),
     ("integrity", 1): (
         "tree:string entity_id:string kind:string config_key:string trail_revision:bigint "
         "change_id:string? expected:string? found:string? trail_version:int? version:int? "

@@ -50,11 +50,12 @@ def test_a_job_is_what_its_definition_says(spark: SparkSession, sample: Path, tm
 @pytest.mark.parametrize("name", [job.name for job in JOBS.values() if job.incremental])
 def test_in_steps_it_comes_to_the_same(spark: SparkSession, sample: Path, tmp_path: Path, name: str) -> None:
     job, given = JOBS[name], samples.frames(spark, sample)
+    options = {"teams": samples.TEAMS} if "teams" in job.options else {}
     previous: DataFrame | None = None
     then: datetime | None = None
     for number, now in enumerate(STEPS):
         inputs, since = _seen(job, given, then, now)
-        rows = job(**inputs, previous=previous, since=since)
+        rows = job(**inputs, **options, previous=previous, since=since)
         if now is None:
             assert samples.compare(name, rows, sample, tmp_path, CAPACITY) > 1000
             return

@@ -19,7 +19,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "activity": [
         {
             "day": f"2026-05-{day:02}", "principal": f"User:{ODD if day % 2 else day % 5}", "kind": "change",
-            "entity_type": "user", "config_key": ODD if day % 3 else "", "committed": 10 * day, "rejected": day % 4,
+            "entity_type": "user", "config_key": ODD if day % 3 else "", "error_code": 0 if day % 4 else 44,
+            "team": ODD if day % 2 else "payments", "committed": 10 * day, "rejected": day % 4,
             "open": day % 2, "reverts": day % 3,
         }
         for day in range(1, 31)

@@ -15,6 +15,7 @@ from app.rollups.reading import NotInReadingError
 from app.rollups.sources.tables import TABLES
 from app.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
+from tests.rollups.driver import rows_of
 from tests.rollups.trail import CLUSTER, collected, expected, fill, own, same, write
 from tests.support.stores import rate
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pyspark.sql import SparkSession
 
-    from app.rollups.job import Job
-    from app.rollups.reading import Reading
     from tests.support import servers
 
 FRAMES = ("changes", "registration_events", "registrations", "states", "znodes")
@@ -49,13 +48,6 @@ def columns_of(name: str) -> Any:
     if name == "znodes":
         return integrity.JOB.inputs["znodes"]
     return COLUMNS[name] if name in COLUMNS else TABLES[name].schema.names
-
-
-def rows(reading: Reading, job: Job) -> list[str]:
-    frames, since = reading.frames(job)
-    options = {name: reading.options.get(name, {}) for name in job.options}
-    incremental = {"previous": None, "since": since} if job.incremental else {}
-    return sorted(map(repr, job(**frames, **options, **incremental).collect()))
 
 
 def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin: Origin, raw_zk: KazooClient) -> None:
@@ -143,7 +135,7 @@ def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: 
     with stores.read(spark, origin) as reading:
         snapshots.save_snapshot(spark, reading, path)
         wanted = {name: collected(reading.frame(name, columns_of(name))) for name in FRAMES}
-        results = {job.name: rows(reading, job) for job in jobs}
+        results = {job.name: rows_of(reading, job) for job in jobs}
         position, options = reading.position, reading.options
         before = {**position, "as_of": "2027-01-01T00:00:00+00:00", "registration_id": "3"}
         since = reading.frames(activity.JOB, {**before, "as_of": position["as_of"]})[1]
@@ -152,7 +144,7 @@ def test_a_snapshot_is_the_reading(spark: SparkSession, origin: Origin, raw_zk: 
         assert (kept.cluster, kept.position, kept.options) == (CLUSTER, position, options)
         for name in FRAMES:
             assert same(collected(kept.frame(name, columns_of(name))), wanted[name])
-        assert {job.name: rows(kept, job) for job in jobs} == results
+        assert {job.name: rows_of(kept, job) for job in jobs} == results
         frames, found = kept.frames(activity.JOB, {**before, "as_of": position["as_of"]})
         assert found == since is not None
         assert frames["changes"].count() == len(wanted["changes"])

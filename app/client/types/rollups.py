@@ -9,7 +9,10 @@ from typing import Literal, TypedDict
 
 
 class ActivityRollup(TypedDict):
-    """Answer to a question. Who changes what, how often, and how often is it taken back?"""
+    """Answer to a question.
+
+    Who changes what, how often, how often is it refused, and how often is it taken back?
+    """
 
     run: RollupRunData
     items: list[ActivityRow]
@@ -29,6 +32,11 @@ class ActivityRow(TypedDict):
     entityType: str
     # The config or quota; empty for changes that altered none
     configKey: str
+    # Kafka's code of the refusal, -1 where the trail has none; 0 of changes that were not refused, or that found
+    # the config as they wanted it
+    errorCode: int
+    # The team of the principal, by the file of the run; null in a run without one
+    team: str | None
     # Changes that were applied
     committed: int
     # Changes that were not applied

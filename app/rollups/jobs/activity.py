@@ -1,6 +1,6 @@
-"""Changes by day, principal and config key: how many, and how many were reverted.
+"""Changes by day, principal and config key: how many, how many were refused and why, and how many were reverted.
 
-One row per UTC day, principal, kind of change, entity type and config key.
+One row per UTC day, principal, kind of change, entity type, config key and error code.
 
 ================ ======================================================================================================
 ``day``          the UTC date of the time in the change's id: of its begin; of an external change, of its write
@@ -8,6 +8,9 @@ One row per UTC day, principal, kind of change, entity type and config key.
 ``kind``         ``change``, ``import``, ``observed``, ``external`` or ``recovered``
 ``entity_type``  ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
 ``config_key``   a key that the change altered; empty for a change that altered none (compaction)
+``error_code``   Kafka's code of the refusal, -1 where the trail names none; 0 of changes that were not refused, or that
+                 found the config as they wanted it
+``team``         the team of the principal (:mod:`app.domain.teams`); null in a run without teams
 ``committed``    changes of that key that were applied; one change of two keys counts in two rows
 ``rejected``     changes that were not applied
 ``open``         changes that have no outcome yet
@@ -17,7 +20,8 @@ One row per UTC day, principal, kind of change, entity type and config key.
 ================ ======================================================================================================
 
 Incremental: the days from ``since`` on are counted anew from the changes of these days and of the window before them,
-and all earlier days are kept. So changes that are recorded late, or settled late, are counted on the right day.
+and all earlier days are kept. So changes that are recorded late, or settled late, are counted on the right day. The
+teams of all days are those of this run.
 
 Costs one pass over the changes, one shuffle of two narrow rows per change and key, sorted by revision within the states
 of a key. No entity's history is held in memory, of any length.
@@ -29,8 +33,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
 
+from app.domain.errors import KafkaCode
+from app.domain.teams import ANY
 from app.rollups.columns import entity_type
 from app.rollups.job import Job
 from app.rollups.schemas import COMMITTED, OPEN, REJECTED
@@ -40,10 +46,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from app.domain.teams import Teams
+
 WINDOW_DAYS: Final = 7
 """Days after a change in which setting it back counts as a revert."""
 
-_KEY: Final = ("day", "principal", "kind", "entity_type", "config_key")
+_KEY: Final = ("day", "principal", "kind", "entity_type", "config_key", "error_code")
 _COUNTS: Final = ("committed", "rejected", "open", "reverts")
 
 OUTPUT: Final = StructType(
@@ -53,12 +61,20 @@ OUTPUT: Final = StructType(
         StructField("kind", StringType(), nullable=False),
         StructField("entity_type", StringType(), nullable=False),
         StructField("config_key", StringType(), nullable=False),
+        StructField("error_code", IntegerType(), nullable=False),
+        StructField("team", StringType()),
         *(StructField(name, LongType(), nullable=False) for name in _COUNTS),
     ]
 )
 
 
-def transform(*, changes: DataFrame, previous: DataFrame | None = None, since: datetime | None = None) -> DataFrame:
+def transform(
+    *,
+    changes: DataFrame,
+    teams: Teams | None = None,
+    previous: DataFrame | None = None,
+    since: datetime | None = None,
+) -> DataFrame:
     """Return the rows; see the module."""
     altered = changes.select(
         "principal",
@@ -67,6 +83,7 @@ def transform(*, changes: DataFrame, previous: DataFrame | None = None, since: d
         "created_at",
         "revision",
         "outcome",
+        _refusal().alias("error_code"),
         entity_type(F.col("entity_id")).alias("entity_type"),
         F.explode_outer("keys").alias("config_key"),
         "before",
@@ -101,9 +118,32 @@ def transform(*, changes: DataFrame, previous: DataFrame | None = None, since: d
         F.count_if(F.col("outcome") == OPEN).alias("open"),
         F.count_if(reverts).alias("reverts"),
     )
-    if previous is None or since is None:
-        return counted
-    return counted.unionByName(previous.where(F.col("day") < F.lit(since.date())))
+    if previous is not None and since is not None:
+        counted = counted.unionByName(previous.drop("team").where(F.col("day") < F.lit(since.date())))
+    return counted.withColumn("team", _team(teams))
+
+
+def _refusal() -> Column:
+    """Return the error code of a rejected change, and NONE of all others."""
+    named = F.coalesce("error_code", F.lit(int(KafkaCode.UNKNOWN_SERVER_ERROR)))
+    return F.when(F.col("outcome") == REJECTED, named).otherwise(F.lit(int(KafkaCode.NONE)))
+
+
+def _team(teams: Teams | None) -> Column:
+    """Return the team of a principal: by its exact name, by the first pattern that fits, or the default."""
+    if teams is None:
+        return F.lit(None).cast("string")
+    principal = F.col("principal")
+    named = [F.when(principal.isin(*names), F.lit(team)) for team, names in teams.names]
+    fitting = [F.when(principal.like(_like(pattern)), F.lit(team)) for pattern, team in teams.patterns]
+    return F.coalesce(*named, *fitting, F.lit(teams.default))
+
+
+def _like(pattern: str) -> str:
+    """Return a pattern in the form of SQL's LIKE."""
+    for special in ("\\", "%", "_"):
+        pattern = pattern.replace(special, f"\\{special}")
+    return pattern.replace(ANY, "%")
 
 
 def _side(state: Column, *, is_result: bool) -> Column:
@@ -121,7 +161,8 @@ JOB: Final = Job(
     name="activity",
     inputs={
         "changes": (
-            "principal", "kind", "entity_id", "path", "created_at", "revision", "outcome", "keys", "before", "after"
+            "principal", "kind", "entity_id", "path", "created_at", "revision", "outcome", "error_code", "keys",
+            "before", "after",
         )
     },
     output=OUTPUT,
@@ -129,4 +170,5 @@ JOB: Final = Job(
     transform=transform,
     incremental=True,
     lookback_days=WINDOW_DAYS,
+    options=frozenset({"teams"}),
 )  # fmt: skip

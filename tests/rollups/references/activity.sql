@@ -3,6 +3,7 @@ WITH altered AS (
   SELECT
     make_timestamp(epoch_us(created_at))::DATE AS day,
     principal, kind, path, created_at, revision, outcome, before, after,
+    CASE WHEN outcome <> 'rejected' THEN 0 WHEN error_code IS NULL THEN -1 ELSE error_code END AS error_code,
     array_to_string([split_part(part, '=', 1) FOR part IN string_split(entity_id, ',')], ',') AS entity_type,
     unnest(CASE WHEN len(keys) = 0 THEN [''] ELSE keys END) AS config_key
   FROM changes
@@ -31,12 +32,19 @@ reverting AS (
   WHERE earlier.outcome = 'committed' AND later.outcome = 'committed'
     AND earlier.revision < later.revision
     AND earlier.created_at >= later.created_at - INTERVAL 7 DAY
+),
+-- A name wins over a pattern, and the first pattern over those below; teams are numbered so, the default last.
+belonging AS (
+  SELECT principal, arg_min(team, rank) AS team
+  FROM (SELECT DISTINCT principal FROM numbered) JOIN teams
+    ON regexp_full_match(principal, array_to_string([regexp_escape(part) FOR part IN string_split(name, '*')], '.*'), 's')
+  GROUP BY principal
 )
 SELECT
-  day, principal, kind, entity_type, config_key,
+  day, principal, kind, entity_type, config_key, error_code, team,
   count(*) FILTER (outcome = 'committed') AS committed,
   count(*) FILTER (outcome = 'rejected') AS rejected,
   count(*) FILTER (outcome = 'open') AS open,
   count(reverting.number) AS reverts
-FROM numbered LEFT JOIN reverting USING (number)
+FROM numbered LEFT JOIN reverting USING (number) LEFT JOIN belonging USING (principal)
 GROUP BY ALL

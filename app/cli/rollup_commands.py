@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import Annotated, NoReturn
 
 import typer
 
 from app.cli.options import ClusterName, SettingsFile, load_settings
+from app.cli.rollup_options import address_of, day_of, moment_of, pair_of, read_yaml
 from app.domain.rollups import ROLLUPS
 from app.domain.rollups import capacity as capacities
 from app.domain.teams import teams as team_names
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _FAILED = 1
-_Read = TypeVar("_Read")
 
 commands = typer.Typer(add_completion=False)
 rollups = typer.Typer(
@@ -161,8 +157,8 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
         raise typer.BadParameter("Give either --source, which is of its own moment, or --as-of", param_hint="--source")
     if source is not None and (other, usage) != (None, None):
         raise typer.BadParameter("A lake has no other side, and no measurements", param_hint="--source")
-    day, moment = _day(since), _moment(as_of)
-    limits, members = _read(capacity, "--capacity", capacities), _read(teams, "--teams", team_names)
+    day, moment = day_of(since), moment_of(as_of)
+    limits, members = read_yaml(capacity, "--capacity", capacities), read_yaml(teams, "--teams", team_names)
     settings = load_settings(settings_file)
     try:
         from app.cli import rollups as command  # noqa: PLC0415 - Spark comes with the extra only
@@ -267,7 +263,7 @@ def show(
 ) -> None:
     """Print the current result of a rollup, with its run. Needs no Spark."""
     _known(name, *ROLLUPS)
-    filters = dict(_pair(each) for each in where or [])
+    filters = dict(pair_of(each) for each in where or [])
     from app.cli import show_rollup as command  # noqa: PLC0415 - see the module's docstring
 
     settings = load_settings(settings_file)
@@ -275,7 +271,9 @@ def show(
 
 
 @rollups.command(
-    epilog="Example:\n\n    confplane rollups report --cluster payments --output rollups.html\n\n"
+    epilog="Examples:\n\n"
+    "    confplane rollups report --cluster payments --output rollups.html\n\n"
+    "    confplane rollups report --cluster payments --base-url https://confplane.example.com --png charts\n\n"
     "Exit codes: 0 written; 1 it could not be, or Postgres is away; 2 the settings or the options are not valid.",
 )
 def report(
@@ -286,68 +284,41 @@ def report(
             "--output", "-o", metavar="FILE", dir_okay=False, help="The page; an existing file is overwritten."
         ),
     ] = Path("rollups.html"),
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            "--png",
+            metavar="DIRECTORY",
+            file_okay=False,
+            help="Write each chart as a PNG file too; existing files are overwritten.",
+            show_default=False,
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="The address of the service, for links from the page to the API.", show_default=False
+        ),
+    ] = None,
     settings_file: SettingsFile = None,
 ) -> None:
     """Write one HTML page with charts of all current results.
 
-    The page needs no network and has no scripts. The charts need the extra `spark`, but no Java.
+    The page needs no network and has no scripts. It lists the rows that say most: the largest, and the strangest. The
+    charts need the extra `spark`, but no Java.
     """
+    address = address_of(base_url)
     settings = load_settings(settings_file)
     try:
         from app.cli import rollup_report as command  # noqa: PLC0415 - charts come with the extra only
     except ModuleNotFoundError as error:
         _missing("report", error)
-    raise typer.Exit(command.run(settings, cluster, output))
+    raise typer.Exit(command.run(settings, cluster, command.Wanted(output, pictures, address)))
 
 
 def _known(name: str, *names: str) -> None:
     if name not in names:
         raise typer.BadParameter(f"{name!r} is none; there are: {', '.join(names)}", param_hint="NAME")
-
-
-def _pair(given: str) -> tuple[str, str]:
-    column, equals, value = given.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"{given!r} is not of the form COLUMN=VALUE", param_hint="--where")
-    return column, value
-
-
-def _day(given: str | None) -> datetime | None:
-    if given is None:
-        return None
-    try:
-        found = date.fromisoformat(given)
-    except ValueError:
-        raise typer.BadParameter("not a date such as 2026-01-31", param_hint="--since") from None
-    return datetime(found.year, found.month, found.day, tzinfo=UTC)
-
-
-def _moment(given: str | None) -> datetime | None:
-    if given is None:
-        return None
-    try:
-        found = datetime.fromisoformat(given)
-        if found.tzinfo is not None:
-            return found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    raise typer.BadParameter("not a time with its offset, such as 2026-01-31T12:00:00Z", param_hint="--as-of")
-
-
-def _read(path: Path | None, option: str, form: Callable[[object], _Read]) -> _Read | None:
-    """Read the YAML file of an option; ``form`` raises ValueError for a content that is not valid."""
-    if path is None:
-        return None
-    import yaml  # noqa: PLC0415 - see the module's docstring
-
-    from app.policy.repeated_keys import refuse_repeated_keys  # noqa: PLC0415 - see the module's docstring
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader))
-        return form(yaml.safe_load(text))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-        raise typer.BadParameter(f"{path}: {' '.join(str(error).split())}", param_hint=option) from None
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> NoReturn:

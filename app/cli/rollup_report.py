@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,26 +13,41 @@ from app.audit import Database, PostgresRollups
 from app.cli import callers
 from app.domain.errors import NotFoundError
 from app.domain.rollups import ROLLUPS
-from app.rollups.report import Result, page
+from app.rollups.cells import Links
+from app.rollups.charts import png
+from app.rollups.report import Result, page, section
 from app.services.ports.rollups import RowQuery
 from app.services.reads.rollups import row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from app.rollups.report import Section
     from app.services.ports.rollups import Place, RollupRun
     from app.settings import Settings
 
 _PAGE: Final = 5_000
 
 
-def run(settings: Settings, cluster: str, output: Path) -> int:
-    """Write the page, and return the exit code."""
-    return callers.run(_report(settings, cluster, output), "Not written")
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options of the command."""
+
+    output: Path
+    """The file of the page."""
+    pictures: Path | None = None
+    """The directory of the charts as PNG files."""
+    base_url: str | None = None
+    """The address of the service, for links."""
 
 
-async def _report(settings: Settings, cluster: str, output: Path) -> int:
+def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
+    """Write the page and the pictures, and return the exit code."""
+    return callers.run(_report(settings, cluster, wanted), "Not written")
+
+
+async def _report(settings: Settings, cluster: str, wanted: Wanted) -> int:
     if cluster not in settings.clusters:
         raise NotFoundError(
             f"The settings have no cluster {cluster!r}; they have: {', '.join(sorted(settings.clusters))}"
@@ -39,19 +55,33 @@ async def _report(settings: Settings, cluster: str, output: Path) -> int:
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     try:
         results = PostgresRollups(database)
-        sections = [await _result(results, cluster, name) for name in ROLLUPS]
-        # Rows are read while the page is made, so that they are never all in memory.
-        text = await asyncio.to_thread(page, cluster, sections, made=datetime.now(UTC))
+        found = [await _result(results, cluster, name) for name in ROLLUPS]
+        links = Links(wanted.base_url, cluster)
+        # Rows are read while the sections are made, so that they are never all in memory.
+        sections = await asyncio.to_thread(lambda: [section(each, links) for each in found])
     finally:
         await database.close()
     try:
-        output.write_text(text, encoding="utf-8")  # noqa: ASYNC240 - the loop has no other work
+        wanted.output.write_text(page(cluster, sections, made=datetime.now(UTC)), encoding="utf-8")
+        drawn = 0 if wanted.pictures is None else _draw(wanted.pictures, sections)
     except OSError as error:
-        typer.echo(f"Not written: {output}: {error.strerror}", err=True)
+        typer.echo(f"Not written: {error.filename}: {error.strerror}", err=True)
         return callers.FAILED
-    shown = [each.name for each in sections if each.as_of is not None]
-    typer.echo(f"{output}: {', '.join(shown) or 'nothing was run yet'}")
+    shown = [each.name for each in found if each.as_of is not None]
+    typer.echo(f"{wanted.output}: {', '.join(shown) or 'nothing was run yet'}")
+    if wanted.pictures is not None:
+        typer.echo(f"{wanted.pictures}: {callers.counted(drawn, 'picture', 'pictures')}")
     return callers.DONE
+
+
+def _draw(directory: Path, sections: Sequence[Section]) -> int:
+    """Write all charts as PNG files, named after their titles, and return their number."""
+    directory.mkdir(parents=True, exist_ok=True)
+    pictures = [(each.result.name, picture) for each in sections for picture in each.pictures]
+    for name, picture in pictures:
+        path = directory / f"{name}-{picture.title.lower().replace(' ', '-')}.png"
+        path.write_bytes(png(picture))
+    return len(pictures)
 
 
 async def _result(results: PostgresRollups, cluster: str, name: str) -> Result:

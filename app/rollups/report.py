@@ -1,24 +1,27 @@
 """One HTML page of all current results, with pictures, readable without a network.
 
 The page has no script at all: the charts are drawn here, and are images in the page. Names in a cluster are chosen by
-its users, so every text is escaped.
+its users, so every text is escaped. Of each result the page lists the rows that say most.
 """
 
 from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from app.domain.rollups import ROLLUPS
 from app.pages import inline, render
-from app.rollups.charts import summary, svg
+from app.rollups.cells import cells
+from app.rollups.charts import svg
+from app.rollups.notable import Notable
+from app.rollups.summaries import Summary, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from app.rollups.cells import Cell, Links
     from app.rollups.charts import Picture
 
 ROWS: Final = 25
@@ -72,49 +75,63 @@ class Result:
         return ROLLUPS[self.name].command
 
 
-def page(cluster: str, results: Sequence[Result], *, made: datetime) -> str:
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The part of the page about one result.
+
+    Attributes:
+        result: The result; its rows are read.
+        facts: Sentences with the totals.
+        pictures: The charts.
+        columns: The names of the columns.
+        rows: The cells of the listed rows.
+        listed: The choice of these rows, in words.
+        link: The address of all rows in the API; empty where the page has no links.
+    """
+
+    result: Result
+    facts: Sequence[str]
+    pictures: Sequence[Picture]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    listed: str
+    link: str
+
+
+def section(result: Result, links: Links) -> Section:
+    """Return the section of a result, and read its rows."""
+    notable = Notable(result.name, ROWS)
+    found = summary(result.name, notable.passing(result.rows)) if result.as_of is not None else Summary((), ())
+    rows = notable.rows()
+    listed = "All rows" if len(rows) == result.count else f"{len(rows)} of {result.count:,} rows: those {notable.says}"
+    return Section(
+        result,
+        found.facts,
+        found.pictures,
+        list(rows[0]) if rows else (),
+        [cells(result.name, row, links) for row in rows],
+        listed,
+        links.to(f"rollups/{result.name}"),
+    )
+
+
+def page(cluster: str, sections: Sequence[Section], *, made: datetime) -> str:
     """Return the page.
 
     Args:
         cluster: The cluster's name.
-        results: The results, in the order of the page.
+        sections: The sections, in the order of the page.
         made: The time of the page, UTC.
     """
     return render(
         "report.html",
         style=_STYLE,
         cluster=cluster,
-        overview=sorted(results, key=lambda result: result.name != _INTEGRITY),
-        results=results,
+        overview=sorted((each.result for each in sections), key=lambda result: result.name != _INTEGRITY),
+        sections=sections,
         made=made,
-        summarized=_summarized,
         drawn=_drawn,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """The listed rows of a section, and their summary."""
-
-    facts: Sequence[str]
-    pictures: Sequence[Picture]
-    first: Sequence[Mapping[str, Any]]
-    """The rows that are listed."""
-
-
-def _summarized(result: Result) -> _Shown:
-    first: list[Mapping[str, Any]] = []
-    found = summary(result.name, _kept(result.rows, first))
-    return _Shown(found.facts, found.pictures, first)
-
-
-def _kept(rows: Iterable[Mapping[str, Any]], first: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Pass rows on, and keep the first ones."""
-    remaining = iter(rows)
-    for row in islice(remaining, ROWS):
-        first.append(row)
-        yield row
-    yield from remaining
 
 
 def _drawn(picture: Picture) -> str:

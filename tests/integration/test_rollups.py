@@ -359,6 +359,30 @@ def test_the_report_has_all_current_results(
     assert str(runs["integrity"]) in text
     assert "5 mismatches" in text
     assert "Not run yet: confplane rollups run activity" in text
+    assert '<a href="#' in text
+    assert '<a href="http' not in text
+    pictures = tmp_path / "pictures"
+    said = commands.run(
+        *("rollups", "report", "--output", str(page), "--png", str(pictures)),
+        "--base-url",
+        "https://confplane.example.com",
+    )
+    assert (said.code, said.err) == (0, "")
+    assert '<a href="https://confplane.example.com/v1/clusters/default/rollups/integrity">' in page.read_text()
+    drawn = sorted(path.name for path in pictures.iterdir())
+    assert said.out.splitlines()[1] == f"{pictures}: {len(drawn)} pictures"
+    assert "integrity-mismatches.png" in drawn
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures.iterdir())
+    for address in (
+        "confplane.example.com",
+        "ftp://confplane",
+        "https://olga:pw@confplane",
+        "https://c?x=1",
+        "https://[",
+    ):
+        said = commands.run("rollups", "report", "--output", str(page), "--base-url", address)
+        assert said.code == 2
+        assert "not an address such as" in said.err
     said = commands.run("rollups", "report", "--output", str(tmp_path / "none" / "page.html"))
     assert (said.code, said.out) == (1, "")
     assert "No such file or directory" in said.err

@@ -6,11 +6,20 @@ import base64
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
 
 from app.domain.rollups import ROLLUPS
-from app.rollups import charts, report
+from app.rollups import charts, report, units
+from app.rollups.cells import Links
 from app.rollups.jobs import JOBS
+from app.rollups.notable import Notable
+from app.rollups.summaries import summary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ODD = "<script>alert('1')</script>\"&amp; 🐘"
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -80,14 +89,14 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def made(rows: dict[str, list[dict[str, Any]]]) -> str:
+def made(rows: dict[str, list[dict[str, Any]]], base: str | None = None) -> str:
     results = [
         report.Result(name, f"What of {ODD}?", iter(rows[name]), NOW, "019a", len(rows[name]))
         if name in rows
         else report.Result(name, "Why?")
         for name in JOBS
     ]
-    return report.page(ODD, results, made=NOW)
+    return report.page(ODD, [report.section(each, Links(base, ODD)) for each in results], made=NOW)
 
 
 class Page(HTMLParser):
@@ -149,12 +158,124 @@ def test_odd_names_are_texts() -> None:
     assert "<script" not in made(ROWS)
 
 
-def test_of_many_rows_the_first_are_shown_and_all_are_counted() -> None:
-    rows = {"activity": [{**ROWS["activity"][0], "day": f"2026-05-{day:02}"} for day in range(1, 31)]}
-    page = Page(made(rows))
+def test_of_many_rows_those_that_say_most_are_shown_and_all_are_counted() -> None:
+    rows = {"activity": [{**ROWS["activity"][0], "day": f"2026-05-{day:02}", "rejected": day} for day in range(1, 31)]}
+    text = made(rows)
+    page = Page(text)
     assert [tag for tag, _ in page.tags].count("tr") == report.ROWS + 1
-    assert any(text.startswith("300 keys were changed; 30 changes of keys were refused") for text in page.text)
-    assert any(text == f"The first {report.ROWS} of 30 rows" for text in page.text)
+    assert any(text.startswith("300 keys were changed; 465 changes of keys were refused") for text in page.text)
+    assert any(text.startswith(f"{report.ROWS} of 30 rows: those with the most changes") for text in page.text)
+    assert re.findall(r"<td>(2026-05-\d\d)</td>", text) == [f"2026-05-{day:02}" for day in range(30, 5, -1)]
+
+
+def listed(name: str, rows: list[dict[str, Any]], most: int = 3) -> list[Mapping[str, Any]]:
+    notable = Notable(name, most)
+    assert list(notable.passing(iter(rows))) == rows
+    return list(notable.rows())
+
+
+def test_rows_that_say_most_of_each_rollup() -> None:
+    mismatches = [
+        {**ROWS["integrity"][0], "kind": kind, "pending": pending, "entity_id": str(number)}
+        for number, (kind, pending) in enumerate(
+            [
+                ("rewound", True),
+                ("gap", False),
+                ("gap", False),
+                ("content", True),
+                ("content", False),
+                ("rewound", False),
+            ]
+        )
+    ]
+    assert [row["entity_id"] for row in listed("integrity", mismatches)] == ["5", "4", "1"]
+    clients = [{**ROWS["compatibility"][0], "common_configs": ["acks"] * (number % 5)} for number in range(20)]
+    assert [len(row["common_configs"]) for row in listed("compatibility", clients, 6)] == [0, 0, 0, 0, 1, 1]
+    drift = [
+        {**ROWS["drift"][0], "rank": rank, "entities": count, "total": 90} for rank, count in ((1, 60), (2, 29), (3, 1))
+    ]
+    assert [row["rank"] for row in listed("drift", drift)] == [3, 2, 1]
+    defaults = listed("impact", ROWS["impact"])
+    assert [row["affected"] for row in defaults] == [29, 28, 27]
+    sides = [{**ROWS["compare"][0], "same_effective": same} for same in (True, None, False)]
+    assert [row["same_effective"] for row in listed("compare", sides, 2)] == [None, False]
+    # Values of two quotas are in different units: each has its share of the rows.
+    quotas = [
+        {**ROWS["quotas"][1], "config_key": key, "entity_id": entity, "value": value}
+        for key in ("request_percentage", "producer_byte_rate")
+        for entity, value in (("", 9.0), ("user=a", None), ("user=b", 1.0), ("user=c", 5.0))
+    ]
+    assert [(row["config_key"], row["entity_id"]) for row in listed("quotas", quotas, 5)] == [
+        ("producer_byte_rate", ""), ("producer_byte_rate", "user=c"),
+        ("request_percentage", ""), ("request_percentage", "user=c"),
+    ]  # fmt: skip
+    used = [
+        {**ROWS["usage"][1], "budget": budget, "throttled_share": share}
+        for budget, share in (("a", None), ("b", 0.0), ("c", 0.5), ("", None))
+    ]
+    assert [row["budget"] for row in listed("usage", used)] == ["", "c", "b"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("producer_byte_rate", 0.0, "0 B/s"),
+        ("producer_byte_rate", 999.0, "999 B/s"),
+        ("consumer_byte_rate", 1_250_000.5, "1.25 MB/s"),
+        ("consumer_byte_rate", 12_500_000_000, "12.5 GB/s"),
+        ("producer_byte_rate", 9.22e18, "9,220,000 TB/s"),
+        ("request_percentage", 250.0, "250 % of a thread"),
+        ("controller_mutation_rate", 0.125, "0.12 partitions/s"),
+        ("a_key_of_later", 1234.5, "1,234"),
+    ],
+)
+def test_quotas_have_units(key: str, value: float, says: str) -> None:
+    assert units.amount(key, value) == says
+
+
+def test_cells_are_in_words_that_people_know() -> None:
+    text = made(ROWS)
+    cells = re.findall(r"<td.*?>(.*?)</td>", text)
+    assert {"250 kB/s", "25 %", "125 %", "user", "any client-id", "POLICY_VIOLATION"} <= set(cells)
+    facts = [text for text in Page(text).text if text.startswith("producer_byte_rate: ")]
+    assert facts == [
+        "producer_byte_rate: 1.25 MB/s promised (125 % of a broker's 1 MB/s) to 2 of 3 clients; 1 are unlimited.",
+        "producer_byte_rate: 1 MB/s promised, 200 % of a broker's 500 kB/s; 1 MB/s used at the peak.",
+    ]
+    assert (units.error_name(44), units.error_name(41)) == ("POLICY_VIOLATION", "41")
+
+
+def test_links_lead_to_the_api_and_nowhere_else() -> None:
+    base = "https://confplane.example.com/"
+    rows = {**ROWS, "integrity": [{**ROWS["integrity"][0], "change_id": "019a"}]}
+    links = [attributes["href"] for tag, attributes in Page(made(rows, base)).tags if tag == "a"]
+    cluster = f"{base}v1/clusters/{quote(ODD, safe='')}"
+    odd = quote(ODD, safe="")
+    found = {(link or "").removeprefix(cluster) for link in links if link and not link.startswith("#")}
+    assert all(link and link.startswith(("#", cluster + "/")) for link in links)
+    assert {f"/rollups/{name}" for name in JOBS} <= found
+    assert {
+        f"/audit?entity={odd}", "/audit/019a", f"/client-quotas/{odd}", "/client-quotas/user=b/effective",
+        "/client-configs/user=a0/effective", f"/client-quotas/user={odd}29,client-id",
+    } <= found  # fmt: skip
+
+
+def test_axes_do_not_mix_clients_and_brokers() -> None:
+    rows = [
+        {**row, "facet": facet} for row in ROWS["impact"] for facet in ("client-quotas", "client-configs", "configs")
+    ]
+    titles = [picture.title for picture in summary("impact", iter(rows)).pictures]
+    assert titles == ["Reach of the defaults of clients", "Reach of the defaults of brokers"]
+    both = [{**row, "entity_type": kind} for row in ROWS["drift"] for kind in ("topic", "broker")]
+    assert [picture.title for picture in summary("drift", iter(both)).pictures] == [
+        "Brokers that deviate", "Topics that deviate",
+    ]  # fmt: skip
+
+
+def test_pictures_are_files_on_request() -> None:
+    drawn = charts.png(summary("integrity", iter(ROWS["integrity"])).pictures[0])
+    assert drawn.startswith(b"\x89PNG\r\n")
+    assert int.from_bytes(drawn[16:20]) > 2 * 300
 
 
 def test_what_was_never_run_says_how_and_what_found_nothing_says_so() -> None:
@@ -177,9 +298,9 @@ def test_mismatches_say_what_to_do() -> None:
 
 
 def test_bars_are_the_largest_ones() -> None:
-    found = charts.summary("impact", iter(ROWS["impact"])).pictures[0].chart.to_dict()
+    found = summary("impact", iter(ROWS["impact"])).pictures[0].chart.to_dict()
     [rows] = found["datasets"].values()
-    shown = {each["default"] for each in rows}
+    shown = {each["name"] for each in rows}
     assert len(shown) == charts.MOST
     assert f"producer_byte_rate of user={ODD}29,client-id" in shown
     assert f"producer_byte_rate of user={ODD}0,client-id" not in shown

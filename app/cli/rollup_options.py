@@ -1,0 +1,80 @@
+"""Readers of the options of ``confplane rollups``.
+
+Each raises ``typer.BadParameter`` for a value that is not valid, with the option and the rule.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_Read = TypeVar("_Read")
+
+
+def pair_of(given: str) -> tuple[str, str]:
+    """Read ``COLUMN=VALUE`` of ``--where``."""
+    column, equals, value = given.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{given!r} is not of the form COLUMN=VALUE", param_hint="--where")
+    return column, value
+
+
+def day_of(given: str | None) -> datetime | None:
+    """Read the date of ``--since``, as its midnight in UTC."""
+    if given is None:
+        return None
+    try:
+        found = date.fromisoformat(given)
+    except ValueError:
+        raise typer.BadParameter("not a date such as 2026-01-31", param_hint="--since") from None
+    return datetime(found.year, found.month, found.day, tzinfo=UTC)
+
+
+def moment_of(given: str | None) -> datetime | None:
+    """Read the time of ``--as-of``."""
+    if given is None:
+        return None
+    try:
+        found = datetime.fromisoformat(given)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise typer.BadParameter("not a time with its offset, such as 2026-01-31T12:00:00Z", param_hint="--as-of")
+
+
+def read_yaml(path: Path | None, option: str, form: Callable[[object], _Read]) -> _Read | None:
+    """Read the YAML file of an option; ``form`` raises ValueError for a content that is not valid."""
+    if path is None:
+        return None
+    import yaml  # noqa: PLC0415 - most commands read none
+
+    from app.policy.repeated_keys import refuse_repeated_keys  # noqa: PLC0415 - most commands read none
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader))
+        return form(yaml.safe_load(text))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
+        raise typer.BadParameter(f"{path}: {' '.join(str(error).split())}", param_hint=option) from None
+
+
+def address_of(given: str | None) -> str | None:
+    """Read the address of ``--base-url``."""
+    if given is None:
+        return None
+    try:
+        parts = urlsplit(given)
+        is_plain = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
+    except ValueError:
+        is_plain = False
+    if not is_plain or "?" in given or "#" in given:
+        raise typer.BadParameter("not an address such as https://confplane.example.com", param_hint="--base-url")
+    return given

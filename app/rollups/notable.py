@@ -1,0 +1,103 @@
+"""The rows of a rollup that say most: the largest and the strangest of any number of rows, found in one pass."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from app.domain.rollups import ROLLUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+_KINDS: Final = {kind: place for place, kind in enumerate(ROLLUPS["integrity"].kinds)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The order of a rollup's rows by how much they say.
+
+    Attributes:
+        weight: Row -> numbers, larger where it says more.
+        says: The order, in words.
+        group: The column whose values are in units of their own, so that each has its share of the rows.
+    """
+
+    weight: Callable[[Mapping[str, Any]], tuple[float, ...]]
+    says: str
+    group: str | None = None
+
+
+_ORDERS: Final[dict[str, _Order]] = {
+    "activity": _Order(
+        lambda row: (row["rejected"] + row["open"] + row["reverts"], row["committed"]),
+        "with the most changes that were refused, are open or were taken back",
+    ),
+    "compare": _Order(
+        lambda row: (row["same_effective"] is not True, row["kind"] != "differs"),
+        "that differ in effect before those that do not",
+    ),
+    "compatibility": _Order(lambda row: (-len(row["common_configs"]),), "that support the fewest configs"),
+    "drift": _Order(
+        lambda row: (row["rank"] > 1, row["total"] - row["entities"]), "with the rarest values of the most entities"
+    ),
+    "impact": _Order(lambda row: (row["affected"], row["overridden"]), "whose change the most would see"),
+    "integrity": _Order(
+        lambda row: (not row["pending"], -_KINDS.get(row["kind"], 0)), "that will not go away, the worst kinds first"
+    ),
+    "quotas": _Order(
+        lambda row: (not row["entity_id"], row["unreadable"], _or_less(row["value"])),
+        "of all clients, those that can't be read, and the largest quotas",
+        "config_key",
+    ),
+    "usage": _Order(
+        lambda row: (not row["budget"], _or_less(row["throttled_share"]), row["peak"]),
+        "of all clients, and those throttled most",
+        "config_key",
+    ),
+}
+
+
+def _or_less(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+class Notable:
+    """Keeps the rows of a rollup that say most.
+
+    Args:
+        name: The rollup.
+        most: The number of rows to keep.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._order = _ORDERS[name]
+        self._most = most
+        self._heaps: dict[str, list[tuple[tuple[float, ...], int, Mapping[str, Any]]]] = {}
+        self._seen = 0
+
+    @property
+    def says(self) -> str:
+        """The order of the rows, in words that follow "rows"."""
+        return self._order.says
+
+    def passing(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Pass rows on, and keep those that say most."""
+        for row in rows:
+            self._seen += 1
+            group = "" if self._order.group is None else row[self._order.group]
+            heap = self._heaps.setdefault(group, [])
+            # Of rows that say as much the first are kept.
+            entry = (self._order.weight(row), -self._seen, row)
+            if len(heap) < self._most:
+                heapq.heappush(heap, entry)
+            elif entry[:2] > heap[0][:2]:
+                heapq.heapreplace(heap, entry)
+            yield row
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """Return the rows that were kept, the one that says most first, and groups one after the other."""
+        each = max(1, self._most // max(1, len(self._heaps)))
+        found = [heapq.nlargest(each, heap) for _, heap in sorted(self._heaps.items())]
+        return [row for heap in found for _, _, row in heap]

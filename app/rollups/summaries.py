@@ -1,0 +1,258 @@
+"""Summaries of the rollups' rows: one pass over the rows of each, for sentences with the totals, and charts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import altair as alt
+
+from app.domain.rollups import ROLLUPS
+from app.rollups.charts import MOST, WIDTH, Picture, bars, chart, colour, of, stacked
+from app.rollups.units import LEVELS, amount, error_name, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_OUTCOMES: Final = ("committed", "rejected", "open")
+_UNLIMITED: Final = "unlimited"
+_REACH: Final = ("see the change", "have their own")
+_BROKERS: Final = "configs"
+"""The facet of the defaults that brokers see; those of all others are seen by clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The summary of a section's rows."""
+
+    facts: tuple[str, ...]
+    """Sentences with the totals."""
+    pictures: tuple[Picture, ...]
+
+
+def summary(name: str, rows: Iterable[Mapping[str, Any]]) -> Summary:
+    """Return the summary of a rollup's rows, which are read once."""
+    return _SUMMARIES[name](rows)
+
+
+def _activity(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    days: Counter[tuple[str, str]] = Counter()
+    counted: dict[str, Counter[str]] = {of_what: Counter() for of_what in ("principal", "config_key", "team")}
+    refusals: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for row in rows:
+        for outcome in (*_OUTCOMES, "reverts"):
+            total[outcome] += row[outcome]
+        for outcome in _OUTCOMES:
+            if row[outcome]:
+                days[str(row["day"]), outcome] += row[outcome]
+        for of_what, counts in counted.items():
+            if row[of_what] is not None:
+                counts[row[of_what] or "(none)"] += row["committed"]
+        if row["rejected"] and row["error_code"] is not None:
+            refusals[error_name(row["error_code"])] += row["rejected"]
+    changed = (
+        f"{total['committed']:,} keys were changed; {total['rejected']:,} changes of keys were refused, and"
+        f" {total['open']:,} have no outcome yet."
+    )
+    facts = (changed, f"{total['reverts']:,} changes set a key back to what it was within a week before.")
+    principals, keys, teams = (counted[of_what] for of_what in ("principal", "config_key", "team"))
+    pictures = [
+        Picture("Changes over time", "Changed keys on each UTC day, by how the change ended.", _over_time(days)),
+        Picture("Principals with the most changes", of("principals", principals), bars(principals, "changed keys")),
+        Picture("What is changed most", of("keys", keys), bars(keys, "changes")),
+    ]
+    if teams:
+        pictures.insert(1, Picture("Teams", of("teams", teams), bars(teams, "changed keys")))
+    if refusals:
+        pictures.append(Picture("Refused changes", "By Kafka's error.", bars(refusals, "changes of keys")))
+    return Summary(facts, tuple(pictures))
+
+
+def _over_time(days: Mapping[tuple[str, str], int]) -> alt.Chart:
+    rows = [{"day": day, "outcome": outcome, "changes": count} for (day, outcome), count in sorted(days.items())]
+    made: alt.Chart = (
+        chart(rows)
+        .mark_bar()
+        .encode(
+            x=alt.X("utcyearmonthdate(day):T", title=None, axis=alt.Axis(format="%d %b", labelOverlap=True)),
+            y=alt.Y("sum(changes):Q", title="changed keys a day"),
+            color=colour("outcome", _OUTCOMES),
+        )
+        .properties(width=WIDTH, height=200)
+    )
+    return made
+
+
+def _compatibility(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    clients: set[str] = set()
+    software: Counter[str] = Counter()
+    supported: Counter[str] = Counter()
+    count = 0
+    for row in rows:
+        count += 1
+        clients.add(row["entity_id"])
+        software[f"{row['software_name']} {row['software_version']}"] += 1
+        supported.update(row["common_configs"])
+        if not row["common_configs"]:
+            supported["(none)"] += 1
+    facts = (f"{len(clients):,} clients are registered, with {len(software):,} versions of software.",)
+    return Summary(
+        facts,
+        (
+            Picture("Software in use", of("versions", software), bars(software, "clients")),
+            Picture("What clients take over", f"Of {count:,} registrations, how many support each config.",
+                    bars(supported, "registrations")),
+        ),
+    )  # fmt: skip
+
+
+def _drift(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    deviating: dict[str, Counter[str]] = defaultdict(Counter)
+    keys: set[tuple[str, str]] = set()
+    for row in rows:
+        keys.add((row["entity_type"], row["config_key"]))
+        if row["rank"] > 1:
+            deviating[row["entity_type"]][row["config_key"]] += row["entities"]
+    count = sum(len(counts) for counts in deviating.values())
+    facts = (f"Of {len(keys):,} configs that are set, {count:,} do not have the same value everywhere.",)
+    pictures = [
+        Picture(
+            f"{kind.capitalize()}s that deviate",
+            f"Number of {kind}s that have another effective value than most. {of('configs', counts)}",
+            bars(counts, f"{kind}s"),
+        )
+        for kind, counts in sorted(deviating.items())
+    ]
+    return Summary(facts, tuple(pictures))
+
+
+def _impact(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    found: dict[str, dict[str, tuple[int, int]]] = {"clients": {}, "brokers": {}}
+    for row in rows:
+        whom = "brokers" if row["facet"] == _BROKERS else "clients"
+        found[whom][f"{row['config_key']} of {row['default_id']}"] = (row["affected"], row["overridden"])
+        if len(found[whom]) > 50 * MOST:
+            found[whom] = _widest(found[whom])
+    pictures = []
+    for whom, defaults in found.items():
+        shown = _widest(defaults)
+        data = [
+            {"name": default, "part": part, "count": count}
+            for default, counts in shown.items()
+            for part, count in zip(_REACH, counts, strict=True)
+        ]
+        if data:
+            caption = f"The {len(shown)} defaults whose change would be seen by most {whom}."
+            pictures.append(Picture(f"Reach of the defaults of {whom}", caption, stacked(data, whom, _REACH)))
+    return Summary((), tuple(pictures))
+
+
+def _widest(found: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:MOST])
+
+
+def _quotas(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    facts: list[str] = []
+    levels: dict[str, Counter[str]] = defaultdict(Counter)
+    promised: dict[str, float] = {}
+    for row in rows:
+        key = row["config_key"]
+        if row["entity_id"]:
+            levels[key][_UNLIMITED if row["level"] is None else LEVELS[row["level"]]] += 1
+            continue
+        share = "" if row["share"] is None else f" ({percent(row['share'])} of a broker's {_of_capacity(row)})"
+        facts.append(
+            f"{key}: {amount(key, row['value'] or 0)} promised{share} to {row['clients'] - row['unlimited']:,} of"
+            f" {row['clients']:,} clients; {row['unlimited']:,} are unlimited."
+        )
+        if row["share"] is not None:
+            promised[key] = row["share"]
+    order = [*LEVELS.values(), _UNLIMITED]
+    used = [level for level in order if any(level in counts for counts in levels.values())]
+    data = [
+        {"name": key, "part": level, "count": counts[level]}
+        for key, counts in sorted(levels.items())
+        for level in used
+        if counts[level]
+    ]
+    caption = "Registered clients by the entry that decides (the levels of KIP-55)."
+    pictures = [Picture("Where quotas come from", caption, stacked(data, "clients", used))]
+    if promised:
+        caption = "All quotas together beside what one broker can bear; above 100 % more is promised than there is."
+        pictures.append(Picture("Promised", caption, bars(promised, "of the capacity", is_share=True)))
+    return Summary(tuple(facts), tuple(pictures))
+
+
+def _of_capacity(row: Mapping[str, Any]) -> str:
+    return amount(row["config_key"], row["capacity"])
+
+
+def _integrity(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    kinds: Counter[str] = Counter()
+    pending = 0
+    for row in rows:
+        kinds[row["kind"]] += 1
+        pending += row["pending"]
+    if not kinds:
+        return Summary(("The trail, folded up, is what ZooKeeper holds: there is no mismatch.",), ())
+    total = f"{kinds.total():,} mismatches; {pending:,} may go away by themselves."
+    meant = (f"{kind}: {text}." for kind, text in ROLLUPS["integrity"].kinds.items() if kind in kinds)
+    return Summary((total, *meant), (Picture("Mismatches", "By kind.", bars(kinds, "mismatches")),))
+
+
+def _compare(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    kinds: Counter[str] = Counter()
+    keys: Counter[str] = Counter()
+    others: set[str] = set()
+    same = 0
+    for row in rows:
+        kinds[row["kind"]] += 1
+        keys[row["config_key"] or f"({row['kind']})"] += 1
+        others.add(row["other"])
+        same += bool(row["same_effective"])
+    if not kinds:
+        return Summary(("The two sides are equal.",), ())
+    total = f"{kinds.total():,} differences from {', '.join(sorted(others))}; {same:,} of them are none in effect."
+    return Summary(
+        (total,),
+        (
+            Picture("Differences", "By kind.", bars(kinds, "differences")),
+            Picture("Keys that differ most", of("keys", keys), bars(keys, "differences")),
+        ),
+    )
+
+
+def _usage(rows: Iterable[Mapping[str, Any]]) -> Summary:
+    states: Counter[str] = Counter()
+    throttled: dict[str, float] = {}
+    facts: list[str] = []
+    for row in rows:
+        key = row["config_key"]
+        if not row["budget"]:
+            over = "" if row["share"] is None else f", {percent(row['share'])} of a broker's {_of_capacity(row)}"
+            facts.append(
+                f"{key}: {amount(key, row['quota'] or 0)} promised{over}; {amount(key, row['peak'])} used at the peak."
+            )
+            continue
+        states[row["state"]] += 1
+        if row["state"] == "throttled":
+            throttled[f"{key} of {row['budget']}"] = row["throttled_share"]
+    pictures = [Picture("Quotas and their use", "Budgets by how near their clients come.", bars(states, "budgets"))]
+    if throttled:
+        caption = f"Part of the time at the quota. {of('throttled budgets', throttled)}"
+        pictures.append(Picture("Throttled budgets", caption, bars(throttled, "of the time", is_share=True)))
+    return Summary(tuple(facts), tuple(pictures))
+
+
+_SUMMARIES: Final[dict[str, Callable[[Iterable[Mapping[str, Any]]], Summary]]] = {
+    "activity": _activity,
+    "compare": _compare,
+    "compatibility": _compatibility,
+    "drift": _drift,
+    "impact": _impact,
+    "integrity": _integrity,
+    "quotas": _quotas,
+    "usage": _usage,
+}

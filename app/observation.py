@@ -15,6 +15,7 @@ from app.services.target.following import Following
 from app.services.target.fresh import Freshener
 from app.services.target.importer import Importer
 from app.services.target.observer import Observer
+from app.services.target.secrets import Secrets
 from app.services.target.state import TargetService
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from app.domain.definitions import Catalog
     from app.services.changes.runner import ChangeRunner
     from app.services.ports.applying import TargetStates
+    from app.services.ports.crypto import Cipher
     from app.services.redaction import Redact
     from app.store import ZooKeeperStore
 
@@ -46,6 +48,7 @@ class Observation:
         runner: Runs the changes.
         redact: The redaction of znodes for the trail.
         states: The states of entities in Kafka clusters, as far as changed from here.
+        cipher: Opens the passwords of the cluster's brokers.
 
     Raises:
         UnusableSettingsError: A file of the settings can't be used.
@@ -58,6 +61,7 @@ class Observation:
         runner: ChangeRunner,
         redact: Redact,
         states: TargetStates,
+        cipher: Cipher,
     ) -> None:
         # The cluster's own word counts before the leader's report has it.
         rules = rules_of(lambda: self.kafka.release or store.kafka_release())
@@ -73,12 +77,13 @@ class Observation:
         self._rules = rules
         self._redact = redact
         self._states = states
+        self._secrets = Secrets(rules, cipher)
         self._follows_log = bool(settings.controllers)
 
     @cached_property
     def applier(self) -> Applier:
         """The applier, not started."""
-        return Applier(self.kafka, self._store, self._states)
+        return Applier(self.kafka, self._store, self._states, self._secrets)
 
     @cached_property
     def observer(self) -> Observer:

@@ -167,7 +167,14 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> Parts:
     alter = AlterService(runner, rules)
     target_states = PostgresTargetStates(database)
     observations = {
-        name: Observation(store, kafka, runner, redaction(settings.clusters[name], store), target_states)
+        name: Observation(
+            store,
+            kafka,
+            runner,
+            redaction(settings.clusters[name], store),
+            target_states,
+            _cipher(name, settings.clusters[name]),
+        )
         for name, store in stores.items()
         if (kafka := settings.clusters[name].kafka) is not None
     }
@@ -448,7 +455,7 @@ def _cluster(
         for facet in facets
     }
     drafters: dict[FacetName, Drafter[Any]] = {facet.name: ClientDrafter(facet) for facet in facets}
-    cipher = KafkaCipher(Keyring.from_settings(name, cluster.password_encoder))
+    cipher = _cipher(name, cluster)
     levels = BrokerLevels(store, _server_properties(name, cluster))
     drafters[FacetName.CONFIGS] = ConfigDrafter(levels, cipher)
     fingerprinter = ConfigFingerprinter(
@@ -459,6 +466,11 @@ def _cluster(
     configs = Collection(_configs(store), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
     return Cluster(name, store, {**collections, configs.name: configs}, reader), drafters
+
+
+def _cipher(name: str, cluster: ClusterSettings) -> KafkaCipher:
+    """Return the cipher of the passwords of a cluster's brokers."""
+    return KafkaCipher(Keyring.from_settings(name, cluster.password_encoder))
 
 
 def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:

@@ -24,10 +24,10 @@ class Act(Enum):
     """A change of the target, with its result in words."""
 
     ADOPT = (
-        "Cluster {name} takes client quotas from callers, and applies them to the Kafka cluster {id}. `confplane target"
-        " observe` ends this"
+        "Cluster {name} takes quotas and configs from callers, and applies them to the Kafka cluster {id}. `confplane"
+        " target observe` ends this"
     )
-    OBSERVE = "Cluster {name} takes no quotas from callers: it follows the Kafka cluster {id}"
+    OBSERVE = "Cluster {name} takes no quotas and configs from callers: it follows the Kafka cluster {id}"
     PAUSE = (
         "Cluster {name} does not follow the Kafka cluster {id} any more: its copy stays as it is. `confplane target"
         " resume` ends this"

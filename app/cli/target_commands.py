@@ -86,14 +86,14 @@ def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: Settin
     epilog=f'Example:\n\n    confplane target adopt --cluster payments --reason "quotas as code"\n\n{_CODES}.'
 )
 def adopt(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
-    """Let callers write client quotas, which are then applied to the Kafka cluster.
+    """Let callers write quotas and configs, which are then applied to the Kafka cluster.
 
     A write is committed here, and in the trail, as on a cluster with ZooKeeper; within a moment the leader sends it to
-    the Kafka cluster. `confplane target status` shows the quotas that wait, and those that the cluster refused. Quotas
-    that others change become those of the copy, as before. All other configs are followed, and still refused from
-    callers.
+    the Kafka cluster. `confplane target status` shows the changes that wait, and those that the cluster refused. What
+    others change in the cluster becomes that of the copy, as before.
 
-    Needs a complete import, and the right ALTER_CONFIGS on CLUSTER. `confplane target observe` ends it.
+    Needs a complete import, and the right ALTER_CONFIGS on CLUSTER, on TOPIC and on GROUP. `confplane target observe`
+    ends it.
     """
     from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
@@ -102,9 +102,9 @@ def adopt(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
 
 @target.command(epilog=f'Example:\n\n    confplane target observe --cluster payments --reason "a drill"\n\n{_CODES}.')
 def observe(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
-    """Refuse client quotas from callers again, and send nothing more to the Kafka cluster.
+    """Refuse quotas and configs from callers again, and send nothing more to the Kafka cluster.
 
-    Quotas of callers that the cluster has not taken by then are undone in the copy, with rows in the trail.
+    Changes of callers that the cluster has not taken by then are undone in the copy, with rows in the trail.
     """
     from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 
@@ -115,8 +115,8 @@ def observe(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = 
 def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
     """Stop following the Kafka cluster, and send it nothing; the copy stays as it is.
 
-    All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and quotas
-    that callers write meanwhile (mode adopt) are applied then.
+    All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and what
+    callers write meanwhile (mode adopt) is applied then.
     """
     from app.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
 

@@ -72,14 +72,15 @@ def _line(area: Area, report: AreaReport) -> str:
 
 def _show_applying(applying: Applying) -> None:
     if not applying.pending:
-        typer.echo("Client quotas of callers: nothing waits to be applied")
+        typer.echo("Changes of callers: nothing waits to be applied")
     else:
         waits = callers.counted(applying.pending, "entity", "entities")
-        typer.echo(f"Client quotas of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
+        typer.echo(f"Changes of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
     if applying.problem:
-        typer.echo(f"Nothing is applied now: {applying.problem}")
-    _show_names("client-quotas", "refused by the Kafka cluster", applying.refused)
-    _show_names("client-quotas", "sent without an answer, and sent again", applying.unknown)
+        typer.echo(f"Not applied now: {applying.problem}")
+    _show_names("changes", "refused by the Kafka cluster", applying.refused)
+    _show_names("changes", "sent without an answer, and sent again", applying.unknown)
+    _show_names("changes", "waiting alone", applying.held)
 
 
 def _show_names(area: str, what: str, names: Names) -> None:

@@ -1,4 +1,4 @@
-"""Alters of client quotas: few large requests, one at a time.
+"""Alters of client quotas and of configs: few large requests, of each kind one at a time.
 
 A broker forwards alters to the controller one after the other, each of which takes some 25 ms; a thousand entities in
 one request take twice as long. All good entries of a request are one batch of records, and the bad ones are answered
@@ -8,123 +8,205 @@ beside them, in any order. A request that is refused whole is sent again in halv
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from app.kraft.wire import errors
-from app.kraft.wire.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
+from app.kraft.wire.messages import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from app.kraft.wire.messages.alter_client_quotas_request import EntityData, EntryData, OpData
-from app.services.ports.applying import Applied, Refused, Unknown
+from app.kraft.wire.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
+from app.services.ports.applying import Applied, Held, Refused, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
+    from app.kraft.views import Resource
     from app.kraft.wire.connection import Connection
-    from app.kraft.wire.messages.alter_client_quotas_response import EntryData as Answered
     from app.services.ports.applying import End
 
 MOST_RECORDS: Final = 4_000
 """Records in one request. The controller refuses a request of more than 10,000."""
-_REFUSALS: Final = frozenset({errors.INVALID_CONFIG, errors.INVALID_REQUEST, errors.POLICY_VIOLATION})
-"""Codes of a request, or of an entry, that the controller did not apply and would refuse again."""
+_OF_A_WHOLE: Final = frozenset({errors.INVALID_CONFIG, errors.INVALID_REQUEST, errors.POLICY_VIOLATION})
+"""Codes with which the controller refuses a whole request, or an entry."""
+_REFUSALS: Final = _OF_A_WHOLE | {errors.UNKNOWN_TOPIC_OR_PARTITION, errors.INVALID_TOPIC_EXCEPTION}
+"""Codes of an entry that the controller did not apply and would refuse again."""
 
+N_contra = TypeVar("N_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
 Name = tuple[tuple[str, str | None], ...]
-"""The types and names of an entity's parts; None names the default."""
-_Key = frozenset[tuple[str, "str | None"]]
+"""The types and names of a client entity's parts; None names the default."""
 QuotaOps = tuple[Name, "Mapping[str, float | None]"]
 """An entity, and its keys with their values; None is a removal."""
+ConfigOps = tuple["Resource", "Mapping[str, str | None]"]
+"""A resource, and its keys with their values; None is a removal."""
 
 
-class QuotaAlters:
-    """The alters of one cluster.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one entry."""
+
+    code: int
+    said: str | None
+
+
+class Ask(Protocol[N_contra, V_contra]):
+    """One request about entries; the answers in their order, None for an entry that was left out."""
+
+    async def __call__(
+        self,
+        connection: Connection,
+        entries: Sequence[tuple[N_contra, Mapping[str, V_contra | None]]],
+        deadline: float,
+        *,
+        validate_only: bool,
+    ) -> list[Answer | None]:
+        """Send the request."""
+
+
+class Alters(Generic[N_contra, V_contra]):
+    """The alters of one kind to one cluster, or to one of its brokers.
 
     Args:
+        ask: Sends one request of the kind.
         connect: Returns a connection to a broker, by a deadline.
     """
 
-    def __init__(self, connect: Callable[[float], Awaitable[Connection]]) -> None:
+    def __init__(self, ask: Ask[N_contra, V_contra], connect: Callable[[float], Awaitable[Connection]]) -> None:
+        self._ask = ask
         self._connect = connect
         self._turn = asyncio.Lock()
 
-    async def alter(self, entities: Sequence[QuotaOps], by: Callable[[], float]) -> list[End]:
+    async def alter(
+        self,
+        entries: Sequence[tuple[N_contra, Mapping[str, V_contra | None]]],
+        by: Callable[[], float],
+        *,
+        validate_only: bool = False,
+    ) -> list[End]:
         """Alter entities, each of which is named once; return the ends in the same order.
 
         Args:
-            entities: The entities.
+            entries: The entities with their keys.
             by: Returns the deadline of the next request.
+            validate_only: Have the cluster check the entries, and change nothing.
 
         Raises:
-            RightsError: The right to ALTER_CONFIGS of the CLUSTER is missing; nothing was altered by that request.
             KraftError: There is no connection; nothing was sent from there on.
         """
         ends: list[End] = []
         async with self._turn:
-            for part in _parts(entities):
-                ends += await self._alter(part, by)
+            for part in _parts(entries):
+                ends += await self._alter(part, by, validate_only=validate_only)
         return ends
 
-    async def _alter(self, entities: Sequence[QuotaOps], by: Callable[[], float]) -> list[End]:
+    async def _alter(
+        self,
+        entries: Sequence[tuple[N_contra, Mapping[str, V_contra | None]]],
+        by: Callable[[], float],
+        *,
+        validate_only: bool,
+    ) -> list[End]:
         connection = await self._connect(by())
         try:
-            found = await _ask(connection, entities, by())
+            answers = await self._ask(connection, entries, by(), validate_only=validate_only)
         except errors.UnsupportedError:
             raise
         except errors.KraftError as error:
             # It was sent, or it was not: a lost reply can't be told from a lost request.
-            return [Unknown(str(error))] * len(entities)
-        if len(entities) > 1 and _is_refused_whole(found):
-            half = len(entities) // 2
-            return [*await self._alter(entities[:half], by), *await self._alter(entities[half:], by)]
-        return [_end(found.get(_key(name))) for name, _ in entities]
+            return [Unknown(str(error))] * len(entries)
+        if len(entries) > 1 and _is_refused_whole(answers):
+            half = len(entries) // 2
+            first = await self._alter(entries[:half], by, validate_only=validate_only)
+            return [*first, *await self._alter(entries[half:], by, validate_only=validate_only)]
+        return [_end(each) for each in answers]
 
 
-async def _ask(connection: Connection, entities: Sequence[QuotaOps], deadline: float) -> Mapping[_Key, Answered]:
-    """Send one request; return the answers by entity, because their order is that of a hash map."""
+async def ask_quotas(
+    connection: Connection, entries: Sequence[QuotaOps], deadline: float, *, validate_only: bool
+) -> list[Answer | None]:
+    """Send one AlterClientQuotas; see :class:`Ask`."""
     request = AlterClientQuotasRequest(
         tuple(
             EntryData(
                 tuple(EntityData(kind, part) for kind, part in name),
                 tuple(OpData(key, 0.0 if value is None else value, value is None) for key, value in ops.items()),
             )
-            for name, ops in entities
-        )
+            for name, ops in entries
+        ),
+        validate_only,
     )
     answer = await connection.call(request, AlterClientQuotasResponse, deadline)
-    return {_key((part.entity_type, part.entity_name) for part in each.entity): each for each in answer.entries}
+    # By entity, because their order is that of a hash map.
+    found = {frozenset((part.entity_type, part.entity_name) for part in each.entity): each for each in answer.entries}
+    given = [found.get(frozenset(name)) for name, _ in entries]
+    return [None if each is None else Answer(each.error_code, each.error_message) for each in given]
 
 
-def _key(name: Iterable[tuple[str, str | None]]) -> _Key:
-    return frozenset(name)
+class _Op(IntEnum):
+    """Kafka's numbers of operations on a config (``AlterConfigOp.OpType``)."""
+
+    SET = 0
+    DELETE = 1
 
 
-def _is_refused_whole(found: Mapping[_Key, Answered]) -> bool:
+async def ask_configs(
+    connection: Connection, entries: Sequence[ConfigOps], deadline: float, *, validate_only: bool
+) -> list[Answer | None]:
+    """Send one IncrementalAlterConfigs; see :class:`Ask`."""
+    request = IncrementalAlterConfigsRequest(
+        tuple(
+            AlterConfigsResource(
+                int(resource.type),
+                resource.name,
+                tuple(
+                    AlterableConfig(key, int(_Op.DELETE if value is None else _Op.SET), value)
+                    for key, value in ops.items()
+                ),
+            )
+            for resource, ops in entries
+        ),
+        validate_only,
+    )
+    answer = await connection.call(request, IncrementalAlterConfigsResponse, deadline)
+    found = {(each.resource_type, each.resource_name): each for each in answer.responses}
+    given = [found.get((int(resource.type), resource.name)) for resource, _ in entries]
+    return [None if each is None else Answer(each.error_code, each.error_message) for each in given]
+
+
+def _is_refused_whole(answers: Iterable[Answer | None]) -> bool:
     """Say whether each entry is answered with the same refusal: the request as a whole may be at fault."""
-    codes = {each.error_code for each in found.values()}
-    return len(codes) == 1 and codes <= _REFUSALS
+    codes = {None if each is None else each.code for each in answers}
+    return len(codes) == 1 and codes <= _OF_A_WHOLE
 
 
-def _end(answered: Answered | None) -> End:
-    """Return the end of an entry; None: the answer left it out.
-
-    Raises:
-        RightsError: A right is missing.
-    """
-    if answered is None:
+def _end(answer: Answer | None) -> End:
+    """Return the end of an entry; None: the answer left it out."""
+    if answer is None:
         return Unknown("The answer of the broker left the entity out")
-    code, said = answered.error_code, answered.error_message
-    if code in errors.RIGHTS:
-        raise errors.RightsError("AlterClientQuotas", code, said)
+    code, said = answer.code, answer.said
     if code == 0:
         return Applied()
+    if code in errors.RIGHTS:
+        return Held(str(errors.RightsError("The alter", code, said)))
     if code in _REFUSALS:
         return Refused(code, said or errors.name_of(code))
     return Unknown(f"{errors.name_of(code)}: {said}" if said else errors.name_of(code))
 
 
-def _parts(entities: Sequence[QuotaOps]) -> Iterator[Sequence[QuotaOps]]:
+_E = TypeVar("_E", bound=tuple[object, "Mapping[str, object]"])
+
+
+def _parts(entries: Sequence[_E]) -> Iterator[Sequence[_E]]:
     """Cut entities into requests of :data:`MOST_RECORDS` at most."""
-    part: list[QuotaOps] = []
+    part: list[_E] = []
     records = 0
-    for each in entities:
+    for each in entries:
         if part and records + len(each[1]) > MOST_RECORDS:
             yield part
             part, records = [], 0

@@ -1,13 +1,14 @@
-"""Describes of one KRaft cluster, and alters of its client quotas."""
+"""Describes of one KRaft cluster, and alters of its client quotas and configs."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.kraft import configs
-from app.kraft.alters import QuotaAlters
+from app.kraft.alters import Alters, ask_configs, ask_quotas
 from app.kraft.pool import Lane, Pool
 from app.kraft.views import (
     Described,
@@ -34,11 +35,13 @@ from app.kraft.wire.messages import (
 )
 from app.kraft.wire.messages.describe_client_quotas_request import ComponentData
 from app.kraft.wire.messages.describe_quorum_request import PartitionData, TopicData
+from app.kraft.wire.messages.metadata_request import MetadataRequestTopic
 from app.kraft.wire.options import Address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+    from app.kraft.alters import Name
     from app.kraft.pool import Broker
     from app.kraft.wire.connection import Connection
     from app.kraft.wire.messages.describe_quorum_response import ReplicaState
@@ -50,6 +53,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 _ATTEMPTS: Final = 3
 _RESOURCES_AT_ONCE: Final = 100
 """Resources in one request: 35 ms of a broker's time for 100 topics."""
+_NO_TOPIC: Final = errors.RIGHTS | {errors.UNKNOWN_TOPIC_OR_PARTITION, errors.INVALID_TOPIC_EXCEPTION}
 _BARRIER_PAUSE_S: Final = 0.003
 _THROTTLE_BYTES: Final = 4
 """The time of a throttling stands in front of an answer, and is not a part of what is compared."""
@@ -57,7 +61,7 @@ _EXACT, _DEFAULT = 0, 1  # DescribeClientQuotas' kinds of a match
 
 
 class KraftClient:
-    """The describes of one cluster, through any of its brokers; and :attr:`quota_alters`.
+    """The describes of one cluster, through any of its brokers; and its alters.
 
     Each describe has a deadline on ``time.monotonic()``'s clock, is tried again where a connection is lost, and raises
     the errors of :mod:`app.kraft.wire.errors`. Calls may be made at once. All use one broker, :attr:`source`, as long
@@ -72,12 +76,18 @@ class KraftClient:
 
     def __init__(self, bootstrap: Sequence[Address], options: Options, *, cluster_id: str | None = None) -> None:
         self._pool = Pool(bootstrap, options, cluster_id=cluster_id)
-        self.quota_alters = QuotaAlters(lambda deadline: self._pool.any(deadline, Lane.ALTERS))
+        self.quota_alters: Alters[Name, float] = Alters(ask_quotas, partial(self._pool.any, lane=Lane.ALTERS))
+        self._config_alters: dict[int | None, Alters[Resource, str]] = {}
 
     @property
     def source(self) -> Address | None:
         """The broker that calls go to; None before the first and after a failure."""
         return self._pool.favourite
+
+    def config_alters(self, broker: int | None = None) -> Alters[Resource, str]:
+        """Return the alters of one broker's own configs, by its number; None: of all other configs."""
+        connect = self._pool.any if broker is None else partial(self._pool.broker, broker)
+        return self._config_alters.setdefault(broker, Alters(ask_configs, partial(connect, lane=Lane.ALTERS)))
 
     async def close(self) -> None:
         """Close the connections; calls under way fail."""
@@ -280,17 +290,18 @@ class KraftClient:
 
         return await self._anywhere(ask, deadline)
 
-    async def topics(self, deadline: float) -> dict[str, Topic]:
-        """Return the topics that may be described, by name."""
+    async def topics(self, deadline: float, names: Collection[str] | None = None) -> dict[str, Topic]:
+        """Return the topics that may be described, all or those of some names, by name."""
+        wanted = None if names is None else tuple(MetadataRequestTopic(name=name) for name in names)
 
         async def ask(connection: Connection) -> dict[str, Topic]:
-            request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
             answer = await connection.call(request, MetadataResponse, deadline)
             errors.check("Metadata", answer.error_code)
             return {
                 each.name: Topic(each.name, each.topic_id, each.is_internal)
                 for each in answer.topics
-                if each.name is not None and each.error_code != errors.UNKNOWN_TOPIC_OR_PARTITION
+                if each.name is not None and each.error_code not in _NO_TOPIC
             }
 
         return await self._anywhere(ask, deadline, Lane.LONG)

@@ -22,7 +22,7 @@ from app.kraft.views import Resource, ResourceType, Unchanged
 from app.kraft.wire import errors
 from app.kraft.wire.options import Address
 from app.services.pace import in_slices
-from app.services.ports.applying import Refused
+from app.services.ports.applying import Held, Refused
 from app.services.ports.kafka import (
     Area,
     ClusterIdentity,
@@ -34,7 +34,7 @@ from app.services.ports.kafka import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from app.connection_settings import KafkaSettings
     from app.domain.observed import Rules
@@ -179,7 +179,9 @@ class KraftCluster:
         with translated():
             return await bracketed(client, look, frozenset(), lambda: self._by(deadline))
 
-    async def alter_quotas(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:
+    async def alter_quotas(
+        self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
+    ) -> list[End]:
         """Alter client quotas; see ``app.services.ports.applying``."""
         ends: dict[Entity, End] = {}
         sent: dict[Entity, QuotaOps] = {}
@@ -194,8 +196,8 @@ class KraftCluster:
             else:
                 sent[each.entity] = name, values
         with translated():
-            client = await self._client()
-            answered = await client.quota_alters.alter(list(sent.values()), lambda: self._by(deadline))
+            alters = (await self._client()).quota_alters
+            answered = await alters.alter(list(sent.values()), lambda: self._by(deadline), validate_only=validate_only)
         ends |= zip(sent, answered, strict=True)
         return [ends[each.entity] for each in alterations]
 
@@ -206,6 +208,27 @@ class KraftCluster:
         with translated():
             found = await (await self._client()).topics(self._by(deadline))
         return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
+
+    async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
+        """Return the ids of some topics by name; see ``app.services.ports.applying``."""
+        with translated():
+            found = await (await self._client()).topics(self._by(deadline), names)
+        return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
+
+    async def alter_configs(
+        self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
+    ) -> list[End]:
+        """Alter configs; see ``app.services.ports.applying``."""
+        entries = [(resource_of(each.entity), each.values) for each in alterations]
+        brokers = {int(resource.name) for resource, _ in entries if _of_a_broker(resource)}
+        with translated():
+            alters = (await self._client()).config_alters(*brokers)
+            try:
+                return await alters.alter(entries, lambda: self._by(deadline), validate_only=validate_only)
+            except errors.UnreachableError as error:
+                if not brokers:
+                    raise
+                return [Held(str(error))]
 
     async def names(self, area: Area, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
         """Return the entities of an area that may have declared configs; see the port."""

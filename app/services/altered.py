@@ -1,9 +1,9 @@
 """The member ``altered`` of a config znode: the keys that callers altered since the config was last followed.
 
-In the mode ``adopt`` callers write the quotas of a Kafka cluster here first. Their write adds its keys to the member,
-in the transaction of the write itself. So every later leader finds what the cluster has not taken yet, whatever became
-of the process that wrote. A change that follows the cluster drops the member. The states in Postgres know which of the
-keys the cluster has taken (:mod:`app.services.ports.applying`).
+In the mode ``adopt`` callers write the quotas and configs of a Kafka cluster here first. Their write adds its keys to
+the member, in the transaction of the write itself. So every later leader finds what the cluster has not taken yet,
+whatever became of the process that wrote. A change that follows the cluster drops the member. The states in Postgres
+know which of the keys the cluster has taken (:mod:`app.services.ports.applying`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Callers write the client quotas of a Kafka cluster in the mode ``adopt``: each ends in the cluster, and others' quotas here.
+"""Callers write the quotas of a Kafka cluster in the mode ``adopt``: each ends in the cluster, and others' quotas here.
 
 ZooKeeper and Postgres are real, the Kafka cluster is a double that loses requests and answers, and delivers some late.
 """
@@ -17,19 +17,18 @@ from app.domain.facets import FacetName, Tree
 from app.domain.ops import Op, OpType
 from app.services.changes.freeze import FreezeService
 from app.services.ports.applying import Refused, Sending
+from tests.support.adopting import alter, apply, equal, opener, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, caller, members
 from tests.support.stores import kafka_writes, soon, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from kazoo.client import KazooClient
 
-    from app.services.ports.trail import AuditRecord
+    from tests.support.adopting import Opener
     from tests.support.stage import Stage
-
-    Opener = Callable[..., Awaitable[Observing]]
 
 ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
 PAIR, IP = Entity.of(user="alice", client_id="x"), Entity.of(ip="10.0.0.1")
@@ -47,44 +46,8 @@ def kafka() -> KafkaDouble:
 @pytest.fixture
 async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
     """Opens processes that adopt the cluster; the first imports it."""
-    found: list[Observing] = []
-
-    async def open_one(*, adopted: bool = True, **more: Any) -> Observing:
-        found.append(Observing(await stage.replica(client_configs_layout="separate"), kafka, **more))
-        if len(found) == 1:
-            await found[0].import_all()
-            if adopted:
-                await found[0].targets.adopt(found[0].states, caller())
-        await found[-1].aware()
-        return found[-1]
-
-    yield open_one
-    for each in found:
-        await each.observer.stop()
-
-
-async def alter(one: Observing, entity: Entity, **values: int | None) -> None:
-    """One change by a caller; None removes a key."""
-    ops = tuple(Op(key, OpType.DELETE if value is None else OpType.SET, value) for key, value in values.items())
-    (result,) = await one.replica.edit(entity, FacetName.CLIENT_QUOTAS, ops)
-    assert result.error is None, result.error
-
-
-async def apply(one: Observing) -> bool:
-    """One round of the applier, behind everything that was committed."""
-    await one.store.catch_up(soon())
-    return await one.applier.round()
-
-
-def equal(one: Observing, kafka: KafkaDouble) -> None:
-    """Expect the same quotas here and in the cluster."""
-    stored = {node.id: node.config for node in one.store.with_keys(TREE, FacetName.CLIENT_QUOTAS.value)}
-    assert stored == {entity.id: config for entity, config in kafka.now.configs.items()}
-
-
-async def rows(one: Observing, entity: Entity) -> list[AuditRecord]:
-    """The changes of an entity behind the import."""
-    return [each for each in await one.replica.trail(entity_id=entity.id) if each.kind != "import"]
+    async with opener(stage, kafka) as found:
+        yield found
 
 
 async def test_a_callers_change_is_committed_here_and_then_applied(
@@ -344,7 +307,7 @@ async def test_another_leader_ends_what_a_killed_one_began(
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048, consumer_byte_rate=None)
     await alter(one, BOB, producer_byte_rate=3)
-    states: Any = one.applier._states
+    states: Any = one.states
 
     async def kill(*_: Any) -> Any:
         raise Killed
@@ -377,14 +340,14 @@ async def test_a_leader_that_wakes_up_takes_no_newer_value_back(
     """A pause between the reading of the znode and the claim: another leader has sent a newer value since."""
     one, two = await opened(), await opened()
     await alter(one, ALICE, producer_byte_rate=1)
-    begin = one.applier._states.begin
+    begin = one.states.begin
 
     async def paused(*given: Any) -> set[str]:
         await alter(two, ALICE, producer_byte_rate=2)
         await apply(two)
         return await begin(*given)
 
-    monkeypatch.setattr(one.applier._states, "begin", paused)
+    monkeypatch.setattr(one.states, "begin", paused)
     await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "2"}}]
     monkeypatch.undo()
@@ -437,20 +400,22 @@ async def test_nothing_is_sent_while_frozen_or_paused(opened: Opener, kafka: Kaf
     equal(one, kafka)
 
 
-async def test_other_configs_are_observed_as_ever(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_callers_write_nothing_before_the_mode(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened(adopted=False)
-    (refused,) = await one.replica.edit(ALICE, FacetName.CLIENT_QUOTAS, (Op(RATE, OpType.SET, 5),))
-    assert isinstance(refused.error, ObservedError)
+    topic = Entity.of(topic="t")
+    kafka.create_topic("t")
+    for entity, facet, op in (
+        (ALICE, FacetName.CLIENT_QUOTAS, Op(RATE, OpType.SET, 5)),
+        (topic, FacetName.CONFIGS, Op("retention.ms", OpType.SET, "5")),
+    ):
+        (refused,) = await one.replica.edit(entity, facet, (op,))
+        assert isinstance(refused.error, ObservedError)
     await one.targets.adopt(one.states, caller())
     await one.aware()
     await alter(one, ALICE, producer_byte_rate=5)
-    topic = Entity.of(topic="t")
-    kafka.create_topic("t")
-    (refused,) = await one.replica.edit(topic, FacetName.CONFIGS, (Op("retention.ms", OpType.SET, "5"),))
-    assert isinstance(refused.error, ObservedError)
-    kafka.alter(topic, {"retention.ms": "6"})
-    await one.look()
-    assert one.config(topic) == {"retention.ms": "6"}
+    await alter(one, topic, {"retention.ms": "5"})
+    await apply(one)
+    equal(one, kafka)
 
 
 async def test_the_end_of_the_mode_gives_the_quotas_back_to_the_cluster(opened: Opener, kafka: KafkaDouble) -> None:
@@ -529,6 +494,16 @@ async def test_the_log_does_not_bring_our_own_writes_as_anothers(opened: Opener,
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
 
 
+TOPIC, GROUP, DEFAULT = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(broker=None)
+QUOTAS = (ALICE, BOB, PAIR)
+KEYS = {
+    **dict.fromkeys(QUOTAS, (RATE, OTHER)),
+    TOPIC: ("retention.ms", "segment.ms"),
+    GROUP: ("consumer.session.timeout.ms",),
+    DEFAULT: ("log.retention.ms", "message.max.bytes"),
+}
+
+
 class Turmoil:
     """Callers, others, lost requests, late requests, and two leaders, in any order."""
 
@@ -538,11 +513,13 @@ class Turmoil:
 
     async def step(self, number: int) -> None:
         """Do one of all that may happen. Callers write numbers below 5000, others those above."""
-        one, entity = self.chooser.choice(self.sides), self.chooser.choice([ALICE, BOB, PAIR])
-        key = self.chooser.choice([RATE, OTHER])
+        one, entity = self.chooser.choice(self.sides), self.chooser.choice(list(KEYS))
+        key = self.chooser.choice(KEYS[entity])
+        number += 45_000 if entity == GROUP else 0
         match self.chooser.randrange(7):
             case 0 | 1:
-                await alter(one, entity, **{key: self.chooser.choice([None, 1000 + number])})
+                value = self.chooser.choice([None, 1000 + number])
+                await alter(one, entity, {key: value if value is None or entity in QUOTAS else str(value)})
             case 2:
                 self.kafka.alter(entity, {key: str(5000 + number)})
             case 3:
@@ -569,17 +546,19 @@ class Turmoil:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_cluster_and_tree_are_equal_at_the_end(opened: Opener, kafka: KafkaDouble, seed: int) -> None:
+    kafka.create_topic("t")
     turmoil = Turmoil([await opened(), await opened()], kafka, seed)
     for number in range(60):
         await turmoil.step(number)
     await turmoil.end()
     for one in turmoil.sides:
         equal(one, kafka)
-    for row in [row for entity in (ALICE, BOB, PAIR) for row in await rows(turmoil.sides[0], entity)]:
-        if row.kind == "observed":
-            [made] = row.intent.entities
-            values = [made.after.get(key) for key in made.keys]
-            assert all(value is None or int(value) >= 5000 for value in values), row
+    for entity in KEYS:
+        for row in await rows(turmoil.sides[0], entity):
+            if row.kind == "observed":
+                [made] = row.intent.entities
+                values = [made.after.get(key) for key in made.keys]
+                assert all(value is None or int(value) % 45_000 >= 5000 for value in values), row
 
 
 async def test_many_changes_are_one_request(opened: Opener, kafka: KafkaDouble) -> None:

@@ -35,6 +35,7 @@ VERSIONS: Final = {
     "DescribeQuorum": (1, 2),
     "Fetch": (15, 18),
     "FetchSnapshot": (0, 1),
+    "IncrementalAlterConfigs": (1, 1),
     "ListConfigResources": (0, 1),  # version 0 was named ListClientMetricsResources
     "Metadata": (11, 13),
     "SaslAuthenticate": (1, 2),
@@ -53,7 +54,7 @@ RECORDS: Final = {
     "TopicRecord": (0, 0),
 }
 """Records of ``__cluster_metadata``."""
-_HIDDEN: Final = {("ConfigRecord", "Value")}
+_HIDDEN: Final = {("ConfigRecord", "Value"), ("IncrementalAlterConfigsRequest", "Value")}
 """Texts that may be passwords; bytes are hidden everywhere."""
 
 # Of each primitive type: the annotation, the call that reads and writes, the default, the least size in bytes.

@@ -1,14 +1,17 @@
-"""Services that apply client quotas to a real Kafka 4: by HTTP, through kills, and beside writers outside."""
+"""Services that apply quotas and configs to a real Kafka 4: by HTTP, through kills, and beside writers outside."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
 from app.client.errors import ClientError
 from app.kraft.client import KraftClient
+from app.kraft.views import Resource, ResourceType
 from app.kraft.wire.options import Address, Options
 from tests.kraft.test_by_settings import variables
 from tests.support import servers
@@ -50,7 +53,7 @@ def service(kraft: KraftCluster, zookeeper: ZooKeeper, postgres: Postgres, tmp_p
         module="tests.support.stepping",
     )
     command(made, "import", "--apply")
-    assert "takes client quotas from callers" in command(made, "adopt", "--reason", "a test")
+    assert "takes quotas and configs from callers" in command(made, "adopt", "--reason", "a test")
     return made
 
 
@@ -74,9 +77,9 @@ async def applied(client: KraftClient, user: str, rate: float | None) -> None:
     await until(there)
 
 
-async def kinds(client: ConfplaneClient, user: str) -> list[str]:
-    """The kinds of a user's changes, oldest first, without those of the import."""
-    found = await client.request("GET", f"audit?entity=user%3D{user}")
+async def kinds(client: ConfplaneClient, entity: str) -> list[str]:
+    """The kinds of an entity's changes, oldest first, without those of the import."""
+    found = await client.request("GET", f"audit?entity={quote(entity)}")
     return [each["kind"] for each in reversed(found.body["items"]) if each["kind"] != "import"]
 
 
@@ -96,7 +99,7 @@ async def test_quotas_are_written_by_http_and_by_kafkas_own_way(
             await until(followed)
             await http.request("DELETE", "client-quotas/user=adopted")
             await applied(client, "adopted", None)
-            assert await kinds(http, "adopted") == ["change", "observed", "change"]
+            assert await kinds(http, "user=adopted") == ["change", "observed", "change"]
 
             async def told() -> bool:
                 target: dict[str, Any] = (await http.request("GET", "/v1/clusters/default")).body["target"]
@@ -104,6 +107,62 @@ async def test_quotas_are_written_by_http_and_by_kafkas_own_way(
 
             await until(told)
             assert "nothing waits to be applied" in command(service, "status")
+
+
+async def test_configs_of_each_kind_are_written_by_http(
+    service: Service, kraft: KraftCluster, client: KraftClient
+) -> None:
+    written = {
+        "topic=adopted-t": (Resource(ResourceType.TOPIC, "adopted-t"), "retention.ms", "7000"),
+        "group=adopted-g": (Resource(ResourceType.GROUP, "adopted-g"), "consumer.session.timeout.ms", "46000"),
+        "client-metrics=adopted-m": (Resource(ResourceType.CLIENT_METRICS, "adopted-m"), "interval.ms", "5000"),
+        "broker": (Resource(ResourceType.BROKER, ""), "log.cleaner.backoff.ms", "16000"),
+        "broker=1": (Resource(ResourceType.BROKER, "1"), "log.cleaner.threads", "2"),
+    }
+
+    async def shown(resource: Resource, key: str) -> str | None:
+        (found,) = await client.describe_configs([resource], soon(), keys=[key])
+        return next((each.value for each in found.entries if each.name == key), None)
+
+    async def alter(http: ConfplaneClient, operation: str) -> None:
+        ops = [
+            {
+                "resourceType": resource.type.name,
+                "resourceName": resource.name,
+                "configs": [{"name": key, "configOperation": operation, "value": value}],
+            }
+            for resource, key, value in written.values()
+        ]
+        await http.request("POST", "configs:incrementalAlter", json={"resources": ops})
+
+    with service:
+        async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
+            await outside.create_topics("adopted-t")
+            await until_released(http)
+            before = {entity: await shown(resource, key) for entity, (resource, key, _) in written.items()}
+            await alter(http, "SET")
+            for resource, key, value in written.values():
+                await until(partial(_has, shown, resource, key, value))
+            for entity, (_, key, value) in written.items():
+                strong = await http.request("GET", f"configs/{entity}?consistency=strong")
+                assert strong.body["configs"][key] == value
+                assert await kinds(http, entity) == ["change"]
+            await alter(http, "DELETE")
+            for entity, (resource, key, _) in written.items():
+                await until(partial(_has, shown, resource, key, before[entity]))
+
+
+async def until_released(http: ConfplaneClient) -> None:
+    """Wait until the service knows the release of the cluster, and so the configs of groups."""
+
+    async def known() -> bool:
+        return bool((await http.request("GET", "/v1/clusters/default")).body["target"]["release"])
+
+    await until(known)
+
+
+async def _has(shown: Any, resource: Resource, key: str, value: str | None) -> bool:
+    return bool(await shown(resource, key) == value)
 
 
 @pytest.mark.parametrize("step", ["transaction", "claimed", "sent", "ended"])
@@ -128,6 +187,6 @@ async def test_a_service_that_is_killed_ends_its_work_afterwards(
                 return bool(found.body["quotas"] == {RATE: 2})
 
             await until(settled)
-            assert await kinds(http, user) == ["change"]
+            assert await kinds(http, f"user={user}") == ["change"]
             await http.request("DELETE", f"client-quotas/user={user}")
             await applied(client, user, None)

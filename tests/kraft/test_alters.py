@@ -1,29 +1,32 @@
-"""Alters of client quotas on a real cluster: the end of each entity, whatever becomes of the others."""
+"""Alters of client quotas and configs on a real cluster: the end of each entity, whatever becomes of the others."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from app.kraft import alters
 from app.kraft.client import KraftClient
+from app.kraft.views import Resource, ResourceType
 from app.kraft.wire import errors
 from app.kraft.wire.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from app.kraft.wire.messages.alter_client_quotas_response import EntityData, EntryData
 from app.kraft.wire.options import Address, Options
 from app.kraft.wire.sasl import Scram
-from app.services.ports.applying import Applied, Refused, Unknown
+from app.services.ports.applying import Applied, Held, Refused, Unknown
 from tests.support.kraft import PASSWORDS
+from tests.support.kraft_writer import KraftWriter
 from tests.support.proxy import proxy
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from app.kraft.wire.connection import Connection
     from tests.support.kraft import KraftCluster
 
 RATE = "producer_byte_rate"
@@ -80,32 +83,65 @@ async def test_each_entity_has_its_own_end(kraft: KraftCluster) -> None:
         assert await client.describe_quotas_of(names[0], soon()) is None
 
 
+async def test_each_config_has_its_own_end(kraft: KraftCluster) -> None:
+    async with client_of(*kraft.bootstrap) as client, KraftWriter(kraft.bootstrap[0]) as writer:
+        await writer.create_topics("alter-topic")
+        topic, absent = (Resource(ResourceType.TOPIC, name) for name in ("alter-topic", "alter-no-topic"))
+        group, metrics = Resource(ResourceType.GROUP, "alter-g"), Resource(ResourceType.CLIENT_METRICS, "alter-m")
+        mixed: list[alters.ConfigOps] = [
+            (topic, {"retention.ms": "5000"}),
+            (absent, {"retention.ms": "5000"}),
+            (group, {"consumer.session.timeout.ms": "46000"}),
+            (metrics, {"interval.ms": "1"}),
+            (Resource(ResourceType.BROKER, ""), {"log.cleaner.threads": "2"}),
+        ]
+        shared, own = client.config_alters(), client.config_alters(1)
+        for validate_only in (True, False):
+            ends = await shared.alter(mixed, soon, validate_only=validate_only)
+            assert [type(each) for each in ends] == [Applied, Refused, Applied, Refused, Applied]
+            assert [each.code for each in ends if isinstance(each, Refused)] == [
+                errors.UNKNOWN_TOPIC_OR_PARTITION,
+                errors.INVALID_REQUEST,
+            ]
+            await client.barrier(soon(), settled=True)
+            described = await client.describe_configs([topic, group], soon(), keys=["retention.ms"])
+            assert (described[0].entries[0].value == "5000") is not validate_only
+        broker = Resource(ResourceType.BROKER, "1")
+        assert await own.alter([(broker, {"log.cleaner.threads": "3"})], soon) == [Applied()]
+        # What the broker itself would not start with.
+        (end,) = await own.alter([(broker, {"log.cleaner.threads": "x"})], soon)
+        assert isinstance(end, Refused)
+        with pytest.raises(errors.UnreachableError, match="not alive"):
+            await client.config_alters(77).alter([(Resource(ResourceType.BROKER, "77"), {"num.io.threads": "9"})], soon)
+        removals: list[alters.ConfigOps] = [(each, dict.fromkeys(ops)) for each, ops in (mixed[0], mixed[2], mixed[4])]
+        assert await shared.alter(removals, soon) == [Applied()] * 3
+        assert await own.alter([(broker, {"log.cleaner.threads": None})], soon) == [Applied()]
+
+
 async def test_a_request_that_is_refused_whole_is_halved_until_the_bad_entry_stands_alone(
     kraft: KraftCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    ask = alters._ask
 
-    async def counted(connection: object, entities: object, deadline: float) -> object:
-        asked.append(len(entities))  # type: ignore[arg-type]
-        return await ask(connection, entities, deadline)  # type: ignore[arg-type]
+    async def counted(connection: Connection, entries: Any, deadline: float, *, validate_only: bool) -> Any:
+        asked.append(len(entries))
+        return await alters.ask_quotas(connection, entries, deadline, validate_only=validate_only)
 
-    monkeypatch.setattr(alters, "_ask", counted)
     many: list[alters.QuotaOps] = [(user(f"alter-many-{at}"), {RATE: 1.0 + at}) for at in range(10_001)]
     async with client_of(*kraft.bootstrap) as client:
         # More than the controller takes in one request (10,000 records).
         monkeypatch.setattr(alters, "MOST_RECORDS", 20_000)
-        assert await client.quota_alters.alter(many, soon) == [Applied()] * len(many)
+        quotas: alters.Alters[alters.Name, float] = alters.Alters(counted, client.quota_alters._connect)
+        assert await quotas.alter(many, soon) == [Applied()] * len(many)
         assert asked == [10_001, 5_000, 5_001]
         asked.clear()
         monkeypatch.undo()
-        monkeypatch.setattr(alters, "_ask", counted)
         removals: list[alters.QuotaOps] = [(name, {RATE: None}) for name, _ in many]
-        assert await client.quota_alters.alter(removals, soon) == [Applied()] * len(many)
+        assert await quotas.alter(removals, soon) == [Applied()] * len(many)
         assert asked == [4_000, 4_000, 2_001]
         asked.clear()
         bad: list[alters.QuotaOps] = [(user(f"alter-bad-{at}"), {RATE: -1.0}) for at in range(4)]
-        assert [type(each) for each in await client.quota_alters.alter(bad, soon)] == [Refused] * 4
+        assert [type(each) for each in await quotas.alter(bad, soon)] == [Refused] * 4
         assert asked == [4, 2, 1, 1, 2, 1, 1]
 
 
@@ -116,8 +152,9 @@ async def test_without_the_right_nothing_is_altered(kraft: KraftCluster) -> None
         return Scram("bob", PASSWORDS["bob"])
 
     async with client_of(node.listener("SASL"), login=login) as client:
-        with pytest.raises(errors.RightsError):
-            await client.quota_alters.alter([(user("alter-denied"), {RATE: 1.0})], soon)
+        (end,) = await client.quota_alters.alter([(user("alter-denied"), {RATE: 1.0})], soon)
+        assert isinstance(end, Held)
+        assert "not permitted" in end.reason
     async with client_of(*kraft.bootstrap) as client:
         assert await client.describe_quotas_of(user("alter-denied"), soon()) is None
 
@@ -168,7 +205,7 @@ async def test_answers_in_another_order_with_more_and_less() -> None:
     async def connect(_deadline: float) -> OtherAnswers:
         return connection
 
-    made = alters.QuotaAlters(connect)  # type: ignore[arg-type]
+    made: alters.Alters[alters.Name, float] = alters.Alters(alters.ask_quotas, connect)  # type: ignore[arg-type]
     asked: list[alters.QuotaOps] = [(user(name), {RATE: 1.0}) for name in ("a", "b", "c", "d")]
     assert await made.alter(asked, soon) == [
         Unknown("REQUEST_TIMED_OUT: said"),

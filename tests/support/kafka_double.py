@@ -1,7 +1,7 @@
 """A Kafka cluster without ZooKeeper in memory: what its brokers would show, and its metadata log.
 
-It implements :class:`app.services.ports.kafka.KafkaCluster`, and :class:`app.services.ports.applying.QuotasCluster`. Writers call :meth:`KafkaDouble.alter` and the like; a
-broker can be behind, away, of another cluster, or refuse an area.
+It implements :class:`app.services.ports.kafka.KafkaCluster`, and :class:`app.services.ports.applying.AlteredCluster`.
+Writers call :meth:`KafkaDouble.alter` and the like; a broker can be behind, away, of another cluster, or refuse an area.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from app.domain.entities import Entity, EntityType
 from app.domain.errors import UnavailableError
-from app.services.ports.applying import Applied, Unknown
+from app.services.ports.applying import Applied, Held, Unknown
 from app.services.ports.kafka import (
     Area,
     ClusterIdentity,
@@ -30,7 +30,7 @@ from app.services.ports.kafka import (
 from app.services.target.looks import area_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
     from app.services.ports.applying import Alteration, End, Refused
 
@@ -83,6 +83,7 @@ class KafkaDouble:
         requests: The alters that were sent.
         waiting: Requests that are late.
         refusals: Entities whose alters are refused.
+        broker_answers: Cleared while broker 1 answers no alter of its own configs.
         behind_request: Awaited between the work of a request of alters and its answer.
     """
 
@@ -102,6 +103,8 @@ class KafkaDouble:
         self.waiting: list[dict[Entity, dict[str, str | None]]] = []
         self.refusals: dict[Entity, Refused] = {}
         self.behind_request: Callable[[], Awaitable[None]] = _nothing
+        self.broker_answers = asyncio.Event()
+        self.broker_answers.set()
         self._written, self._readable = asyncio.Event(), asyncio.Event()
         self._readable.set()
         self._ids = 0
@@ -168,9 +171,34 @@ class KafkaDouble:
 
     # -- alters of this service
 
-    async def alter_quotas(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:
+    async def alter_quotas(
+        self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
+    ) -> list[End]:
         del deadline
         self._asked("alter_quotas")
+        return await self._alter(alterations, validate_only=validate_only)
+
+    async def alter_configs(
+        self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
+    ) -> list[End]:
+        del deadline
+        self._asked("alter_configs")
+        [first, *others] = alterations
+        if first.entity.types[0] is EntityType.BROKER and first.entity.components[0][1] is not None:
+            assert not others
+            await self.broker_answers.wait()
+            if self.away:
+                return [Held("Broker 1 is not alive")]
+        return await self._alter(alterations, validate_only=validate_only)
+
+    async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
+        del deadline
+        topics = self._asked("topic_ids", Area.TOPICS).topics
+        return {name: topics[name] for name in names if name in topics}
+
+    async def _alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[End]:
+        if validate_only:
+            return [self.refusals.get(each.entity, Applied()) for each in alterations]
         self.requests.append({each.entity: dict(each.values) for each in alterations})
         cut, self.cut = self.cut, None
         if cut == "late":

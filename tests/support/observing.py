@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from app import wiring
 from app.audit import PostgresTargetStates
+from app.crypto import KafkaCipher, Keyring
 from app.domain.configs import Configs
 from app.domain.definitions import catalog_of
 from app.domain.facets import Tree
@@ -19,12 +20,13 @@ from app.services.target.following import Following
 from app.services.target.fresh import Freshener
 from app.services.target.importer import Importer
 from app.services.target.observer import Observer
+from app.services.target.secrets import Secrets
 from app.services.target.state import TargetService
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
     from app.domain.entities import Entity
-    from app.services.ports.applying import QuotasCluster
+    from app.services.ports.applying import AlteredCluster
     from app.services.ports.kafka import KafkaCluster
     from app.services.ports.trail import AuditRecord
     from app.store import ZooKeeperStore
@@ -62,7 +64,9 @@ class Observing:
 
         self.targets = TargetService(runner, store)
         self.states = states
-        self.applier = Applier(cast("QuotasCluster", kafka), store, states)
+        cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
+        secrets = Secrets(rules_of(store), cipher)
+        self.applier = Applier(cast("AlteredCluster", kafka), store, states, secrets)
         self.observer = Observer(own(), store, self.applier, log=log)
         self.importer = Importer(own(), store, self.targets)
         self.freshener = Freshener(own(), store)

@@ -80,12 +80,15 @@ class ObservedArea(AnswerModel):
 
 
 class ApplyingData(AnswerModel):
-    """The application of client quotas that callers wrote to the Kafka cluster."""
+    """The application of quotas and configs that callers wrote to the Kafka cluster."""
 
     pending: Count = Field(description="Entities with changes that the cluster has not taken yet")
     waiting_ms: Count = Field(description="Milliseconds for which the first of them has waited")
     unknown: ReasonedNames = Field(description="Entities that were sent without an answer; they are sent again")
     refused: ReasonedNames = Field(description="Entities that the cluster refused, with its words")
+    held: ReasonedNames = Field(
+        description="Entities that wait alone: their broker is away, a right is missing, or their topic is looked at"
+    )
     problem: str | None = Field(description="The reason why nothing is applied now")
 
 
@@ -96,7 +99,7 @@ class TargetData(AnswerModel):
         description="zookeeper: the brokers read ZooKeeper themselves, and all other members are null"
     )
     mode: Literal["observe", "adopt"] | None = Field(
-        description="observe: nothing is written to the Kafka cluster; adopt: callers' client quotas are applied to it"
+        description="observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it"
     )
     cluster_id: str | None
     imported: bool | None = Field(description="All configs were imported")

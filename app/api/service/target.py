@@ -46,6 +46,7 @@ def _applying(report: Applying, *, named: bool) -> dict[str, Any]:
         "waitingMs": report.waiting_ms,
         "unknown": _names(report.unknown, named=named),
         "refused": _names(report.refused, named=named),
+        "held": _names(report.held, named=named),
         "problem": _problem(report.problem, named=named),
     }
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ApplyingData(TypedDict):
-    """The application of client quotas that callers wrote to the Kafka cluster."""
+    """The application of quotas and configs that callers wrote to the Kafka cluster."""
 
     # Entities with changes that the cluster has not taken yet
     pending: int
@@ -22,6 +22,8 @@ class ApplyingData(TypedDict):
     unknown: ReasonedNames
     # Entities that the cluster refused, with its words
     refused: ReasonedNames
+    # Entities that wait alone: their broker is away, a right is missing, or their topic is looked at
+    held: ReasonedNames
     # The reason why nothing is applied now
     problem: str | None
 
@@ -203,7 +205,7 @@ class TargetData(TypedDict):
 
     # zookeeper: the brokers read ZooKeeper themselves, and all other members are null
     kind: Literal["zookeeper", "kraft"]
-    # observe: nothing is written to the Kafka cluster; adopt: callers' client quotas are applied to it
+    # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it
     mode: Literal["observe", "adopt"] | None
     clusterId: str | None
     # All configs were imported

@@ -18,6 +18,7 @@ from typing import Final
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NOT_LEADER_OR_FOLLOWER: Final = 6
+INVALID_TOPIC_EXCEPTION: Final = 17
 TOPIC_AUTHORIZATION_FAILED: Final = 29
 GROUP_AUTHORIZATION_FAILED: Final = 30
 CLUSTER_AUTHORIZATION_FAILED: Final = 31
@@ -43,6 +44,7 @@ NAMES: Final = {
     7: "REQUEST_TIMED_OUT",
     8: "BROKER_NOT_AVAILABLE",
     14: "COORDINATOR_LOAD_IN_PROGRESS",
+    17: "INVALID_TOPIC_EXCEPTION",
     29: "TOPIC_AUTHORIZATION_FAILED",
     30: "GROUP_AUTHORIZATION_FAILED",
     31: "CLUSTER_AUTHORIZATION_FAILED",
@@ -63,7 +65,7 @@ NAMES: Final = {
     104: "INCONSISTENT_CLUSTER_ID",
     129: "REBOOTSTRAP_REQUIRED",
 }
-"""Kafka's names of the error codes that describes and fetches are answered with."""
+"""Kafka's names of the error codes that describes, alters and fetches are answered with."""
 _PASSING: Final = frozenset({5, 6, 7, 8, 14, 41, 56, 74, 75})
 """Codes that pass by themselves, or are another node's business."""
 

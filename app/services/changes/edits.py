@@ -160,7 +160,7 @@ class EntityDraft:
         """Return the config node to write."""
         extra = None if self.node is None else self.node.extra
         czxid = None if self.node is None else self.node.czxid
-        applied = collection.name is FacetName.CLIENT_QUOTAS and collection.store.target() is not None
+        applied = collection.name is not FacetName.CLIENT_CONFIGS and collection.store.target() is not None
         if applied:
             extra = with_altered(extra, (item.key for item in self.diff))
         return EntityWrite(collection.tree, self.edit.entity, self.expected, self.after, extra, czxid, applied)

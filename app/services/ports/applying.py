@@ -1,4 +1,4 @@
-"""Alters of a Kafka cluster's client quotas, and the durable states of what was sent.
+"""Alters of a Kafka cluster's client quotas and configs, and the durable states of what was sent.
 
 The cluster is implemented by ``app.kraft``, the states by ``app.audit``.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from app.domain.entities import Entity
 
@@ -22,7 +22,8 @@ class Alteration:
     """The keys to set and to remove of one entity."""
 
     entity: Entity
-    values: Mapping[str, str | None]
+    values: Mapping[str, str | None] = field(repr=False)
+    """They may be passwords, in clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +47,45 @@ class Unknown:
     reason: str
 
 
-End = Applied | Refused | Unknown
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The cluster has not taken the values, for certain, and may later: a broker is away, or a right is missing."""
+
+    reason: str
 
 
-class QuotasCluster(Protocol):
-    """A Kafka cluster whose client quotas are altered."""
+End = Applied | Refused | Unknown | Held
 
-    async def alter_quotas(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:
-        """Alter client quotas, in requests of a good size, one at a time; return the ends in the same order.
 
-        Args:
-            alterations: The alterations, each of another entity.
-            deadline: On ``time.monotonic()``'s clock.
+class AlteredCluster(Protocol):
+    """A Kafka cluster whose client quotas and configs are altered.
 
-        Raises:
-            UnavailableError: No broker answers, and nothing was sent.
-            NotPermittedError: The cluster refuses the login, or the right to alter; nothing was altered.
-            OtherClusterError: A broker belongs to another cluster; nothing was sent to it.
+    The calls that alter send requests of a good size, one at a time, and return the ends in the order given. They take
+    alterations of different entities, and raise:
+
+    - ``UnavailableError``: no broker answers, and nothing was sent.
+    - ``NotPermittedError``: the cluster refuses the login; nothing was altered.
+    - ``OtherClusterError``: a broker belongs to another cluster; nothing was sent to it.
+
+    ``deadline`` is on ``time.monotonic()``'s clock. ``validate_only`` has the cluster check everything, and change
+    nothing.
+    """
+
+    async def alter_quotas(
+        self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
+    ) -> list[End]:
+        """Alter client quotas."""
+
+    async def alter_configs(
+        self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
+    ) -> list[End]:
+        """Alter configs: of topics, groups, client metrics and the default of all brokers; or one broker's own.
+
+        A broker's own configs are sent to that broker, and held while it is away.
         """
+
+    async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
+        """Return the ids of some topics by name; topics that do not exist, or are not shown, are left out."""
 
     async def barrier(self, deadline: float) -> int:
         """Return a metadata offset behind all acknowledged changes: see ``app.services.ports.kafka.KafkaCluster``."""
@@ -77,6 +99,7 @@ class Sending:
     mzxid: int
     """The revision of the znode that they were read from."""
     values: Values
+    """Keyed fingerprints in the place of passwords; the same below."""
 
 
 @dataclass(frozen=True, slots=True)

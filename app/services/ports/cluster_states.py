@@ -99,8 +99,8 @@ class TargetMode(StrEnum):
     OBSERVE = "observe"
     """The configs follow the cluster; only others write the cluster's quotas and configs."""
     ADOPT = "adopt"
-    """Callers write client quotas here, and the leader applies them to the cluster; the quotas of others are followed
-    all the same. All other configs are as under :attr:`OBSERVE`."""
+    """Callers write quotas and configs here, and the leader applies them to the cluster; what others write is followed
+    all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Target:
 
     @property
     def adopts(self) -> bool:
-        """True where callers write client quotas."""
+        """True where callers write quotas and configs."""
         return self.mode is TargetMode.ADOPT
 
     def __str__(self) -> str:

@@ -1,17 +1,19 @@
-"""The applier: the leader's alters of a Kafka cluster's client quotas, in the mode ``adopt``.
+"""The applier: the leader's alters of a Kafka cluster's quotas and configs, in the mode ``adopt``.
 
-Callers' writes name their keys in the member ``altered`` of the znode (:mod:`app.services.altered`). A round takes the
-znodes whose newest revision the cluster has not taken yet, makes durable what it will send of each, sends all of them
-together, and writes down the ends behind a barrier. While an end is unknown, the values are sent again: they are
-absolute, so that twice is as good as once.
+Callers' writes name their keys in the member ``altered`` of the znode (:mod:`app.services.altered`). The applier finds
+the znodes whose newest revision the cluster has not taken yet, and puts each into its line
+(:mod:`app.services.target.line`). A line makes durable what it will send, sends everything together, and writes down
+the ends behind a barrier. While an end is unknown, the values are sent again: they are absolute, so that twice is as
+good as once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
+from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.domain.entities import Entity
@@ -20,62 +22,56 @@ from app.domain.facets import Tree
 from app.services.altered import altered
 from app.services.background import Background
 from app.services.metrics import Sample, of_cluster
-from app.services.ports.applying import Alteration, Applied, Ending, Refused, Sending, Unknown
 from app.services.ports.journal import TooOld
-from app.services.target import members
+from app.services.target.line import Counts, Line, Parts, line_of
 from app.services.target.report import Applying, Names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from app.domain.changes import Node
-    from app.services.ports.applying import End, QuotasCluster, TargetState, TargetStates, Values
+    from app.services.ports.applying import AlteredCluster, TargetStates
     from app.services.ports.journal import Cursor
     from app.services.target.ports import ObservedStore
+    from app.services.target.secrets import Secrets
 
 logger = logging.getLogger(__name__)
 
-MOST: Final = 1_000
-"""Entities in one round."""
 EVERY_S: Final = 0.05
 """Seconds between two looks into the journal."""
 IDLE_S: Final = 1.0
 ROUND_S: Final = 60.0
-_SLOWEST_S: Final = 30.0
 
 
 class Applier:
-    """Applies the client quotas of one cluster.
+    """Applies the quotas and configs of one cluster.
 
     Args:
         cluster: The Kafka cluster.
         store: The cluster's store, started before the first round.
         states: The durable states.
+        secrets: Opens passwords.
 
     Attributes:
-        look: Called after a round that had nothing to send of some znode, which others wrote then: the quotas are to be
-            looked at.
+        look: Called with entities that are to be looked at: configs that were applied, and znodes that others wrote.
     """
 
-    def __init__(self, cluster: QuotasCluster, store: ObservedStore, states: TargetStates) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: AlteredCluster, store: ObservedStore, states: TargetStates, secrets: Secrets) -> None:
         self._store = store
-        self._states = states
         self._background = Background(self._run, name=f"applier-{store.name}")
-        self.look: Callable[[], None] = lambda: None
-        self._ends = dict.fromkeys(("applied", "refused", "unknown"), 0)
-        self._late = 0
-        self._failures = 0
+        self.look: Callable[[Collection[Entity]], None] = lambda _: None
+        self._counts = Counts()
+        self._parts = Parts(cluster, store, states, secrets, self._counts, self._look)
+        self._sendings: set[asyncio.Task[None]] = set()
         self._begin_term()
 
     def _begin_term(self) -> None:
         self._cursor: Cursor | None = None
-        self._pending: dict[str, float] = {}
-        """Entity id -> the time from which on it waits, on the clock of ``time.monotonic()``."""
-        self._again: dict[str, set[str]] = {}
-        self._refused: dict[str, str] = {}
-        self._unknown: dict[str, str] = {}
+        self._lines: defaultdict[str, Line] = defaultdict(lambda: Line(self._parts))
+        self._under_way: dict[str, asyncio.Task[None]] = {}
         self._problem = ""
+
+    def _look(self, entities: Collection[Entity]) -> None:
+        self.look(entities)
 
     def start(self) -> None:
         """Start in the background."""
@@ -84,35 +80,28 @@ class Applier:
     async def stop(self) -> None:
         """Stop. Values that were sent and not answered are sent again by the next leader."""
         await self._background.stop()
+        for each in self._sendings:
+            each.cancel()
+        await asyncio.gather(*self._sendings, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:
             wait = IDLE_S
             try:
-                if await self.round():
+                if await self._begin():
                     wait = EVERY_S
                 self._problem = ""
-                self._failures = 0
             except UnavailableError as error:
-                wait = self._trouble(error.detail)
+                self._trouble(error.detail)
             except Exception:
                 logger.exception("Cluster %s: applying failed", self._store.name)
-                wait = self._trouble("Applying failed; the leader's log has the error")
-            if self._unknown:
-                self._failures += 1
-                wait = max(wait, self._pause())
+                self._trouble("Applying failed; the leader's log has the error")
             await asyncio.sleep(wait)
 
-    def _trouble(self, problem: str) -> float:
+    def _trouble(self, problem: str) -> None:
         if problem != self._problem:
             logger.warning("Cluster %s: its changes wait to be applied: %s", self._store.name, problem)
         self._problem = problem
-        self._failures += 1
-        return self._pause()
-
-    def _pause(self) -> float:
-        longest = min(_SLOWEST_S, 2.0 ** min(self._failures, 10) / 4)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def again(self, late: Mapping[str, Collection[str]]) -> None:
         """Send the newest values of some keys again: the cluster has values that were sent earlier.
@@ -121,24 +110,38 @@ class Applier:
             late: Entity id -> keys; none for an entity of which some sending has no end.
         """
         for entity_id, keys in late.items():
-            self._pending.setdefault(entity_id, time.monotonic())
-            if keys:
-                self._again.setdefault(entity_id, set()).update(keys)
-                self._late += 1
+            self._add(entity_id, keys)
+            self._counts.late += bool(keys)
+
+    def _add(self, entity_id: str, again: Collection[str] = ()) -> None:
+        self._lines[line_of(Entity.from_id(entity_id))].add(entity_id, again)
 
     # -- rounds
 
     async def round(self) -> bool:
-        """Send what waits, if this process leads; return whether it applies changes now.
+        """Try everything that waits, if this process leads, and wait for the ends; return whether it applies changes.
 
         Raises:
             UnavailableError: The cluster or a store is away. Values that were sent are sent again.
+        """
+        for line in self._lines.values():
+            line.hurry()
+        applies = await self._begin()
+        await asyncio.gather(*self._under_way.values())
+        return applies
+
+    async def _begin(self) -> bool:
+        """Begin the sendings that are due, if this process leads; return whether it applies changes now.
+
+        Raises:
+            UnavailableError: ZooKeeper is away.
         """
         if not self._store.leadership.held or not self._applies:
             self._begin_term()
             return False
         self._collect()
-        if not self._pending:
+        due = {name: line for name, line in self._lines.items() if name not in self._under_way and line.waits}
+        if not due:
             return True
         deadline = time.monotonic() + ROUND_S
         # Behind all writes of ZooKeeper: a target that was paused, or a freeze, counts from its answer on.
@@ -146,8 +149,22 @@ class Applier:
         frozen = (await self._store.read_freeze(deadline)).freeze
         if target is None or not target.adopts or target.paused or frozen is not None:
             return False
-        await self._apply(deadline)
+        for name, line in due.items():
+            sending = asyncio.create_task(line.send(deadline), name=f"applier-{self._store.name}-{name}")
+            self._under_way[name] = sending
+            self._sendings.add(sending)
+            sending.add_done_callback(partial(self._ended, self._under_way, name))
         return True
+
+    def _ended(self, under_way: dict[str, asyncio.Task[None]], name: str, sending: asyncio.Task[None]) -> None:
+        """Take note that a sending has ended; the line has the reason where it failed."""
+        del under_way[name]
+        self._sendings.discard(sending)
+        error = None if sending.cancelled() else sending.exception()
+        if isinstance(error, UnavailableError):
+            logger.warning("Cluster %s: %s wait to be applied: %s", self._store.name, name, error.detail)
+        elif error is not None:
+            logger.error("Cluster %s: applying of %s failed", self._store.name, name, exc_info=error)
 
     @property
     def _applies(self) -> bool:
@@ -159,93 +176,28 @@ class Applier:
         read = self._store.journal.read(self._cursor)
         if read is None:
             return
-        self._cursor, now = read.cursor, time.monotonic()
+        self._cursor = read.cursor
         if isinstance(read, TooOld):
             for entity_id in self._store.altered():
-                self._pending.setdefault(entity_id, now)
+                self._add(entity_id)
             return
         for entry in read.entries:
             if entry.tree is Tree.CONFIG and entry.after is not None and altered(entry.after.extra):
-                self._pending.setdefault(entry.entity_id, now)
-
-    async def _apply(self, deadline: float) -> None:
-        ids = list(self._pending)[:MOST]
-        known = await self._states.known(self._store.name, ids)
-        sendings, entities = [], {}
-        for entity_id in ids:
-            node, state = self._store.get(Tree.CONFIG, entity_id), known.get(entity_id)
-            if state is not None and node is not None and state.sent_mzxid > node.mzxid:
-                self._defer(entity_id)  # another leader has seen more; the mirror follows
-                continue
-            if node is None or not self._is_due(node, state):
-                self._settle(entity_id, None if state is None else state.refused)
-                continue
-            values = _values(node, state, self._again.get(entity_id, ()))
-            sendings.append(Sending(entity_id, node.mzxid, values))
-            entities[entity_id] = Entity.from_id(entity_id)
-        if not sendings:
-            return
-        allowed = await self._states.begin(self._store.name, sendings)
-        sent = [each for each in sendings if each.entity_id in allowed]
-        asked = [each for each in sent if each.values]
-        alterations = [Alteration(entities[each.entity_id], each.values) for each in asked]
-        answered = await self._cluster.alter_quotas(alterations, deadline) if asked else []
-        ends: dict[str, End] = {each.entity_id: Applied() for each in sent}
-        ends |= {each.entity_id: end for each, end in zip(asked, answered, strict=True)}
-        offset = await self._cluster.barrier(deadline)
-        await self._states.end(
-            self._store.name,
-            [
-                Ending(each.entity_id, each.mzxid, each.values, end, offset)
-                for each in sent
-                if not isinstance(end := ends[each.entity_id], Unknown)
-            ],
-        )
-        for each in sent:
-            self._note(each.entity_id, ends[each.entity_id])
-        if len(asked) < len(sent):
-            self.look()
-
-    def _is_due(self, node: Node, state: TargetState | None) -> bool:
-        if node.defect is not None:
-            return False
-        if node.id in self._again or (state is not None and state.is_open):
-            return True
-        return bool(altered(node.extra)) and (state is None or not state.is_settled(node.mzxid))
-
-    def _note(self, entity_id: str, end: End) -> None:
-        if isinstance(end, Unknown):
-            self._ends["unknown"] += 1
-            self._unknown[entity_id] = end.reason
-            self._defer(entity_id)
-            return
-        self._ends["refused" if isinstance(end, Refused) else "applied"] += 1
-        self._settle(entity_id, end if isinstance(end, Refused) else None)
-
-    def _defer(self, entity_id: str) -> None:
-        """Let all others that wait go first."""
-        self._pending[entity_id] = self._pending.pop(entity_id)
-
-    def _settle(self, entity_id: str, refused: Refused | None) -> None:
-        """Take note that nothing more is to be sent of an entity; its next change comes by the journal."""
-        self._pending.pop(entity_id, None)
-        self._again.pop(entity_id, None)
-        self._unknown.pop(entity_id, None)
-        self._refused.pop(entity_id, None)
-        if refused is not None:
-            self._refused[entity_id] = f"{refused.text} (code {refused.code})"
+                self._add(entry.entity_id)
 
     # -- report and metrics
 
     def report(self) -> Applying:
         """Return the leader's report."""
-        oldest = min(self._pending.values(), default=None)
+        lines = self._lines.values()
+        oldest = min((since for line in lines for since in line.pending.values()), default=None)
         return Applying(
-            pending=len(self._pending),
+            pending=sum(len(line.pending) for line in lines),
             waiting_ms=0 if oldest is None else int((time.monotonic() - oldest) * 1000),
-            unknown=Names.of(self._unknown),
-            refused=Names.of(self._refused),
-            problem=self._problem,
+            unknown=_names(line.unknown for line in lines),
+            refused=_names(line.refused for line in lines),
+            held=_names(line.held for line in lines),
+            problem=next(filter(None, (self._problem, *(line.problem for line in lines))), ""),
         )
 
     def metrics(self) -> Iterator[Sample]:
@@ -253,10 +205,9 @@ class Applier:
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
-        for end, count in self._ends.items():
-            if count:
-                yield Sample("applied_changes", count, (end,))
-        yield Sample("applied_late", self._late)
+        for end, count in self._counts.ends.items():
+            yield Sample("applied_changes", count, (end,))
+        yield Sample("applied_late", self._counts.late)
         if self._store.leadership.held and self._applies:
             report = self.report()
             yield Sample("apply_pending", report.pending)
@@ -264,16 +215,5 @@ class Applier:
             yield Sample("apply_refused", report.refused.count)
 
 
-def _values(node: Node, state: TargetState | None, again: Collection[str]) -> Values:
-    """Return what is to be sent of a znode: the keys that callers altered and the cluster has not taken yet.
-
-    What the cluster took is known as long as it took the last that was sent, and nothing followed the cluster since.
-    """
-    taken: Values = {}
-    if state is not None and state.is_applied and members.read(node.extra).until < state.applied_offset:
-        taken = state.applied
-    keys = {key for key in altered(node.extra) if key not in taken or taken[key] != node.config.get(key)}
-    if state is not None and state.is_open and not altered(node.extra):
-        # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
-        keys |= state.sent.keys()
-    return {key: node.config.get(key) for key in sorted(keys.union(again))}
+def _names(some: Iterable[Mapping[str, str]]) -> Names:
+    return Names.of({name: reason for each in some for name, reason in each.items()})

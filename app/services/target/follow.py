@@ -99,10 +99,11 @@ class Decisions:
         """
         return self._judge(seen, self._store.get(Tree.CONFIG, seen.entity.id))[0] is not Verdict.SAME
 
-    def adopts(self, entity: Entity) -> bool:
-        """Say whether callers write an entity's configs."""
+    @property
+    def adopts(self) -> bool:
+        """Say whether callers write the quotas and configs of the cluster."""
         target = self._store.target()
-        return target is not None and target.adopts and self._rules.are_quotas(entity)
+        return target is not None and target.adopts
 
     def beside(self, seen: Seen, state: TargetState | None) -> tuple[Seen, frozenset[str]]:
         """Return a look's sight beside what was sent to the cluster, and the keys that have late values.
@@ -117,6 +118,8 @@ class Decisions:
             return replace(seen, state=state), frozenset()
         config, late = dict(seen.sight.config), set()
         for key, sent in state.sent.items():
+            if key in seen.sight.hidden or not self._rules.governs(seen.entity, key):
+                continue  # nobody sees the values of passwords
             now, newest = config.get(key), sent[-1]
             if not self._is_same(seen.entity, key, now, newest) and any(
                 self._is_same(seen.entity, key, now, each) for each in sent[:-1]
@@ -145,7 +148,7 @@ class Decisions:
         else:
             node = self._store.get(Tree.CONFIG, entity.id)
         verdict, after = self._judge(seen, node)
-        if verdict is not Verdict.SAME and self.adopts(entity):
+        if verdict is not Verdict.SAME and self.adopts:
             verdict = _of_adopted(seen, node, verdict)
         if verdict in {Verdict.SAME, Verdict.STALE, Verdict.PENDING}:
             return Unchanged(verdict)
@@ -168,7 +171,7 @@ class Decisions:
     def _judge(self, seen: Seen, node: Node | None) -> tuple[Verdict, dict[str, str]]:
         """Return the verdict, and the map to be stored."""
         known = _known(node)
-        if seen.of_log and self.adopts(seen.entity):
+        if seen.of_log and self.adopts:
             # The log does not say which of the records are this service's own; looks follow the others.
             return Verdict.SAME, stored(node)
         if not seen.of_log:
@@ -279,8 +282,11 @@ def _of_adopted(seen: Seen, node: Node | None, verdict: Verdict) -> Verdict:
     """Return the verdict on an entity that callers write: what the cluster has not taken from here is not undone.
 
     The state was read behind the look. Where it names the znode's present revision, the cluster had taken that revision
-    at some offset, and a look behind the offset shows what others did since.
+    at some offset, and a look behind the offset shows what others did since. A topic that is gone, or was made again,
+    takes what waits for the earlier one with it.
     """
+    if verdict in {Verdict.REMOVED, Verdict.REMADE}:
+        return verdict
     state = seen.state
     if node is not None and altered(node.extra) and (state is None or state.applied_mzxid != node.mzxid):
         refused = state is not None and state.is_settled(node.mzxid)

@@ -23,7 +23,7 @@ from app.services.target.looks import area_of
 from app.services.target.report import AreaReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from app.services.ports.journal import Cursor, Entry
     from app.services.target.following import Following
@@ -79,6 +79,7 @@ class Looking:
         self.areas = {area: AreaState(area, AreaReport(Permission.READ_ONLY)) for area in Area}
         self.moved = -1
         self._cursor: Cursor | None = None
+        self._wanted: dict[str, Entity] = {}
 
     @property
     def due(self) -> float:
@@ -127,10 +128,9 @@ class Looking:
             state.put_off(AGAIN_S, _BEHIND.format(self.moved))
             return False
         self.counts[state.area, "unchanged" if not looked.seen else "changed"] += 1
-        # Of adopted quotas the log is not followed.
-        target = self._store.target()
-        adopted = state.area is Area.QUOTAS and target is not None and target.adopts
-        state.count(looked, followed.refused, cost, beside_log=self._follows_log and not adopted)
+        # Of a cluster that callers write the log is not followed.
+        beside_log = self._follows_log and not self._decisions.adopts
+        state.count(looked, followed.refused, cost, beside_log=beside_log)
         if followed.pending or followed.late:
             # They differ still, whether or not the cluster's answer changes.
             state.digest = b""
@@ -140,9 +140,16 @@ class Looking:
     def _follows_log(self) -> bool:
         return self.log is not None and self.log.following
 
-    def look_at_quotas(self) -> None:
-        """Compare all quotas in the next look, whether or not the cluster's answer changes."""
-        self.areas[Area.QUOTAS].digest = b""
+    def look_at(self, entities: Iterable[Entity]) -> None:
+        """Look at some entities in the next round, besides the areas that are due.
+
+        Quotas are compared in the next look at all of them, whether or not the cluster's answer changes.
+        """
+        for entity in entities:
+            if area_of(entity) is Area.QUOTAS:
+                self.areas[Area.QUOTAS].digest = b""
+            else:
+                self._wanted[entity.id] = entity
 
     def _recorded(self, offset: int) -> int:
         """Return an offset up to which every write is in a row, given that of a look that counted.
@@ -187,16 +194,19 @@ class Looking:
                     await asyncio.sleep(AGAIN_S)
 
     async def _put_back(self) -> None:
-        """Look at the entities whose znodes others wrote since the last call."""
-        touched = self._touched()
-        if touched is None:
+        """Look at the entities whose znodes others wrote since the last call, and at those that are wanted."""
+        touched, wanted, self._wanted = self._touched(), self._wanted, {}
+        if touched is None or len(wanted) > _TOUCHED:
             self._anew()
             return
-        entities = [each for each in touched if self.areas[area_of(each)].permitted]
+        some = wanted | {each.id: each for each in touched}
+        entities = [each for each in some.values() if self.areas[area_of(each)].permitted]
         try:
             for looked in await self._looks.of(entities, None, time.monotonic() + CALL_S):
                 if await self._follow(looked) is None:
-                    self._anew()
+                    self._wanted |= wanted
+                    if touched:
+                        self._anew()
         except UnavailableError:
             self._anew()
             raise
@@ -222,4 +232,4 @@ class Looking:
         if self._follower.wrote(entry.revision):
             return False
         applied = entry.after is not None and altered(entry.after.extra)
-        return not (applied and self._decisions.adopts(Entity.from_id(entry.entity_id)))
+        return not (applied and self._decisions.adopts)

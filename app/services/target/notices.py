@@ -12,7 +12,7 @@ from app.services.target.report import parse
 if TYPE_CHECKING:
     from app.services.ports.cluster_states import Target
     from app.services.ports.store import ClusterStore
-    from app.services.target.report import Applying, Report
+    from app.services.target.report import Applying, Names, Report
 
 _FEW: Final = 3
 SILENT_S: Final = 60.0
@@ -53,13 +53,20 @@ def of(cluster: str, target: Target | None, report: Report | None) -> list[Notic
 def _of_applying(cluster: str, applying: Applying) -> list[Notice]:
     found = []
     if applying.problem:
-        text = f"{cluster}: client quotas wait to be applied to its Kafka cluster"
+        text = f"{cluster}: changes wait to be applied to its Kafka cluster"
         found.append(Notice(text, f"{text}: {applying.problem}"))
+    if applying.held.count:
+        found.append(_listed(f"{cluster}: some changes wait for themselves to be applied", applying.held))
     if applying.refused.count:
-        text = f"{cluster}: its Kafka cluster refused client quotas that were committed here"
-        names = "; ".join(f"{name}: {reason}" for name, reason in applying.refused.first[:_FEW])
-        found.append(Notice(text, f"{text} ({applying.refused.count} entities): {names}"))
+        found.append(
+            _listed(f"{cluster}: its Kafka cluster refused changes that were committed here", applying.refused)
+        )
     return found
+
+
+def _listed(text: str, names: Names) -> Notice:
+    first = "; ".join(f"{name}: {reason}" for name, reason in names.first[:_FEW])
+    return Notice(text, f"{text} ({names.count} entities): {first}")
 
 
 class Unobserved:

@@ -58,7 +58,7 @@ class Observer:
         self._store = store
         self._follower = following.follower
         self.looking = Looking(following, store, applier.again, log=log)
-        applier.look = self.looking.look_at_quotas
+        applier.look = self.looking.look_at
         self._applier = applier
         self._background = Background(self._run, name=f"observer-{store.name}")
         self._leading = False

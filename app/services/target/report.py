@@ -22,6 +22,8 @@ _LENGTH: Final = 200
 _MOST: Final = 90_000
 """Bytes of a report, at most; lists of names are cut beyond."""
 _VERSION: Final = 1
+_LISTS: Final = frozenset({"unknown", "refused", "held"})
+"""The lists of names in a report on the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Applying:
     """Entities whose values were sent without an answer; they are sent again."""
     refused: Names = field(default_factory=Names)
     """Entities whose values the cluster refused, each with Kafka's words."""
+    held: Names = field(default_factory=Names)
+    """Entities that wait for themselves: for an absent broker, a missing right, or a topic that is looked at."""
     problem: str = ""
     """The reason why nothing can be sent now; empty where it can."""
 
@@ -122,7 +126,8 @@ class Report:
                 return data
             areas = {area: _halved(each) for area, each in areas.items()}
             if applying is not None:
-                applying = replace(applying, unknown=applying.unknown.halved(), refused=applying.refused.halved())
+                lists = {name: getattr(applying, name).halved() for name in _LISTS}
+                applying = replace(applying, **lists)
 
 
 def _halved(area: AreaReport) -> AreaReport:
@@ -146,7 +151,9 @@ def parse(data: bytes | None) -> Report | None:
         applying = given.pop("applying", None)
         return Report(
             **{**given, "brokers": tuple(given["brokers"]), "areas": areas},
-            applying=None if applying is None else Applying(**{**applying, **_names(applying, "unknown", "refused")}),
+            applying=None
+            if applying is None
+            else Applying(**{**applying, **_names(applying, *(_LISTS & applying.keys()))}),
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

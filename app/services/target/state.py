@@ -83,7 +83,7 @@ class TargetService:
         return await self._change(lambda target: replace(self._known(target), paused=False), caller)
 
     async def adopt(self, states: TargetStates, caller: Caller) -> Target:
-        """Let callers write client quotas. Once this returns, every process takes them.
+        """Let callers write quotas and configs. Once this returns, every process takes them.
 
         The states of earlier sendings are forgotten, where callers wrote none until now: they may be of another
         ZooKeeper ensemble, whose revisions say nothing of this one.
@@ -97,7 +97,7 @@ class TargetService:
         return await self._change(lambda target: replace(self._imported(target), mode=TargetMode.ADOPT), caller)
 
     async def observe(self, caller: Caller) -> Target:
-        """Refuse client quotas from callers. Once this returns, none commits, and no round of the applier begins.
+        """Refuse quotas and configs from callers. Once this returns, none commits, and no round of the applier begins.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.

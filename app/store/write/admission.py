@@ -135,14 +135,14 @@ class Admission:
         return None
 
     async def check_topics(self, entities: Iterable[Entity], deadline: float) -> None:
-        """Check in ZooKeeper that the topics among some entities exist.
+        """Check in ZooKeeper that the topics among some entities exist; those of a cluster with a target are its own.
 
         Raises:
             UnknownTopicError: The cluster lacks one of them.
             UnavailableError: ZooKeeper did not answer by the deadline.
         """
         topics = transactions.topics_of(entities)
-        if not topics:
+        if not topics or self._guard.target is not None:
             return
         session = self._keeper.current
         async with answered(self._name, deadline):
@@ -174,9 +174,9 @@ class Admission:
                     continue
                 if transaction.again or change.attempt > 1 or not self._parents_known(write):
                     parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
-        # The topics of an observed cluster are its own: metadata left in ZooKeeper are those of an earlier time.
-        observed = transaction.guarded is Guarded.OBSERVED
-        topics = [] if observed else transactions.topics_of(transactions.entities_of(transaction.writes))
+        # The topics of a cluster with a target are its own: metadata left in ZooKeeper are those of an earlier time.
+        own = transaction.guarded is Guarded.OBSERVED or self._guard.target is not None
+        topics = [] if own else transactions.topics_of(transactions.entities_of(transaction.writes))
         if not parents and not topics:
             return frozenset(), []
         replies = [session.exists(path) for path in parents]

@@ -123,11 +123,11 @@ class Guard:
                     " client configs can be written here as ever",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
-            # A quota that was drafted before the cluster had a target names no altered keys: it would never be applied.
+            # A write that was drafted before the cluster had a target names no altered keys: it would never be applied.
             if not write.applied:
                 raise ObservedError(
-                    f"Cluster {self._name}: of the configs of the Kafka cluster {target.cluster_id} this service writes"
-                    " client quotas alone; all others are followed. Alter them with Kafka's own tools",
+                    f"Cluster {self._name}: the write was decided before its configs were those of the Kafka cluster"
+                    f" {target.cluster_id}; send it again",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
 

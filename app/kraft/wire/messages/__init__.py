@@ -22,6 +22,8 @@ from app.kraft.wire.messages.fetch_request import FetchRequest
 from app.kraft.wire.messages.fetch_response import FetchResponse
 from app.kraft.wire.messages.fetch_snapshot_request import FetchSnapshotRequest
 from app.kraft.wire.messages.fetch_snapshot_response import FetchSnapshotResponse
+from app.kraft.wire.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+from app.kraft.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from app.kraft.wire.messages.list_config_resources_request import ListConfigResourcesRequest
 from app.kraft.wire.messages.list_config_resources_response import ListConfigResourcesResponse
 from app.kraft.wire.messages.metadata_request import MetadataRequest
@@ -57,6 +59,8 @@ __all__ = [
     "FetchResponse",
     "FetchSnapshotRequest",
     "FetchSnapshotResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
     "ListConfigResourcesRequest",
     "ListConfigResourcesResponse",
     "MetadataRequest",

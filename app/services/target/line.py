@@ -1,0 +1,340 @@
+"""The lines of an applier: what waits for one kind of request to the cluster, sent together and one request at a time.
+
+Client quotas are one line, all shared configs another, and the own configs of each broker a line for that broker alone.
+So a broker that is away or slow holds up nothing but its own configs.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.domain.entities import Entity, EntityType
+from app.domain.errors import ConfplaneError, UnavailableError
+from app.domain.facets import Tree
+from app.services.altered import altered
+from app.services.ports.applying import Alteration, Applied, Ending, Held, Refused, Sending, Unknown
+from app.services.ports.kafka import Area
+from app.services.target import members
+from app.services.target.looks import area_of
+from app.services.target.secrets import Secret, without
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from app.domain.changes import Node
+    from app.services.ports.applying import AlteredCluster, End, TargetState, TargetStates, Values
+    from app.services.target.ports import ObservedStore
+    from app.services.target.secrets import Secrets
+
+MOST: Final = 1_000
+"""Entities in one sending."""
+_SLOWEST_S: Final = 30.0
+_HELD_S: Final = 5.0
+_QUOTAS: Final = "client-quotas"
+_CONFIGS: Final = "configs"
+
+
+def line_of(entity: Entity) -> str:
+    """Return the name of an entity's line."""
+    if area_of(entity) is Area.QUOTAS:
+        return _QUOTAS
+    own = entity.types[0] is EntityType.BROKER and entity.components[0][1] is not None
+    return entity.id if own else _CONFIGS
+
+
+@dataclass(slots=True)
+class Counts:
+    """The ends of all lines since the start of the process."""
+
+    ends: Counter[str] = field(default_factory=Counter)
+    late: int = 0
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts that the lines of a cluster share.
+
+    Attributes:
+        cluster: The Kafka cluster.
+        store: The cluster's store.
+        states: The durable states.
+        secrets: Opens passwords.
+        counts: Counts the ends.
+        look: Called with entities that are to be looked at: those that were applied, and those that others wrote.
+    """
+
+    cluster: AlteredCluster
+    store: ObservedStore
+    states: TargetStates
+    secrets: Secrets
+    counts: Counts
+    look: Callable[[Collection[Entity]], None]
+
+
+class _Sent(NamedTuple):
+    """One entity that is about to be sent."""
+
+    entity: Entity
+    sending: Sending
+    secrets: Mapping[str, Secret]
+
+    @property
+    def alteration(self) -> Alteration:
+        """The keys with their values in clear."""
+        values = dict(self.sending.values)
+        return Alteration(self.entity, values | {key: each.plain for key, each in self.secrets.items()})
+
+
+class Line:
+    """The entities that wait for one kind of request.
+
+    Args:
+        parts: The parts of the cluster's lines.
+
+    Attributes:
+        pending: Entity id -> the time from which on the entity waits, on the clock of ``time.monotonic()``.
+        refused: Entity id -> Kafka's words.
+        unknown: Entity id -> the reason why the end of its sending is not known.
+        held: Entity id -> the reason why the entity is tried again later, alone.
+        problem: The reason why nothing of the line can be sent now; empty where something can.
+        due: The time of the next sending.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.pending: dict[str, float] = {}
+        self.refused: dict[str, str] = {}
+        self.unknown: dict[str, str] = {}
+        self.held: dict[str, str] = {}
+        self.problem = ""
+        self.due = 0.0
+        self._again: dict[str, set[str]] = {}
+        self._held_until: dict[str, float] = {}
+        self._failures = 0
+
+    def add(self, entity_id: str, again: Collection[str] = ()) -> None:
+        """Let an entity wait.
+
+        Args:
+            entity_id: Its id.
+            again: Keys whose newest values are sent whether or not the cluster took them before.
+        """
+        self.pending.setdefault(entity_id, time.monotonic())
+        if again:
+            self._again.setdefault(entity_id, set()).update(again)
+
+    def hurry(self) -> None:
+        """Try everything that waits in the next sending."""
+        self.due = 0.0
+        self._held_until.clear()
+
+    @property
+    def waits(self) -> bool:
+        """True where something may be sent now."""
+        now = time.monotonic()
+        return self.due <= now and any(self._held_until.get(each, 0.0) <= now for each in self.pending)
+
+    async def send(self, deadline: float) -> None:
+        """Send what waits, and write down the ends.
+
+        Raises:
+            UnavailableError: The cluster or a store is away. Values that were sent are sent again.
+        """
+        try:
+            await self._send(deadline)
+        except UnavailableError as error:
+            self._trouble(error.detail)
+            raise
+        except Exception:
+            self._trouble("Applying failed; the leader's log has the error")
+            raise
+        self.problem = ""
+        self._failures = self._failures + 1 if self.unknown else 0
+        if self._failures:
+            self.due = time.monotonic() + self._pause()
+
+    def _trouble(self, problem: str) -> None:
+        self.problem = problem
+        self._failures += 1
+        self.due = time.monotonic() + self._pause()
+
+    def _pause(self) -> float:
+        longest = min(_SLOWEST_S, 2.0 ** min(self._failures, 10) / 4)
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    async def _send(self, deadline: float) -> None:
+        parts = self._parts
+        sent = await self._next(deadline)
+        if not sent:
+            return
+        allowed = await parts.states.begin(parts.store.name, [each.sending for each in sent])
+        sent = [each for each in sent if each.sending.entity_id in allowed]
+        asked = [each for each in sent if each.sending.values]
+        answered = await self._alter([each.alteration for each in asked], deadline) if asked else []
+        ends: dict[str, End] = {each.sending.entity_id: Applied() for each in sent}
+        ends |= {each.sending.entity_id: _shown(end, each) for each, end in zip(asked, answered, strict=True)}
+        offset = await parts.cluster.barrier(deadline)
+        endings = []
+        for each in sent:
+            given, end = each.sending, ends[each.sending.entity_id]
+            if isinstance(end, Applied | Refused):
+                endings.append(Ending(given.entity_id, given.mzxid, given.values, end, offset))
+        await parts.states.end(parts.store.name, endings)
+        for each in sent:
+            self._note(each.sending.entity_id, ends[each.sending.entity_id])
+        self._compare(sent, ends)
+
+    async def _alter(self, alterations: Sequence[Alteration], deadline: float) -> list[End]:
+        cluster = self._parts.cluster
+        alter = cluster.alter_quotas if area_of(alterations[0].entity) is Area.QUOTAS else cluster.alter_configs
+        return await alter(alterations, deadline)
+
+    def _compare(self, sent: Sequence[_Sent], ends: Mapping[str, End]) -> None:
+        """Have the cluster looked at: applied configs, and znodes that others wrote, of which nothing is sent.
+
+        Client quotas are looked at every few seconds in any case.
+        """
+        seen = [
+            each.entity
+            for each in sent
+            if not each.sending.values
+            or (isinstance(ends[each.sending.entity_id], Applied) and area_of(each.entity) is not Area.QUOTAS)
+        ]
+        if seen:
+            self._parts.look(seen)
+
+    # -- what is to be sent
+
+    async def _next(self, deadline: float) -> list[_Sent]:
+        """Return what is to be sent now; entities of which nothing is to be sent are settled."""
+        now, store = time.monotonic(), self._parts.store
+        ids = [each for each in self.pending if self._held_until.get(each, 0.0) <= now][:MOST]
+        known = await self._parts.states.known(store.name, ids)
+        nodes: dict[str, Node] = {}
+        for entity_id in ids:
+            node, state = store.get(Tree.CONFIG, entity_id), known.get(entity_id)
+            if state is not None and node is not None and state.sent_mzxid > node.mzxid:
+                self._defer(entity_id)  # another leader has seen more; the mirror follows
+            elif node is None or not self._is_due(node, state):
+                self._settle(entity_id, None if state is None else state.refused)
+            else:
+                nodes[entity_id] = node
+        entities = {entity_id: Entity.from_id(entity_id) for entity_id in nodes}
+        gone = await self._gone(entities, nodes, deadline)
+        sent = []
+        for entity_id, node in nodes.items():
+            if (reason := gone.get(entity_id)) is not None:
+                self._hold(entity_id, reason)
+                continue
+            keys = self._keys(node, known.get(entity_id))
+            try:
+                found = await self._parts.secrets.of(entities[entity_id], node.config, keys)
+            except ConfplaneError as error:
+                self._hold(entity_id, error.detail)
+                continue
+            config = node.config | {key: each.fingerprint for key, each in found.items()}
+            taken = _taken(node, known.get(entity_id))
+            again = self._again.get(entity_id, ())
+            values = {
+                key: config.get(key)
+                for key in sorted(keys)
+                if key in again or key not in taken or taken[key] != config.get(key)
+            }
+            own = {key: each for key, each in found.items() if key in values}
+            sent.append(_Sent(entities[entity_id], Sending(entity_id, node.mzxid, values), own))
+        return sent
+
+    def _keys(self, node: Node, state: TargetState | None) -> set[str]:
+        """Return the keys of a znode that the cluster may not have taken yet."""
+        keys = {*altered(node.extra), *self._again.get(node.id, ())}
+        if state is not None and state.is_open and not altered(node.extra):
+            # A repetition without an end, of a leader that ended: nobody knows of which keys it was.
+            keys |= state.sent.keys()
+        return keys
+
+    async def _gone(self, entities: Mapping[str, Entity], nodes: Mapping[str, Node], deadline: float) -> dict[str, str]:
+        """Return the topics that are gone, or that were made again, each with the reason; these are looked at.
+
+        A topic is its id: a topic that was made again never gets the configs of the earlier one.
+        """
+        names = {
+            entity_id: name for entity_id, each in entities.items() if (name := each.get(EntityType.TOPIC)) is not None
+        }
+        if not names:
+            return {}
+        ids = await self._parts.cluster.topic_ids(list(names.values()), deadline)
+        found = {}
+        for entity_id, name in names.items():
+            known, now = members.read(nodes[entity_id].extra).topic_id, ids.get(name)
+            if now is None:
+                found[entity_id] = "The cluster shows no such topic"
+            elif known not in {None, now}:
+                found[entity_id] = "The topic was made again; its configs are followed anew"
+        if found:
+            self._parts.look([entities[entity_id] for entity_id in found])
+        return found
+
+    def _is_due(self, node: Node, state: TargetState | None) -> bool:
+        if node.defect is not None:
+            return False
+        if node.id in self._again or (state is not None and state.is_open):
+            return True
+        return bool(altered(node.extra)) and (state is None or not state.is_settled(node.mzxid))
+
+    # -- what became of it
+
+    def _note(self, entity_id: str, end: End) -> None:
+        match end:
+            case Unknown():
+                self._parts.counts.ends["unknown"] += 1
+                self.unknown[entity_id] = end.reason
+                self._defer(entity_id)
+            case Held():
+                self._hold(entity_id, end.reason)
+            case Refused():
+                self._parts.counts.ends["refused"] += 1
+                self._settle(entity_id, end)
+            case Applied():
+                self._parts.counts.ends["applied"] += 1
+                self._settle(entity_id, None)
+
+    def _hold(self, entity_id: str, reason: str) -> None:
+        """Try an entity again later, and let all others go on."""
+        self.held[entity_id] = reason
+        self._held_until[entity_id] = time.monotonic() + _HELD_S * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._defer(entity_id)
+
+    def _defer(self, entity_id: str) -> None:
+        """Let all others that wait go first."""
+        self.pending[entity_id] = self.pending.pop(entity_id)
+
+    def _settle(self, entity_id: str, refused: Refused | None) -> None:
+        """Take note that nothing more is to be sent of an entity; its next change comes by the journal."""
+        for each in (self.pending, self._again, self.unknown, self.held, self._held_until, self.refused):
+            each.pop(entity_id, None)
+        if refused is not None:
+            self.refused[entity_id] = f"{refused.text} (code {refused.code})"
+
+
+def _shown(end: End, sent: _Sent) -> End:
+    """Return the end of a sending without secrets in the cluster's words."""
+    match end:
+        case Refused():
+            return replace(end, text=without(end.text, sent.secrets.values()))
+        case Unknown() | Held():
+            return replace(end, reason=without(end.reason, sent.secrets.values()))
+    return end
+
+
+def _taken(node: Node, state: TargetState | None) -> Values:
+    """Return the keys and values that the cluster took before, fingerprints in the place of secrets.
+
+    They are known as long as the cluster took the last that was sent, and nothing followed the cluster since.
+    """
+    if state is not None and state.is_applied and members.read(node.extra).until < state.applied_offset:
+        return state.applied
+    return {}

@@ -1,0 +1,71 @@
+"""Secrets among altered configs: in clear for the cluster, as keyed fingerprints for everything that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.domain.broker_keys import is_password
+from app.domain.entities import Entity, EntityType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from app.domain.observed import Rules
+    from app.services.ports.crypto import Cipher
+
+_MARK: Final = "fingerprint "
+_RANDOM_BYTES: Final = 8
+HIDDEN: Final = "[hidden]"
+
+
+class Secret(NamedTuple):
+    """The value of one secret key."""
+
+    plain: str
+    fingerprint: str
+    """Equal for equal values. Without a key for fingerprints it is random, so that each reading is another value."""
+
+
+class Secrets:
+    """The secrets of one cluster.
+
+    Args:
+        rules: The rules of its configs.
+        cipher: Opens the passwords of its brokers.
+    """
+
+    def __init__(self, rules: Rules, cipher: Cipher) -> None:
+        self._rules = rules
+        self._cipher = cipher
+
+    async def of(self, entity: Entity, config: Mapping[str, str], keys: Iterable[str]) -> dict[str, Secret]:
+        """Return the secrets among some keys of a stored map.
+
+        Raises:
+            EncoderSecretMissingError: This process has no secret that opens a broker's passwords.
+            UndecodablePasswordError: No secret opens a password.
+        """
+        is_secret = self._rules.facet_of(entity).is_secret
+        found = {key: config[key] for key in keys if key in config and is_secret(entity, key)}
+        return await asyncio.to_thread(self._opened, entity, found) if found else {}
+
+    def _opened(self, entity: Entity, stored: Mapping[str, str]) -> dict[str, Secret]:
+        name = entity.get(EntityType.BROKER)
+        broker_id = None if name is None else int(name)
+        opened = {}
+        for key, value in stored.items():
+            encoded = broker_id is not None and is_password(key)
+            plain = self._cipher.decode(broker_id, key, value) if broker_id is not None and encoded else value
+            fingerprint = self._cipher.fingerprint(broker_id, key, plain) or secrets.token_hex(_RANDOM_BYTES)
+            opened[key] = Secret(plain, f"{_MARK}{fingerprint}")
+        return opened
+
+
+def without(text: str, found: Iterable[Secret]) -> str:
+    """Return the cluster's words without the secrets that they may repeat."""
+    for each in found:
+        if each.plain:
+            text = text.replace(each.plain, HIDDEN)
+    return text

@@ -1,0 +1,256 @@
+"""Callers write the configs of a Kafka cluster in the mode ``adopt``: topics, brokers, groups and client metrics.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from app.domain.entities import Entity
+from app.domain.facets import Tree
+from app.services.ports.applying import Refused
+from tests.support.adopting import alter, apply, equal, opener, rows
+from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import members
+from tests.support.stores import soon, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from tests.support.adopting import Opener
+    from tests.support.stage import Stage
+
+TOPIC, GROUP, METRICS = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(client_metrics="m")
+DEFAULT, BROKER = Entity.of(broker=None), Entity.of(broker="1")
+REFERENCE = "listener.name.internal.ssl.truststore.location"
+PASSWORD = "listener.name.internal.ssl.keystore.password"
+SETTINGS = {
+    TOPIC: {"retention.ms": "5", "cleanup.policy": "compact"},
+    GROUP: {"consumer.session.timeout.ms": "46000"},
+    METRICS: {"interval.ms": "1000"},
+    DEFAULT: {"log.retention.ms": "7000000"},
+    BROKER: {"log.cleaner.threads": "2"},
+}
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    made = KafkaDouble()
+    made.create_topic("t")
+    made.alter(TOPIC, {"segment.ms": "100"})
+    return made
+
+
+@pytest.fixture
+async def opened(stage: Stage, kafka: KafkaDouble, tmp_path: Path) -> AsyncIterator[Opener]:
+    """Opens processes that adopt the cluster, with a secret for the passwords of brokers."""
+    secret = tmp_path / "encoder"
+    secret.write_text("encoder secret")
+    encoder = {"secret_file": str(secret), "iterations": 1024}
+    async with opener(stage, kafka, password_encoder=encoder) as found:
+        yield found
+
+
+async def test_configs_of_each_kind_are_applied_in_shared_requests(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    for entity, values in SETTINGS.items():
+        await alter(one, entity, values)
+    assert kafka.requests == []
+    await apply(one)
+    own = {BROKER: SETTINGS[BROKER]}
+    shared = {entity: values for entity, values in SETTINGS.items() if entity != BROKER}
+    assert sorted(kafka.requests, key=len) == [own, shared]
+    assert kafka.now.configs[TOPIC] == {"segment.ms": "100", **SETTINGS[TOPIC]}
+    equal(one, kafka)
+    await alter(one, TOPIC, {"segment.ms": None, "retention.ms": "6"})
+    await apply(one)
+    assert kafka.requests[-1] == {TOPIC: {"segment.ms": None, "retention.ms": "6"}}
+    # Nothing is left to send, and nothing of it is another's.
+    await apply(one)
+    await one.look()
+    equal(one, kafka)
+    assert len(kafka.requests) == 3
+    for entity in SETTINGS:
+        assert {each.kind for each in await rows(one, entity)} == {"change"}
+
+
+@pytest.mark.parametrize("state", ["away", "silent"])
+async def test_a_broker_that_does_not_answer_holds_up_nothing_but_itself(
+    opened: Opener, kafka: KafkaDouble, state: str
+) -> None:
+    one = await opened()
+    one.applier.start()
+    try:
+        kafka.away = state == "away"
+        if state == "silent":
+            kafka.broker_answers.clear()
+        await alter(one, BROKER, SETTINGS[BROKER])
+        await until(lambda: kafka.calls["alter_configs"] > 0)
+        await alter(one, TOPIC, {"retention.ms": "6"})
+        await alter(one, DEFAULT, SETTINGS[DEFAULT])
+        await until(lambda: kafka.now.configs.get(DEFAULT) == SETTINGS[DEFAULT])
+        await until(lambda: kafka.now.configs[TOPIC].get("retention.ms") == "6")
+        await until(lambda: one.applier.report().pending == 1)
+        assert BROKER not in kafka.now.configs
+        if state == "away":
+            await until(lambda: one.applier.report().held.first == (("broker=1", "Broker 1 is not alive"),))
+        kafka.away = False
+        kafka.broker_answers.set()
+        await until(lambda: one.applier.report().pending == 0)
+        assert kafka.now.configs[BROKER] == SETTINGS[BROKER]
+        assert one.applier.report().held.count == 0
+    finally:
+        await one.applier.stop()
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_topic_that_was_made_again_never_gets_the_earlier_ones_configs(
+    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient, *, again: bool
+) -> None:
+    one = await opened()
+    assert members(raw_zk.get("/config/topics/t")[0])["topic_id"] == "id-1"
+    await alter(one, TOPIC, {"retention.ms": "5"})
+    kafka.delete_topic("t")
+    if again:
+        kafka.create_topic("t")
+        kafka.alter(TOPIC, {"retention.bytes": "77"})
+    await apply(one)
+    assert kafka.requests == []
+    assert one.applier.report().held.count == 1
+    await one.look()
+    assert one.config(TOPIC) == ({"retention.bytes": "77"} if again else {})
+    await apply(one)
+    assert (kafka.requests, one.applier.report().pending, one.applier.report().held.count) == ([], 0, 0)
+    assert [each.kind for each in await rows(one, TOPIC)] == ["change", "observed", *(["observed"] if again else [])]
+    # The present topic is written as any other.
+    if not again:
+        kafka.create_topic("t")
+    await alter(one, TOPIC, {"retention.ms": "6"})
+    await apply(one)
+    assert kafka.requests == [{TOPIC: {"retention.ms": "6"}}]
+    await one.look()
+    equal(one, kafka)
+
+
+async def test_what_is_applied_is_looked_at_soon(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, GROUP, SETTINGS[GROUP])
+    await apply(one)
+    # Others change it right behind; no look at all groups is due.
+    kafka.alter(GROUP, {"consumer.session.timeout.ms": "50000"})
+    await one.store.catch_up(soon())
+    await one.observer.round()
+    assert one.config(GROUP) == {"consumer.session.timeout.ms": "50000"}
+    assert [each.kind for each in await rows(one, GROUP)] == ["change", "observed"]
+
+
+async def test_no_spelling_and_no_reference_counts_as_a_change_of_others(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, TOPIC, {"cleanup.policy": "delete , compact", "retention.ms": " 0100"})
+    await alter(one, BROKER, {REFERENCE: "${file:/secrets:key}"})
+    await apply(one)
+    sent = dict(kafka.now.configs[TOPIC])
+    # Kafka answers its own spelling, and the value behind a reference.
+    kafka.alter(TOPIC, {"cleanup.policy": "delete,compact", "retention.ms": "100"})
+    kafka.alter(BROKER, {REFERENCE: "/secret/place"})
+    for _ in range(2):
+        await one.look()
+        await apply(one)
+    assert len(kafka.requests) == 2
+    assert one.config(TOPIC) == sent
+    assert one.config(BROKER) == {REFERENCE: "${file:/secrets:key}"}
+    for entity in (TOPIC, BROKER):
+        assert [each.kind for each in await rows(one, entity)] == ["change"]
+
+
+def kept(stage: Stage) -> str:
+    """Everything that the states have of the cluster, as text."""
+    with psycopg.connect(stage.database.owner_dsn) as connection:
+        return str(connection.execute("SELECT * FROM target_states").fetchall())
+
+
+async def test_a_password_is_sent_in_clear_and_kept_as_a_fingerprint(
+    opened: Opener, kafka: KafkaDouble, stage: Stage
+) -> None:
+    one = await opened()
+    sent: list[dict[str, Any]] = []
+    alter_configs = kafka.alter_configs
+
+    async def noted(alterations: Any, deadline: float, **more: Any) -> Any:
+        sent.extend(dict(each.values) for each in alterations)
+        ends = await alter_configs(alterations, deadline, **more)
+        # Kafka shows that there is a password, and no more.
+        for key in kafka.now.configs.pop(BROKER, {}):
+            kafka.now.hidden.setdefault(BROKER, set()).add(key)
+        return ends
+
+    kafka.alter_configs = noted  # type: ignore[method-assign]
+    await alter(one, BROKER, {PASSWORD: "hunter2"})
+    await apply(one)
+    assert sent == [{PASSWORD: "hunter2"}]
+    stored = (one.config(BROKER) or {})[PASSWORD]
+    assert "hunter2" not in stored + kept(stage)
+    assert "fingerprint" in kept(stage)
+    # It is never compared, and sent again only where it is another.
+    for _ in range(2):
+        await one.look()
+        await apply(one)
+    assert (one.config(BROKER) or {})[PASSWORD] == stored
+    await alter(one, BROKER, {PASSWORD: "hunter2", "log.cleaner.threads": "2"})
+    await apply(one)
+    assert sent[1:] == [{"log.cleaner.threads": "2"}]
+    await alter(one, BROKER, {PASSWORD: "hunter3"})
+    await apply(one)
+    assert sent[2:] == [{PASSWORD: "hunter3"}]
+    assert "hunter" not in kept(stage)
+    assert {each.kind for each in await rows(one, BROKER)} == {"change"}
+
+
+async def test_a_refusal_that_repeats_a_password_is_kept_without_it(
+    opened: Opener, kafka: KafkaDouble, stage: Stage
+) -> None:
+    one = await opened()
+    kafka.refusals[BROKER] = Refused(40, "The value hunter2 is no password")
+    await alter(one, BROKER, {PASSWORD: "hunter2"})
+    await apply(one)
+    assert one.applier.report().refused.first == (("broker=1", "The value [hidden] is no password (code 40)"),)
+    assert "hunter2" not in kept(stage)
+
+
+async def test_a_password_that_this_process_can_not_open_waits_alone(
+    opened: Opener, kafka: KafkaDouble, tmp_path: Path
+) -> None:
+    one = await opened()
+    await alter(one, BROKER, {PASSWORD: "hunter2"})
+    await alter(one, TOPIC, {"retention.ms": "5"})
+    (tmp_path / "encoder").write_text("another secret")
+    two = await opened()
+    await apply(two)
+    assert kafka.requests == [{TOPIC: {"retention.ms": "5"}}]
+    [(name, reason)] = two.applier.report().held.first
+    assert name == "broker=1"
+    assert "hunter2" not in reason
+    await apply(one)
+    assert kafka.requests[1:] == [{BROKER: {PASSWORD: "hunter2"}}]
+
+
+async def test_no_key_is_removed_that_callers_did_not_set(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, TOPIC, {"retention.ms": "5"})
+    kafka.alter(TOPIC, {"flush.ms": "9"})
+    await asyncio.gather(apply(one), one.look())
+    await one.look()
+    await alter(one, TOPIC, {"retention.ms": None})
+    await apply(one)
+    assert kafka.requests == [{TOPIC: {"retention.ms": "5"}}, {TOPIC: {"retention.ms": None}}]
+    await one.look()
+    assert one.config(TOPIC) == kafka.now.configs[TOPIC] == {"segment.ms": "100", "flush.ms": "9"}
+    assert one.store.get(Tree.CONFIG, TOPIC.id) is not None

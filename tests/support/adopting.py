@@ -1,0 +1,79 @@
+"""Callers' changes to a cluster in the mode ``adopt``, applied a round at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from app.domain.facets import FacetName, Tree
+from app.domain.ops import Op, OpType
+from app.services.ports.kafka import Area
+from app.services.target.looks import area_of
+from tests.support.observing import Observing, caller
+from tests.support.stores import soon, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from app.domain.entities import Entity
+    from app.services.ports.trail import AuditRecord
+    from tests.support.kafka_double import KafkaDouble
+    from tests.support.stage import Stage
+
+Opener = Callable[..., Awaitable[Observing]]
+"""Opens a process that adopts the cluster; the first imports it. ``adopted=False``: it observes the cluster."""
+
+
+@asynccontextmanager
+async def opener(stage: Stage, kafka: KafkaDouble, **cluster: Any) -> AsyncIterator[Opener]:
+    """Open processes of one cluster, with the given settings of the cluster, and stop them at the end."""
+    found: list[Observing] = []
+
+    async def open_one(*, adopted: bool = True, **more: Any) -> Observing:
+        one = Observing(await stage.replica(client_configs_layout="separate", **cluster), kafka, **more)
+        found.append(one)
+        if len(found) == 1:
+            await one.import_all()
+            # With the release of the cluster.
+            await one.look()
+            await one.observer.publish()
+            if adopted:
+                await one.targets.adopt(one.states, caller())
+        await one.aware()
+        await until(lambda: one.store.kafka_release() == kafka.release)
+        return one
+
+    yield open_one
+    for each in found:
+        await each.observer.stop()
+
+
+async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None = None, **more: Any) -> None:
+    """One change by a caller; None removes a key."""
+    facet = FacetName.CLIENT_QUOTAS if area_of(entity) is Area.QUOTAS else FacetName.CONFIGS
+    given = {**(values or {}), **more}
+    ops = tuple(Op(key, OpType.DELETE if value is None else OpType.SET, value) for key, value in given.items())
+    (result,) = await one.replica.edit(entity, facet, ops)
+    assert result.error is None, result.error
+
+
+async def apply(one: Observing) -> bool:
+    """One round of the applier, behind everything that was committed."""
+    await one.store.catch_up(soon())
+    return await one.applier.round()
+
+
+def equal(one: Observing, kafka: KafkaDouble) -> None:
+    """Expect the same quotas and configs here and in the cluster."""
+    stored = {
+        node.id: node.config
+        for facet in (FacetName.CLIENT_QUOTAS, FacetName.CONFIGS)
+        for node in one.store.with_keys(Tree.CONFIG, facet.value)
+    }
+    assert stored == {entity.id: config for entity, config in kafka.now.configs.items()}
+
+
+async def rows(one: Observing, entity: Entity) -> list[AuditRecord]:
+    """The changes of an entity behind the import."""
+    return [each for each in await one.replica.trail(entity_id=entity.id) if each.kind != "import"]

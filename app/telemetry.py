@@ -167,11 +167,17 @@ METRICS: Final[dict[str, Metric]] = {
     "applied_changes": Metric(
         _C, "Entities that were sent to a Kafka cluster, by the end: applied, refused, or unknown", (*_CLUSTER, "end")
     ),
+    "applied_refusals": Metric(
+        _C, "Entities whose changes a Kafka cluster refused, by Kafka's number of the error", (*_CLUSTER, "code")
+    ),
     "applied_late": Metric(
         _C, "Entities whose earlier values reached a Kafka cluster late, and were replaced", _CLUSTER
     ),
     "apply_pending": Metric(_G, "Entities with changes that the Kafka cluster has not taken yet", _CLUSTER),
     "apply_lag_seconds": Metric(_G, "Time for which the first of them has waited, on the leader", _CLUSTER),
+    "apply_unknown": Metric(
+        _G, "Entities whose changes were sent to the Kafka cluster without an answer; they are sent again", _CLUSTER
+    ),
     "apply_refused": Metric(_G, "Entities whose changes the Kafka cluster refused", _CLUSTER),
     # tokens and grants
     "access_age_seconds": Metric(_G, "Time since tokens and grants were last compared with Postgres"),

@@ -73,6 +73,7 @@ from app.services.recorder.record import Recorder
 from app.services.redaction import facets_by_tree, redactor
 from app.services.reverts.service import RevertService
 from app.services.target.notices import Unobserved
+from app.services.target.standing import Standings
 from app.services.upkeep.dropping import Dropper
 from app.services.upkeep.files import WatchedFiles
 from app.services.upkeep.readiness import Readiness
@@ -335,6 +336,7 @@ def create_app(
             metrics=Telemetry(measured),
             resource=resource,
             recorders=recorders,
+            standings={name: Standings(store, parts.target_states) for name, store in parts.stores.items()},
             fresheners={name: observation.freshener for name, observation in parts.observations.items()},
             tokens_and_grants=_tokens_and_grants(settings, access_store, control, book.refresh),
         ),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from app.api import problems
+from app.api import problems, standings
 from app.api.responses import json_response, number
 from app.domain.errors import BodyTooLargeError, OutcomeUnknownError, PreconditionFailedError
 from app.services.changes.edits import json_of, offender
@@ -76,11 +77,16 @@ async def alter(
         made, call.caller, validate_only=validate_only, atomic=body.atomic
     )
     errors = [result.error for result in results]
+    parts = zip(chain(*made), chain.from_iterable(result.results for result in results), strict=True)
+    waited = await standings.waited(call, ((part.collection, result) for part, result in parts))
+
+    def rendered_entry(each: tuple[Entry, EntryResult, T]) -> orjson.Fragment:
+        altered_by, result, given = each
+        named = {**echo(given), **waited.get(result.results[0].edit.entity.id, {})}
+        return orjson.Fragment(orjson.dumps(altered_entry(result, named, diff(altered_by, result))))
+
     # Rendered one by one: together they may be megabytes.
-    rendered = await in_slices(
-        lambda each: orjson.Fragment(orjson.dumps(altered_entry(each[1], echo(each[2]), diff(each[0], each[1])))),
-        zip(made, results, entries, strict=True),
-    )
+    rendered = await in_slices(rendered_entry, zip(made, results, entries, strict=True))
     failed = sum(error is not None for error in errors)
     answer = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, member: rendered}
     return altered(call.request, answer, errors, results)

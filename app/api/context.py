@@ -1,15 +1,16 @@
 """The context of a handler: the service's parts, the cluster, the caller, the common parameters."""
 
 import asyncio
+import time
 from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
-from app.api import patterns
+from app.api import parsed, patterns
 from app.api.incoming import INCOMING, Incoming
 from app.api.rendered.entries import Entries
 from app.api.rendered.resolutions import Resolutions
@@ -36,7 +37,10 @@ from app.services.reads.history import HistoryService
 from app.services.recorder.record import Recorder
 from app.services.reverts.service import RevertService
 from app.services.target.fresh import Freshener
+from app.services.target.standing import Standings
 from app.services.upkeep.readiness import Readiness
+
+T = TypeVar("T")
 
 EMBEDDED = "embedded"
 """The name of an example that the specification shows as the only one."""
@@ -81,6 +85,8 @@ class Services:
     """The recorders by cluster, of the clusters whose settings turn them on."""
     fresheners: Mapping[str, Freshener]
     """The looks at Kafka clusters without ZooKeeper by cluster, of the clusters whose settings name brokers."""
+    standings: Mapping[str, Standings]
+    """The standings of callers' changes in the Kafka cluster, by cluster."""
 
 
 def services_of(request: Request) -> Services:
@@ -127,6 +133,16 @@ _Ticket = Annotated[
         description="A ticket's id; kept in the audit trail. Taken on every verb, without effect on reads",
     ),
 ]
+_WaitApplied = Annotated[
+    str | None,
+    Header(
+        alias=parsed.WAIT_APPLIED,
+        description="Of a Kafka 4 cluster to which changes are applied: the longest wait in ms, at most 60000 and until"
+        " the request's deadline. A write waits until each entity of its answer is applied or refused, and says so in"
+        " applied; its status stays. A read waits until no change that it shows waits",
+        json_schema_extra={"pattern": patterns.WAIT_MS},
+    ),
+]
 
 
 @dataclass(slots=True)
@@ -163,6 +179,8 @@ class Call(ServiceCall):
 
     cluster: Cluster
     view: Literal["default", "full"]
+    wait_applied_s: float | None = None
+    """The seconds to wait for the application of a write; None where the request asks for no wait."""
     run: Run | None = None
     """The run of a request with an Idempotency-Key."""
     observed_at: int | None = None
@@ -225,9 +243,11 @@ def _call(
     ticket: _Ticket = None,
     view: _View = "default",
     reason_header: _ReasonHeader = None,
+    wait_applied: _WaitApplied = None,
 ) -> Call:
     services, cluster = services_of(request), _cluster_of(request, name)
-    return Call(request, services, validate_only, reason or reason_header, ticket, cluster, view)
+    waited = None if wait_applied is None else parsed.wait_applied(wait_applied)
+    return Call(request, services, validate_only, reason or reason_header, ticket, cluster, view, waited)
 
 
 def _service_call(
@@ -260,28 +280,36 @@ async def _fresh(
             json_schema_extra={"pattern": patterns.REVISION},
         ),
     ] = None,
+    wait_applied: _WaitApplied = None,
 ) -> None:
     """Wait for the consistency of a read; most reads ask for none and wait for nothing.
 
     Raises:
         UnavailableError: The revision was not reached by the request's deadline.
-        InvalidRequestError: The revision is not a decimal number.
+        InvalidRequestError: The revision is not a decimal number, or the wait no number of milliseconds.
         LimitExceededError: Too many requests of the caller are waiting.
         UnauthenticatedError: The caller's token was revoked meanwhile.
     """
-    if min_revision is None and consistency == "mirror":
+    if min_revision is None and wait_applied is None and consistency == "mirror":
         return
+    waited_s = None if wait_applied is None else parsed.wait_applied(wait_applied)
     if consistency == "strong":
         request.scope[_STRONG] = True
-    store = _cluster_of(request, request.path_params["cluster"]).store
+    cluster = _cluster_of(request, request.path_params["cluster"])
     incoming: Incoming = request.scope[INCOMING]
     allowance = incoming.allowance
     with nullcontext() if allowance is None else allowance.wait():
-        caught_up = _caught_up(store, incoming.deadline, min_revision, strong=consistency == "strong")
+        caught_up = _caught_up(cluster.store, incoming.deadline, min_revision, strong=consistency == "strong")
         await while_valid(request.scope[INCOMING].access, caught_up)
+        standings = services_of(request).standings[cluster.name]
+        if waited_s is not None and standings.applies:
+            applied = standings.reached(
+                cluster.store.journal.latest, min(time.monotonic() + waited_s, incoming.deadline)
+            )
+            await while_valid(request.scope[INCOMING].access, applied)
 
 
-async def while_valid(access: Access, work: Coroutine[Any, Any, None]) -> None:
+async def while_valid(access: Access, work: Coroutine[Any, Any, T]) -> T:
     """Wait for work, and give it up once the caller's credential is not valid any more."""
     task = asyncio.ensure_future(work)
     try:
@@ -290,7 +318,7 @@ async def while_valid(access: Access, work: Coroutine[Any, Any, None]) -> None:
     except BaseException:
         task.cancel()
         raise
-    await task
+    return await task
 
 
 async def _caught_up(store: ClusterStore, deadline: float, min_revision: str | None, *, strong: bool) -> None:

@@ -22,6 +22,7 @@ REQUEST_HEADERS: Final = (
     "Confplane-Min-Revision",
     "Confplane-On-Behalf-Of",
     "Confplane-Reason",
+    "Confplane-Wait-Applied",
 )
 """The headers that pages may send. Each by its name: browsers take ``*`` for all headers but Authorization."""
 ANSWER_HEADERS: Final = (
@@ -33,6 +34,7 @@ ANSWER_HEADERS: Final = (
     "Idempotency-Replayed",
     "WWW-Authenticate",
     "X-Request-Id",
+    "Confplane-Applied-Revision",
     "Confplane-Change-Id",
     "Confplane-Revision",
     "Confplane-Stale-Ms",

@@ -178,10 +178,33 @@ class ResourceBody(RequestModel):
     """Base of the bodies of PUT and POST."""
 
     status: dict[str, Any] | None = Field(default=None, description="Ignored, so that a full view can be sent back")
+    applied: dict[str, Any] | None = Field(default=None, description="Ignored, so that an answer can be sent back")
     etag: Annotated[StrictStr | None, text_like(patterns.ETAGS)] = Field(default=None, description="As If-Match")
 
 
 # ---------------------------------------------------------------- answers
+
+
+class AppliedData(AnswerModel):
+    """The standing of an entity's change in the Kafka cluster to which it is applied."""
+
+    state: Literal["applied", "pending", "refused"] = Field(
+        description="applied: the cluster has taken the change, or a later one of the entity. pending: not yet, or its"
+        " end is not known. refused: the cluster refused the entity's values, which stay committed here; or they were"
+        " undone here before the cluster took them, since the topic is gone"
+    )
+    revision: Revision | None = Field(
+        description="The newest revision of the entity that the cluster has taken; null: none that callers wrote yet"
+    )
+    code: int | None = Field(description="Of what the cluster refused: Kafka's number of the error", examples=[42])
+    message: str | None = Field(description="Of refused: Kafka's text, or the reason why the change was undone")
+
+
+WAITED: Any = Field(
+    default=None,
+    description="Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under"
+    " validateOnly",
+)
 
 
 class ProblemPart(AnswerModel):
@@ -287,6 +310,7 @@ class AlteredModel(WriteResult):
     """Base of the results of an alter's entities."""
 
     etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
+    applied: AppliedData | Absent = WAITED
 
 
 class Page(AnswerModel, Generic[T]):
@@ -313,6 +337,11 @@ class ResourceStatus(AnswerModel):
         default=None,
         description="Of an observed Kafka cluster: the time of the last look that covered the entity. Not of client"
         " configs",
+    )
+    applied: AppliedData | Absent = Field(
+        default=None,
+        description="Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres"
+        " is away",
     )
     warnings: list[str]
 
@@ -342,6 +371,7 @@ class ResourceModel(AnswerModel):
     at: PastMoment | Absent = Field(default=None, description="Of a content of the past")
     entity: EntityNames | Absent = Field(default=None, description="Full view")
     status: ResourceStatus | Absent = Field(default=None, description="Full view")
+    applied: AppliedData | Absent = WAITED
 
 
 class KeyChange(AnswerModel):
@@ -392,3 +422,4 @@ class DeletedResource(AnswerModel):
     """Answer of DELETE."""
 
     id: EntityId
+    applied: AppliedData | Absent = WAITED

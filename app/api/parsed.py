@@ -9,6 +9,21 @@ from app.domain.errors import InvalidRequestError
 
 _RFC_3339 = re.compile(patterns.TIME)
 _REVISION_DIGITS = 19
+WAIT_APPLIED = "Confplane-Wait-Applied"
+_WAIT_MS = re.compile(patterns.WAIT_MS)
+
+
+def wait_applied(text: str) -> float:
+    """Read the header ``Confplane-Wait-Applied``; return the seconds to wait.
+
+    Raises:
+        InvalidRequestError: The text is no number of milliseconds up to a minute.
+    """
+    if _WAIT_MS.fullmatch(text):
+        return int(text) / 1000
+    raise InvalidRequestError(
+        f"{WAIT_APPLIED} is not a number of milliseconds from 0 to 60000, in digits", pointer=WAIT_APPLIED
+    )
 
 
 def moment(text: str | None, pointer: str) -> datetime | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 REVISION: Final = "^[0-9]{1,19}$"
+WAIT_MS: Final = "^([0-9]{1,4}|[1-5][0-9]{4}|60000)$"
 CHANGE_ID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 ROW_TOKEN: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\\.[0-9]{1,9}\\.[0-9]{1,9}$"  # noqa: S105 - a page token
 UUID: Final = CHANGE_ID

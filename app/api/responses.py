@@ -85,7 +85,7 @@ def encoded(headers: Mapping[str, str]) -> Headers:
 
 
 def consistency_headers(store: ClusterStore, revision: int | None = None) -> Headers:
-    """Return the revision of an answer, and its greatest staleness, as headers."""
+    """Return the revision of an answer, its greatest staleness, and the revision that is applied, as headers."""
     freshness = store.freshness()
     if freshness is None:
         # Before its first load a process can still answer for an earlier request with the same Idempotency-Key.
@@ -94,6 +94,9 @@ def consistency_headers(store: ClusterStore, revision: int | None = None) -> Hea
     headers = [(b"confplane-revision", b"%d" % (at if revision is None else max(at, revision)))]
     if stale_ms is not None:
         headers.append((b"confplane-stale-ms", b"%d" % stale_ms))
+    applied = store.applied_revision()
+    if applied is not None:
+        headers.append((b"confplane-applied-revision", b"%d" % applied))
     return headers
 
 

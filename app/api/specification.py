@@ -77,6 +77,7 @@ _PARAMETERS: Final = {
     **{name: name for name in ("cluster", "view", "consistency", "validateOnly", "reason", "ticket", "pageSize")},
     "Confplane-Min-Revision": "minRevision",
     "Confplane-Reason": "reasonHeader",
+    "Confplane-Wait-Applied": "waitApplied",
     "Idempotency-Key": "idempotencyKey",
     "If-Match": "ifMatch",
 }
@@ -109,6 +110,11 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
         "Milliseconds since this copy of the cluster's configs could last be current; absent while it is current",
         type="integer",
         minimum=0,
+    ),
+    "Confplane-Applied-Revision": _header(
+        patterns.REVISION,
+        "Of a Kafka 4 cluster to which callers' changes are applied: no change up to this revision waits. Each is "
+        "applied, or refused, or nothing of it was to be sent, or it is listed as held. Absent for other clusters",
     ),
     "Confplane-Change-Id": _header(patterns.CHANGE_ID, "The change that the write made; absent when nothing changed"),
     "Idempotency-Replayed": _header(
@@ -236,7 +242,7 @@ def _headers(route: StrictRoute, status: int) -> list[str]:
         return ["WWW-Authenticate"]
     operation, names = route.operation, list[str]()
     if status >= HTTPStatus.BAD_REQUEST or route.path.startswith(_CLUSTER_PATH):
-        names += ["Confplane-Revision", "Confplane-Stale-Ms"]
+        names += ["Confplane-Revision", "Confplane-Stale-Ms", "Confplane-Applied-Revision"]
     if status >= HTTPStatus.BAD_REQUEST or operation.limit is not None:
         names += ["RateLimit-Policy", "RateLimit"]
     if not operation.is_open:

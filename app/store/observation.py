@@ -1,4 +1,8 @@
-"""The leader's report on its observation of a target: the znode ``/confplane/observation``, as processes follow it."""
+"""The leader's words on a target, as processes follow them.
+
+The znode ``/confplane/observation`` has the report on its observation, and ``/confplane/applied`` the revision up to
+which callers' changes are applied to the Kafka cluster.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from app.services.target.report import parse
 from app.store import znodes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from app.store.session.keeper import Session
 
 
@@ -21,14 +27,15 @@ def release_in(report: bytes | None) -> str | None:
     return None if found is None else found.release or None
 
 
-class ObservationNode:
-    """A process's copy of the report."""
+class _Followed:
+    """A process's copy of a znode that each session follows.
 
-    def __init__(self) -> None:
-        self.report: bytes | None = None
-        """The latest report; None where there is none."""
-        self.release = newest()
-        """The release of the Kafka cluster by that report; the newest one before the first report."""
+    Args:
+        path: The path.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
         self._session: Session | None = None
 
     def begin(self, session: Session) -> None:
@@ -41,10 +48,45 @@ class ObservationNode:
         session = self._session
         if session is not None:
             with contextlib.suppress(UnavailableError):  # read again after the reconnect
-                session.get(znodes.OBSERVATION, self._watch).then(partial(self._taken, session))
+                session.get(self._path, self._watch).then(partial(self._replied, session))
 
-    def _taken(self, session: Session, value: Any, error: Exception | None) -> None:
+    def _replied(self, session: Session, value: Any, error: Exception | None) -> None:
         # A replaced session's reply may be late. Without a node there is no watch; the next session makes the node.
         if session is self._session and error is None:
-            self.report = value[0] or None
-            self.release = release_in(self.report) or self.release
+            self._taken(value[0])
+
+    def _taken(self, data: bytes | None) -> None:
+        raise NotImplementedError
+
+
+class ObservationNode(_Followed):
+    """A process's copy of the report."""
+
+    def __init__(self) -> None:
+        super().__init__(znodes.OBSERVATION)
+        self.report: bytes | None = None
+        """The latest report; None where there is none."""
+        self.release = newest()
+        """The release of the Kafka cluster by that report; the newest one before the first report."""
+
+    def _taken(self, data: bytes | None) -> None:
+        self.report = data or None
+        self.release = release_in(self.report) or self.release
+
+
+class AppliedNode(_Followed):
+    """A process's copy of the revision up to which callers' changes are applied."""
+
+    def __init__(self) -> None:
+        super().__init__(znodes.APPLIED)
+        self.revision: int | None = None
+        """The revision; None before the first one. A leader that lost the lead may write a lower one, which is true
+        too."""
+        self.told: list[Callable[[], None]] = []
+        """Called after each write of the node."""
+
+    def _taken(self, data: bytes | None) -> None:
+        if data:
+            self.revision = int(data)
+            for each in self.told:
+                each()

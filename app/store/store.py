@@ -27,7 +27,7 @@ from app.services.ports.store import StoreStatus
 from app.services.ports.transactions import Committed, Conflict, Guarded, SessionEnded, StateWrite, Unknown
 from app.store import counts, warnings, znodes
 from app.store.mirror.follower import Follower
-from app.store.observation import ObservationNode
+from app.store.observation import AppliedNode, ObservationNode
 from app.store.recording import Recording
 from app.store.session.access import Access
 from app.store.session.bridge import Mailbox
@@ -43,7 +43,7 @@ from app.store.write.purge import Purger
 from app.store.write.unnotified import Unnotified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from app.domain.access.ranges import Ranges
@@ -103,6 +103,7 @@ class ZooKeeperStore:
                 self._trees.setdefault(tree, {})[facet] = index
         self._chosen = layout
         self._size = Size()
+        self._applied = AppliedNode()
 
     # -- life
 
@@ -155,6 +156,7 @@ class ZooKeeperStore:
     def _on_ready(self, session: Session) -> None:
         self._guard.begin(session)
         self._observation.begin(session)
+        self._applied.begin(session)
         self._follower.begin(session)
 
     def _on_down(self) -> None:
@@ -436,11 +438,27 @@ class ZooKeeperStore:
 
     async def publish_observation(self, report: bytes, deadline: float) -> None:
         """Write the report for all processes; see the port."""
-        [result] = await self._answer(
-            self._keeper.current.multi([("set", znodes.OBSERVATION, report, -1)]), deadline, None
-        )
+        await self._publish(znodes.OBSERVATION, report, deadline)
+
+    def applied_revision(self) -> int | None:
+        """Return the revision up to which all changes are applied, as followed; see the port."""
+        target, applied = self._guard.target, self._applied.revision
+        if target is None or not target.adopts or applied is None:
+            return None
+        return max(applied, self._follower.revision) if self.journal.latest <= applied else applied
+
+    def on_applied(self, told: Callable[[], None]) -> None:
+        """Call a function after each end of a change in the Kafka cluster; see the port."""
+        self._applied.told.append(told)
+
+    async def publish_applied(self, revision: int, deadline: float) -> None:
+        """Write the revision up to which all changes are applied; see the port."""
+        await self._publish(znodes.APPLIED, b"%d" % revision, deadline)
+
+    async def _publish(self, path: str, data: bytes, deadline: float) -> None:
+        [result] = await self._answer(self._keeper.current.multi([("set", path, data, -1)]), deadline, None)
         if isinstance(result, Exception):
-            raise unavailable(f"Cluster {self.name}: ZooKeeper refused the report with {type(result).__name__}")
+            raise unavailable(f"Cluster {self.name}: ZooKeeper refused {path} with {type(result).__name__}")
 
     async def _own(self, path: str, deadline: float) -> tuple[bytes | None, Any]:
         """Read a node of this service that every session makes anew where it is absent."""

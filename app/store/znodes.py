@@ -48,6 +48,7 @@ LAYOUT: Final = "/confplane/layout"
 LEADER: Final = "/confplane/leader"
 TARGET: Final = "/confplane/target"
 OBSERVATION: Final = "/confplane/observation"
+APPLIED: Final = "/confplane/applied"
 PERSISTENT_ROOTS: Final = (
     "/config",
     *(f"/config/{kind.plural}" for kind in EntityType if kind not in KRAFT_TYPES),
@@ -59,6 +60,7 @@ PERSISTENT_ROOTS: Final = (
     LAYOUT,
     TARGET,
     OBSERVATION,
+    APPLIED,
 )
 """Nodes that must exist before the first transaction; brokers make the first seven themselves when they start."""
 

@@ -191,6 +191,8 @@ def test_methods_that_are_not_there(service: Service, method: str) -> None:
         (b"Confplane-Min-Revision: 1e3", {400}),
         (b"Confplane-Min-Revision: \xb2", {400}),
         (b"Confplane-Min-Revision: " + b"9" * 5_000, {400}),
+        (b"Confplane-Wait-Applied: -1", {400}),
+        (b"Confplane-Wait-Applied: " + b"9" * 5_000, {400}),
         (b"Idempotency-Key: k", {200}),
         (b"Content-Length: 0", {200}),
         (b"Accept: \xff/\xff;q=x", {200}),

@@ -149,6 +149,7 @@ async def test_a_request_without_an_answer_is_sent_again(opened: Opener, kafka: 
     kafka.cut = cut
     await apply(one)
     assert one.applier.report().unknown.first == (("user=alice", "No answer came"),)
+    assert {sample.name: sample.value for sample in one.applier.metrics()}["apply_unknown"] == 1
     await one.look()
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
     await apply(one)
@@ -266,6 +267,8 @@ async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Op
     await apply(one)
     assert kafka.now.configs[BOB] == {RATE: "3"}
     assert one.applier.report().refused.first == (("user=alice", "Invalid quota (code 42)"),)
+    refusals = {sample.labels: sample.value for sample in one.applier.metrics() if sample.name == "applied_refusals"}
+    assert refusals == {("default", "42"): 1}
     await apply(one)
     await one.look()
     assert len(kafka.requests) == 1

@@ -89,7 +89,20 @@ async def test_quotas_are_written_by_http_and_by_kafkas_own_way(
     with service:
         async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
             await put(http, "adopted", 1000)
-            await applied(client, "adopted", 1000.0)
+
+            async def taken() -> bool:
+                # The same again: nothing is changed, and the answer waits for what is there.
+                headers = {"Confplane-Wait-Applied": "5000"}
+                body = {"quotas": {RATE: 1000}}
+                answer = await http.request("PUT", "client-quotas/user=adopted", json=body, headers=headers)
+                assert answer.change_id is None
+                return bool(answer.body["applied"]["state"] == "applied")
+
+            await until(taken)
+            assert await client.describe_quotas_of([("user", "adopted")], soon()) == {RATE: 1000.0}
+            shown = await http.request("GET", "client-quotas/user=adopted?view=full")
+            assert shown.body["status"]["applied"]["revision"] == shown.body["status"]["revision"]
+            assert (shown.applied_revision or 0) >= int(shown.body["status"]["revision"])
             await outside.quotas(({"user": "adopted"}, {RATE: 2000.0}))
 
             async def followed() -> bool:

@@ -29,10 +29,12 @@ async def full_resource(
     node: Node | None,
     warnings: Sequence[str] = (),
     looked_at: int | None = None,
+    applied: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a resource in the full view: ``node`` as it is, ``stored`` as its map, real or planned.
 
-    ``looked_at`` is the time of the request's own look at an observed Kafka cluster, milliseconds since the epoch.
+    ``looked_at`` is the time of the request's own look at an observed Kafka cluster, milliseconds since the epoch;
+    ``applied`` the member with the entity's standing there, empty where there is none.
     """
     entity = Entity.from_id(entity_id)
     observed = None if collection.laid_out else looked_at or observed_at(collection.store, entity)
@@ -46,6 +48,7 @@ async def full_resource(
             "etag": etag,
             "updatedAt": None if node is None else timestamp(node.mtime_ms),
             **({} if observed is None else {"observedAt": timestamp(observed)}),
+            **(applied or {}),
             "warnings": list(warnings),
             **({} if fingerprints is None else {"fingerprints": fingerprints}),
         },

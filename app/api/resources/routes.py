@@ -13,7 +13,7 @@ from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from app.api import looks, patterns
+from app.api import looks, patterns, standings
 from app.api.context import Call, CallDep, Fresh, IfNoneMatch, PageSize
 from app.api.models import DeletedResource, ResourceBody
 from app.api.resources import past
@@ -186,8 +186,16 @@ class Resources:
         page = await call.services.describe.page(collection, query, only)
         call.charge(LimitClass.BULK, len(page.items))
         if call.view == "full":
+            applied = await standings.of(call, collection, [node for node, _ in page.items])
             items = [
-                await full_resource(collection, node.id, node.config, node=node, looked_at=call.observed_at)
+                await full_resource(
+                    collection,
+                    node.id,
+                    node.config,
+                    node=node,
+                    looked_at=call.observed_at,
+                    applied=applied.get(node.id),
+                )
                 for node, _ in page.items
             ]
         else:
@@ -217,7 +225,10 @@ class Resources:
         if call.view == "full":
             _, etag = describe.content(collection, node)
             not_modified(if_none_match, etag)  # no ETag of its own, but malformed stays malformed
-            body = await full_resource(collection, node.id, node.config, node=node, looked_at=call.observed_at)
+            applied = (await standings.of(call, collection, [node])).get(node.id)
+            body = await full_resource(
+                collection, node.id, node.config, node=node, looked_at=call.observed_at, applied=applied
+            )
             return json_response(call.request, body)
         # Only these configs are read by the definitions of the cluster's release, which may change.
         catalog = collection.catalog if self._name is FacetName.CONFIGS else None
@@ -236,9 +247,8 @@ class Resources:
         collection = call.cluster.collections[self._name]
         edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
         result = await _run(call, collection, edit)
-        return json_response(
-            call.request, {"id": edit.entity.id}, headers=_change_header(result), revision=result.revision
-        )
+        body = {"id": edit.entity.id, **await _waited(call, collection, result)}
+        return json_response(call.request, body, headers=_change_header(result), revision=result.revision)
 
 
 class _Rendered(NamedTuple):
@@ -307,14 +317,23 @@ def _edit(collection: Collection, body: Any, mode: Mode, conditions: Conditions,
 async def _written(call: Call, collection: Collection, result: EditResult, *, status: int = 200) -> Response:
     """Answer a write with the whole resource."""
     entity, headers = result.edit.entity, _change_header(result)
+    waited = await _waited(call, collection, result)
     if call.view == "full":
-        body = await full_resource(collection, entity.id, result.after, node=result.node, warnings=result.warnings)
+        nodes = [] if waited or result.node is None or call.validate_only else [result.node]
+        applied = waited or (await standings.of(call, collection, nodes)).get(entity.id)
+        body = await full_resource(
+            collection, entity.id, result.after, node=result.node, warnings=result.warnings, applied=applied
+        )
     else:
         declared, etag = collection.tagged(entity, result.after, result.node)
-        body = resource(collection, entity.id, declared)
+        body = resource(collection, entity.id, declared) | waited
         if etag is not None and not call.validate_only:
             headers["ETag"] = etag
     return json_response(call.request, body, status=status, headers=headers, revision=result.revision)
+
+
+async def _waited(call: Call, collection: Collection, result: EditResult) -> dict[str, Any]:
+    return (await standings.waited(call, [(collection, result)])).get(result.edit.entity.id, {})
 
 
 def _change_header(result: EditResult) -> dict[str, str]:

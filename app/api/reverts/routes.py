@@ -1,12 +1,13 @@
 """Reverts: of changes of the trail, and of an entity to a moment."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 import orjson
 from starlette.responses import Response
 
-from app.api import batches, parsed, problems
+from app.api import batches, parsed, problems, standings
 from app.api.context import CallDep
 from app.api.responses import json_response
 from app.api.reverts import models
@@ -22,6 +23,7 @@ from app.services.limits import LimitClass
 from app.services.pace import in_slices
 from app.services.ports.trail import MOST_REVERTS
 from app.services.reverts.service import Reversal, Selection
+from app.services.target.standing import FACETS
 
 routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 
@@ -59,7 +61,8 @@ async def revert_changes(call: CallDep, body: models.RevertChanges) -> Response:
     call.charge(LimitClass.WRITE, len(done.results) - 1)
     results = [EntryResult((each.result,)) for each in done.results]
     errors = [result.error for result in results]
-    rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_reversal(each))), done.results)
+    waited = await standings.waited(call, ((each.collection, each.result) for each in done.results))
+    rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_reversal(each, waited))), done.results)
     answer = {
         "throttleTimeMs": call.throttle_ms(LimitClass.WRITE),
         "failed": sum(error is not None for error in errors),
@@ -101,7 +104,8 @@ async def _revert_entity(
     if result.error is not None:
         raise result.error
     headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}
-    return json_response(call.request, _reversal(made), headers=headers, revision=result.revision)
+    waited = await standings.waited(call, [(made.collection, result)])
+    return json_response(call.request, _reversal(made, waited), headers=headers, revision=result.revision)
 
 
 def _selection(body: models.RevertChanges) -> Selection:
@@ -119,12 +123,13 @@ def _selection(body: models.RevertChanges) -> Selection:
     return Selection(principal=body.principal, since=parsed.time(body.since, "/since"), until=until)
 
 
-def _reversal(reversal: Reversal) -> dict[str, Any]:
+def _reversal(reversal: Reversal, waited: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     collection, result = reversal.collection, reversal.result
     named = {
         "facet": collection.name.value,
         "id": result.edit.entity.id,
         "reverts": [str(each) for each in reversal.changes[-MOST_REVERTS:]],
+        **(waited.get(result.edit.entity.id, {}) if collection.name in FACETS else {}),
     }
     entry = batches.altered_entry(EntryResult((result,)), named, batches.diff(collection, result))
     if isinstance(result.error, RevertConflictError):

@@ -33,6 +33,7 @@ def answer_of(call: Call[T], response: httpx.Response) -> Answer[T]:
         etag=headers.get("ETag"),
         stale_ms=_number(headers.get("Confplane-Stale-Ms")),
         replayed="Idempotency-Replayed" in headers,
+        applied_revision=_number(headers.get("Confplane-Applied-Revision")),
     )
 
 

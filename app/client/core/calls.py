@@ -29,6 +29,8 @@ class Answer(Generic[T]):
     """Milliseconds since a mirror without its session was current; None while it is current."""
     replayed: bool = False
     """True for the answer to an earlier request with the same idempotency key."""
+    applied_revision: int | None = None
+    """Of a Kafka 4 cluster to which changes are applied: no change up to this revision waits. None of any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Freshness(TypedDict, total=False):
     """The revision that the answer has to include, from an earlier :class:`Answer`."""
     strong: bool
     """Ask ZooKeeper first, so that the answer has every write that was answered before."""
+    wait_applied_ms: int
+    """The longest wait, milliseconds, until nothing in the answer waits to be applied to a Kafka 4 cluster."""
 
 
 class Trial(TypedDict, total=False):
@@ -92,6 +96,9 @@ class Terms(Texts, total=False):
 
     idempotency_key: str
     """The key under which the write is done once; a new one for each call unless given."""
+    wait_applied_ms: int
+    """The longest wait, milliseconds, until the changes are applied to a Kafka 4 cluster, or refused: the answer has
+    ``applied`` for each entity then. The write is committed in any case."""
 
 
 class Conditions(Terms, total=False):
@@ -109,6 +116,7 @@ _HEADERS = {
     "if_match": "If-Match",
     "if_none_match": "If-None-Match",
     "idempotency_key": "Idempotency-Key",
+    "wait_applied_ms": "Confplane-Wait-Applied",
 }
 
 

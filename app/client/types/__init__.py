@@ -159,6 +159,7 @@ from app.client.types.service import (
     WhoAmI,
 )
 from app.client.types.shared import (
+    AppliedData,
     ConfigDiff,
     ConfigOp,
     ConfigPair,
@@ -213,6 +214,7 @@ __all__ = [
     "AlteredResources",
     "AppliedConfigs",
     "AppliedCount",
+    "AppliedData",
     "AppliedStatus",
     "ApplyingData",
     "AuditPage",

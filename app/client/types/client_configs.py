@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from app.client.types.shared import (
+        AppliedData,
         ConfigDiff,
         ConfigOp,
         EntityData,
@@ -63,6 +64,8 @@ class AlteredConfigsEntry(TypedDict):
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
     # Of a failed precondition: the current one; null: nothing set
     etag: NotRequired[str | None]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
     entity: list[EntityData]
     diff: list[ConfigDiff]
 
@@ -114,6 +117,8 @@ class ClientConfigsBody(TypedDict):
 
     # Ignored, so that a full view can be sent back
     status: NotRequired[dict[str, Any] | None]
+    # Ignored, so that an answer can be sent back
+    applied: NotRequired[dict[str, Any] | None]
     # As If-Match
     etag: NotRequired[str | None]
     # The entity id
@@ -145,6 +150,8 @@ class ClientConfigsResource(TypedDict):
     entity: NotRequired[dict[str, str | None]]
     # Full view
     status: NotRequired[ResourceStatus]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
     configs: dict[str, str]
 
 
@@ -268,6 +275,8 @@ class NewClientConfigs(TypedDict):
 
     # Ignored, so that a full view can be sent back
     status: NotRequired[dict[str, Any] | None]
+    # Ignored, so that an answer can be sent back
+    applied: NotRequired[dict[str, Any] | None]
     # As If-Match
     etag: NotRequired[str | None]
     # The entity id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from app.client.types.shared import (
+        AppliedData,
         EntityData,
         PastMoment,
         ProblemPart,
@@ -63,6 +64,8 @@ class AlteredQuotasEntry(TypedDict):
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
     # Of a failed precondition: the current one; null: nothing set
     etag: NotRequired[str | None]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
     entity: list[EntityData]
     diff: list[QuotaDiff]
 
@@ -72,6 +75,8 @@ class ClientQuotasBody(TypedDict):
 
     # Ignored, so that a full view can be sent back
     status: NotRequired[dict[str, Any] | None]
+    # Ignored, so that an answer can be sent back
+    applied: NotRequired[dict[str, Any] | None]
     # As If-Match
     etag: NotRequired[str | None]
     # The entity id
@@ -103,6 +108,8 @@ class ClientQuotasResource(TypedDict):
     entity: NotRequired[dict[str, str | None]]
     # Full view
     status: NotRequired[ResourceStatus]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
     quotas: dict[str, float]
 
 
@@ -161,6 +168,8 @@ class NewClientQuotas(TypedDict):
 
     # Ignored, so that a full view can be sent back
     status: NotRequired[dict[str, Any] | None]
+    # Ignored, so that an answer can be sent back
+    applied: NotRequired[dict[str, Any] | None]
     # As If-Match
     etag: NotRequired[str | None]
     # The entity id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from app.client.types.shared import (
+        AppliedData,
         ConfigDiff,
         ConfigOp,
         EntityData,
@@ -67,6 +68,8 @@ class AlteredClientsEntry(TypedDict):
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
     # Of a failed precondition: the current one; null: nothing set
     etag: NotRequired[str | None]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
     entity: list[EntityData]
     diff: ClientsDiff
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
-    from app.client.types.shared import PastMoment, ProblemPart
+    from app.client.types.shared import AppliedData, PastMoment, ProblemPart
 
 
 class AlteredConfigResource(TypedDict):
@@ -40,6 +40,8 @@ class AlteredResource(TypedDict):
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
     # Of a failed precondition: the current one; null: nothing set
     etag: NotRequired[str | None]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
     # The name; as it was given where it is unknown
     resourceType: int | str
     resourceName: str
@@ -111,6 +113,8 @@ class ConfigsBody(TypedDict):
 
     # Ignored, so that a full view can be sent back
     status: NotRequired[dict[str, Any] | None]
+    # Ignored, so that an answer can be sent back
+    applied: NotRequired[dict[str, Any] | None]
     # As If-Match
     etag: NotRequired[str | None]
     # The entity id
@@ -142,6 +146,8 @@ class ConfigsResource(TypedDict):
     entity: NotRequired[dict[str, str | None]]
     # Full view
     status: NotRequired[ConfigsStatus]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
     # null: a secret
     configs: dict[str, str | None]
 
@@ -155,6 +161,8 @@ class ConfigsStatus(TypedDict):
     updatedAt: str | None
     # Of an observed Kafka cluster: the time of the last look that covered the entity. Not of client configs
     observedAt: NotRequired[str]
+    # Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres is away
+    applied: NotRequired[AppliedData]
     warnings: list[str]
     # Of each secret, a keyed fingerprint of its value; null: it can't be known here
     fingerprints: dict[str, str | None]
@@ -256,6 +264,8 @@ class NewConfigs(TypedDict):
 
     # Ignored, so that a full view can be sent back
     status: NotRequired[dict[str, Any] | None]
+    # Ignored, so that an answer can be sent back
+    applied: NotRequired[dict[str, Any] | None]
     # As If-Match
     etag: NotRequired[str | None]
     # The entity id

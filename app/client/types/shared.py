@@ -8,6 +8,21 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 
+class AppliedData(TypedDict):
+    """The standing of an entity's change in the Kafka cluster to which it is applied."""
+
+    # applied: the cluster has taken the change, or a later one of the entity. pending: not yet, or its end is not
+    # known. refused: the cluster refused the entity's values, which stay committed here; or they were undone here
+    # before the cluster took them, since the topic is gone
+    state: Literal["applied", "pending", "refused"]
+    # The newest revision of the entity that the cluster has taken; null: none that callers wrote yet
+    revision: str | None
+    # Of what the cluster refused: Kafka's number of the error
+    code: int | None
+    # Of refused: Kafka's text, or the reason why the change was undone
+    message: str | None
+
+
 class ConfigDiff(TypedDict):
     """A config before and after; null is absent."""
 
@@ -38,6 +53,8 @@ class DeletedResource(TypedDict):
 
     # Entity id
     id: str
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
 
 
 class EntityData(TypedDict):
@@ -238,6 +255,8 @@ class ResourceStatus(TypedDict):
     updatedAt: str | None
     # Of an observed Kafka cluster: the time of the last look that covered the entity. Not of client configs
     observedAt: NotRequired[str]
+    # Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres is away
+    applied: NotRequired[AppliedData]
     warnings: list[str]
 
 
@@ -279,6 +298,8 @@ class RevertedEntity(TypedDict):
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
     # Of a failed precondition: the current one; null: nothing set
     etag: NotRequired[str | None]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
     facet: str
     # Entity id
     id: str

@@ -61,6 +61,10 @@ class TooOld:
 class Journal(Protocol):
     """The changes of one cluster's mirror."""
 
+    @property
+    def latest(self) -> int:
+        """The revision of the latest entry that can be read; behind a load, that of the mirror's newest node."""
+
     def read(self, cursor: Cursor | None, size: int | None = None) -> Page | TooOld | None:
         """Return the entries behind a cursor; None before the first load.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from app.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
     from app.domain.access.ranges import Ranges
@@ -288,6 +288,24 @@ class ClusterStore(Protocol):
         Args:
             report: The report, 100 kB at most.
             deadline: Until when.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer, or refused.
+        """
+
+    def applied_revision(self) -> int | None:
+        """Return a revision up to which no change of a caller waits to be applied to the Kafka cluster.
+
+        Changes that wait alone are left out: for a broker that is away, a right or a topic.
+        It is as this process has followed it, and costs next to nothing. None where nothing is applied: brokers read
+        ZooKeeper themselves, or only others write; or no leader has said so yet.
+        """
+
+    def on_applied(self, told: Callable[[], None]) -> None:
+        """Call a function, which must not wait, whenever changes may have ended in the Kafka cluster."""
+
+    async def publish_applied(self, revision: int, deadline: float) -> None:
+        """Write, as the leader, the revision for :meth:`applied_revision`, and wake those who wait in all processes.
 
         Raises:
             UnavailableError: ZooKeeper did not answer, or refused.

@@ -23,6 +23,7 @@ from app.services.altered import altered
 from app.services.background import Background
 from app.services.metrics import Sample, of_cluster
 from app.services.ports.journal import TooOld
+from app.services.target.frontier import Frontier
 from app.services.target.line import Counts, Line, Parts, line_of
 from app.services.target.report import Applying, Names
 
@@ -62,9 +63,11 @@ class Applier:
         self._counts = Counts()
         self._parts = Parts(cluster, store, states, secrets, self._counts, self._look)
         self._sendings: set[asyncio.Task[None]] = set()
+        self._frontier = Frontier(store)
         self._begin_term()
 
     def _begin_term(self) -> None:
+        self._frontier.begin_term()
         self._cursor: Cursor | None = None
         self._lines: defaultdict[str, Line] = defaultdict(lambda: Line(self._parts))
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -128,6 +131,8 @@ class Applier:
             line.hurry()
         applies = await self._begin()
         await asyncio.gather(*self._under_way.values())
+        if applies:
+            await self._frontier.publish(self._waiting, time.monotonic() + ROUND_S)
         return applies
 
     async def _begin(self) -> bool:
@@ -141,9 +146,10 @@ class Applier:
             return False
         self._collect()
         due = {name: line for name, line in self._lines.items() if name not in self._under_way and line.waits}
-        if not due:
-            return True
         deadline = time.monotonic() + ROUND_S
+        if not due:
+            await self._frontier.publish(self._waiting, deadline)
+            return True
         # Behind all writes of ZooKeeper: a target that was paused, or a freeze, counts from its answer on.
         target = (await self._store.read_target(deadline)).target
         frozen = (await self._store.read_freeze(deadline)).freeze
@@ -154,6 +160,7 @@ class Applier:
             self._under_way[name] = sending
             self._sendings.add(sending)
             sending.add_done_callback(partial(self._ended, self._under_way, name))
+        await self._frontier.publish(self._waiting, deadline)
         return True
 
     def _ended(self, under_way: dict[str, asyncio.Task[None]], name: str, sending: asyncio.Task[None]) -> None:
@@ -177,13 +184,21 @@ class Applier:
         if read is None:
             return
         self._cursor = read.cursor
+        found: dict[str, int | None] = {}
         if isinstance(read, TooOld):
-            for entity_id in self._store.altered():
-                self._add(entity_id)
-            return
-        for entry in read.entries:
-            if entry.tree is Tree.CONFIG and entry.after is not None and altered(entry.after.extra):
-                self._add(entry.entity_id)
+            found = dict.fromkeys(self._store.altered())
+        else:
+            for entry in read.entries:
+                if entry.tree is Tree.CONFIG and entry.after is not None and altered(entry.after.extra):
+                    found.setdefault(entry.entity_id, entry.revision)
+        for entity_id in found:
+            self._add(entity_id)
+        self._frontier.collected(found, read.cursor.revision)
+
+    @property
+    def _waiting(self) -> set[str]:
+        """The ids of the entities that hold the frontier back: what waits alone does not, and is listed instead."""
+        return {each for line in self._lines.values() for each in line.pending if each not in line.held}
 
     # -- report and metrics
 
@@ -207,11 +222,14 @@ class Applier:
     def _metrics(self) -> Iterator[Sample]:
         for end, count in self._counts.ends.items():
             yield Sample("applied_changes", count, (end,))
+        for code, count in self._counts.refusals.items():
+            yield Sample("applied_refusals", count, (str(code),))
         yield Sample("applied_late", self._counts.late)
         if self._store.leadership.held and self._applies:
             report = self.report()
             yield Sample("apply_pending", report.pending)
             yield Sample("apply_lag_seconds", report.waiting_ms / 1000)
+            yield Sample("apply_unknown", report.unknown.count)
             yield Sample("apply_refused", report.refused.count)
 
 

@@ -51,6 +51,8 @@ class Counts:
     """The ends of all lines since the start of the process."""
 
     ends: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[int] = field(default_factory=Counter)
+    """By Kafka's number of the error."""
     late: int = 0
 
 
@@ -297,6 +299,7 @@ class Line:
                 self._hold(entity_id, end.reason)
             case Refused():
                 self._parts.counts.ends["refused"] += 1
+                self._parts.counts.refusals[end.code] += 1
                 self._settle(entity_id, end)
             case Applied():
                 self._parts.counts.ends["applied"] += 1

@@ -429,7 +429,7 @@ class Follower:
         # Not max(): after a restore from a backup ZooKeeper's zxids are lower than those seen before.
         self.revision = revision
         mirror.keep(self.journal)
-        self.journal.begin(revision)
+        self.journal.begin(revision, mirror.newest())
         self._advance(revision)
         self._take_own()
         logger.info(

@@ -50,6 +50,8 @@ class Journal:
         self._order = itertools.count()
         self._bytes = 0
         self._newest = 0
+        self.latest = 0
+        """The revision of the latest entry that can be read; behind a load, that of the mirror's newest node."""
 
     # -- reading
 
@@ -74,9 +76,13 @@ class Journal:
 
     # -- writing, by the mirror
 
-    def begin(self, revision: int) -> None:
-        """Begin again with a copy that was loaded at this revision: every cursor is too old."""
+    def begin(self, revision: int, latest: int | None = None) -> None:
+        """Begin again with a copy that was loaded at this revision: every cursor is too old.
+
+        ``latest`` is the revision of the newest node; None: it is not known.
+        """
         self._load += 1
+        self.latest = revision if latest is None else latest
         self._revision = self._floor = self._newest = revision
         self._entries.clear()
         self._ahead.clear()
@@ -111,7 +117,9 @@ class Journal:
         self._revision = max(self._revision, revision)
         ahead = self._ahead
         while ahead and ahead[0][0] <= revision:
-            self._entries.append(heapq.heappop(ahead)[2])
+            entry = heapq.heappop(ahead)[2]
+            self._entries.append(entry)
+            self.latest = max(self.latest, entry.revision)
 
     def _above(self, share: float) -> bool:
         count = len(self._entries) + len(self._ahead)

@@ -300,6 +300,10 @@ class Mirror:
         """Return the number of nodes."""
         return sum(len(tree.nodes) for tree in self.trees.values())
 
+    def newest(self) -> int:
+        """Return the revision of the newest node; 0 without a node."""
+        return max((node.mzxid for tree in self.trees.values() for node in tree.nodes.values()), default=0)
+
 
 def _mark(paths: dict[str, None], path: str, *, present: bool) -> None:
     if present:

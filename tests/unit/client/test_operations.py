@@ -22,7 +22,9 @@ OPERATIONS: Final = {
     for method, each in item.items()
 }
 CLIENT: Final = Confplane("http://confplane.test", token=None)
-GENERAL: Final = frozenset({"reason", "ticket", "validateOnly", "view", "consistency", "Confplane-Reason"})
+GENERAL: Final = frozenset(
+    {"reason", "ticket", "validateOnly", "view", "consistency", "Confplane-Reason", "Confplane-Wait-Applied"}
+)
 """Parameters of every operation, or of every read of a cluster."""
 HEADERS: Final = {"Idempotency-Key", "If-Match", "If-None-Match", "Confplane-Min-Revision"}
 

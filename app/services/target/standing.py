@@ -1,0 +1,201 @@
+"""The standing of callers' changes in the Kafka cluster: applied, pending or refused; and waits for it, in any process.
+
+The states in Postgres know each entity. The revision that the leader tells (:mod:`app.services.target.frontier`) wakes
+all waits of a process at once, and one query answers them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from app.domain.errors import UnavailableError
+from app.domain.facets import FacetName, Tree
+from app.services.altered import altered
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from app.domain.changes import Node
+    from app.services.ports.applying import TargetState, TargetStates
+    from app.services.ports.store import ClusterStore
+
+_AGAIN_S: Final = 1.0
+"""Seconds after which waits are looked at again without word from the leader."""
+FACETS: Final = frozenset({FacetName.CLIENT_QUOTAS, FacetName.CONFIGS})
+"""The facets that are applied to a Kafka cluster."""
+_UNDONE: Final = "The change was undone before the cluster took it: the topic is gone, or the mode has ended"
+_MOST: Final = 1_000
+"""Entities in one query."""
+
+
+class Applied(StrEnum):
+    """The states of a change in the Kafka cluster."""
+
+    APPLIED = "applied"
+    """The cluster has taken the change, or a later one of the same entity."""
+    PENDING = "pending"
+    """The change was not sent yet, or its end is not known; it is sent later, or again."""
+    REFUSED = "refused"
+    """The cluster refused the entity's values, or the change was undone here before the cluster took it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The standing of an entity's config in the Kafka cluster."""
+
+    state: Applied
+    revision: int | None = None
+    """The newest revision of the entity that the cluster has taken; None: none of callers yet."""
+    code: int | None = None
+    """Kafka's number of the error; None unless Kafka refused the change."""
+    message: str | None = None
+    """Kafka's text of the error, or the reason why the change was undone; None unless refused."""
+
+
+PENDING: Final = Standing(Applied.PENDING)
+
+
+@dataclass(eq=False, slots=True)
+class _Wait:
+    """The wait of one request for one entity."""
+
+    revision: int
+    ended: asyncio.Future[Standing]
+    last: Standing = PENDING
+
+
+class Standings:
+    """The standings of one cluster's entities.
+
+    Args:
+        store: The cluster's store.
+        states: The durable states.
+    """
+
+    def __init__(self, store: ClusterStore, states: TargetStates) -> None:
+        self._store = store
+        self._states = states
+        self._waits: dict[str, list[_Wait]] = {}
+        self._moved = asyncio.Event()
+        self._risen = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        store.on_applied(self._told)
+
+    def _told(self) -> None:
+        self._moved.set()
+        self._risen.set()
+
+    @property
+    def applies(self) -> bool:
+        """True where callers' changes are applied to a Kafka cluster."""
+        target = self._store.target()
+        return target is not None and target.adopts
+
+    async def of(self, nodes: Iterable[Node]) -> dict[str, Standing]:
+        """Return the standings of nodes as they are, by entity id. Nodes without a change of a caller need no query.
+
+        Raises:
+            UnavailableError: Postgres is away.
+        """
+        found: dict[str, Standing] = {}
+        asked: dict[str, Node] = {}
+        for node in nodes:
+            if (followed := _followed(node, node.mzxid)) is None:
+                asked[node.id] = node
+            else:
+                found[node.id] = followed
+        known = await self._known(asked)
+        return found | {each: _standing(known.get(each), node.mzxid) for each, node in asked.items()}
+
+    async def wait(self, written: Mapping[str, int], deadline: float) -> dict[str, Standing]:
+        """Wait until changes are applied or refused; return their standings, at the deadline as they are then.
+
+        Args:
+            written: Entity id -> the revision of its change.
+            deadline: On the clock of ``time.monotonic()``.
+        """
+        waits = {
+            each: _Wait(revision, asyncio.get_running_loop().create_future()) for each, revision in written.items()
+        }
+        for each, wait in waits.items():
+            self._waits.setdefault(each, []).append(wait)
+        self._look()
+        try:
+            await asyncio.wait([wait.ended for wait in waits.values()], timeout=max(0.0, deadline - time.monotonic()))
+        finally:
+            for each, wait in waits.items():
+                self._drop(each, wait)
+        return {each: wait.ended.result() if wait.ended.done() else wait.last for each, wait in waits.items()}
+
+    async def reached(self, revision: int, deadline: float) -> bool:
+        """Wait until no change up to a revision waits; return False at the deadline."""
+        while (self._store.applied_revision() or 0) < revision:
+            self._risen.clear()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _AGAIN_S)):
+                    await self._risen.wait()
+        return True
+
+    def _look(self) -> None:
+        self._moved.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._looks(), name=f"standings-{self._store.name}")
+
+    async def _looks(self) -> None:
+        while self._waits:
+            self._moved.clear()
+            with contextlib.suppress(UnavailableError):  # Postgres comes back, or the waits end as they are
+                await self._end(list(self._waits))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_S):
+                    await self._moved.wait()
+
+    async def _end(self, entity_ids: list[str]) -> None:
+        """End the waits whose changes have ended."""
+        known = await self._known(entity_ids)
+        for entity_id in entity_ids:
+            node = self._store.get(Tree.CONFIG, entity_id)
+            for wait in self._waits.get(entity_id, ()):
+                wait.last = _followed(node, wait.revision) or _standing(known.get(entity_id), wait.revision)
+                if wait.last.state is Applied.PENDING and (node is None or not altered(node.extra)):
+                    wait.last = replace(wait.last, state=Applied.REFUSED, message=_UNDONE)
+                if wait.last.state is not Applied.PENDING and not wait.ended.done():
+                    wait.ended.set_result(wait.last)
+
+    async def _known(self, entity_ids: Collection[str]) -> dict[str, TargetState]:
+        found: dict[str, TargetState] = {}
+        ids = list(entity_ids)
+        for first in range(0, len(ids), _MOST):
+            found |= await self._states.known(self._store.name, ids[first : first + _MOST])
+        return found
+
+    def _drop(self, entity_id: str, wait: _Wait) -> None:
+        waits = self._waits[entity_id]
+        waits.remove(wait)
+        if not waits:
+            del self._waits[entity_id]
+
+
+def _followed(node: Node | None, revision: int) -> Standing | None:
+    """Return the standing of a revision that follows the cluster; None of any other."""
+    if node is None or node.mzxid != revision or altered(node.extra):
+        return None
+    return Standing(Applied.APPLIED, revision)
+
+
+def _standing(state: TargetState | None, revision: int) -> Standing:
+    """Return the standing of a revision of an entity whose znode names altered keys."""
+    taken = None if state is None else state.applied_mzxid
+    if state is not None and state.refused is not None and state.sent_mzxid >= revision:
+        return Standing(Applied.REFUSED, taken, state.refused.code, state.refused.text)
+    if taken is not None and taken >= revision:
+        return Standing(Applied.APPLIED, taken)
+    return Standing(Applied.PENDING, taken)

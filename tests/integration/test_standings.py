@@ -1,0 +1,276 @@
+"""Callers see what of their changes the Kafka cluster has taken: revisions, waits of writes and reads, full views.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double. Its changes are applied by a process of the test, so the
+service that callers ask does not lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.client.errors import ProblemError
+from app.domain.entities import Entity
+from app.domain.facets import FacetName
+from app.domain.ops import Op, OpType
+from app.services.ports.applying import Refused
+from app.services.target.standing import Applied, Standing, Standings
+from tests.support.adopting import apply, opener
+from tests.support.kafka_double import KafkaDouble
+from tests.support.stores import soon, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from app.client import ConfplaneClient
+    from tests.support.adopting import Opener
+    from tests.support.observing import Observing
+    from tests.support.stage import Stage
+
+ALICE, BOB = Entity.of(user="alice"), Entity.of(user="bob")
+TOPIC, BROKER = Entity.of(topic="t"), Entity.of(broker="1")
+RATE = "producer_byte_rate"
+WAIT = {"Confplane-Wait-Applied": "60000"}
+QUOTAS = FacetName.CLIENT_QUOTAS
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    return KafkaDouble()
+
+
+@pytest.fixture
+async def opened(stage: Stage, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+    """Opens processes that adopt the cluster."""
+    async with opener(stage, kafka) as found:
+        yield found
+
+
+@pytest.fixture
+async def leader(opened: Opener) -> Observing:
+    """The process that applies, a round at a time."""
+    return await opened()
+
+
+async def written(one: Observing, entity: Entity, key: str, value: str | int) -> int:
+    """One change by a caller; return its revision."""
+    facet = QUOTAS if key == RATE else FacetName.CONFIGS
+    [result] = await one.replica.edit(entity, facet, (Op(key, OpType.SET, value),))
+    assert result.error is None, result.error
+    assert result.revision is not None
+    return result.revision
+
+
+async def told(one: Observing, revision: int) -> None:
+    """Wait until a process knows that nothing waits up to a revision."""
+    await until(lambda: (one.store.applied_revision() or 0) >= revision)
+
+
+@asynccontextmanager
+async def applying(one: Observing) -> AsyncIterator[None]:
+    """Apply in the background."""
+
+    async def rounds() -> None:
+        while True:
+            await one.applier.round()
+            await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(rounds())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_every_process_knows_up_to_which_revision_nothing_waits(
+    opened: Opener, leader: Observing, kafka: KafkaDouble
+) -> None:
+    other = await opened()
+    await apply(leader)
+    revision = await written(leader, ALICE, RATE, 1)
+    await leader.store.catch_up(soon())
+    assert (leader.store.applied_revision() or 0) < revision
+    kafka.cut = "before"
+    await apply(leader)
+    assert (leader.store.applied_revision() or 0) < revision
+    # Nothing is known of the first change, and so the second does not count, though it is applied.
+    await apply(leader)
+    await told(other, revision)
+    await told(leader, revision)
+    # A change that is not applied to Kafka is behind nothing.
+    [result] = await leader.replica.edit(ALICE, FacetName.CLIENT_CONFIGS, (Op("acks", OpType.SET, "all"),))
+    assert result.revision is not None
+    await apply(leader)
+    await told(other, result.revision)
+
+
+async def test_another_leader_does_not_count_what_it_has_not_judged(
+    opened: Opener, leader: Observing, kafka: KafkaDouble
+) -> None:
+    before = await written(leader, ALICE, RATE, 1)
+    await apply(leader)
+    await told(leader, before)
+    waiting = await written(leader, BOB, RATE, 2)
+    other = await opened()
+    kafka.cut = "before"
+    await apply(other)
+    assert before <= (other.store.applied_revision() or 0) < waiting
+    await apply(other)
+    await told(other, waiting)
+
+
+async def test_waits_of_a_process_share_their_queries(opened: Opener, leader: Observing, kafka: KafkaDouble) -> None:
+    other = await opened()
+    queries: list[int] = []
+
+    class Counted(type(other.states)):  # type: ignore[misc]  # the class of the states, whatever it is
+        async def known(self, cluster: str, entity_ids: Any) -> Any:
+            queries.append(len(entity_ids))
+            return await super().known(cluster, entity_ids)
+
+    standings = Standings(other.store, Counted(other.replica.parts.database))
+    kafka.refusals[BOB] = Refused(42, "Invalid quota")
+    revisions = {ALICE.id: await written(leader, ALICE, RATE, 1), BOB.id: await written(leader, BOB, RATE, 2)}
+    waits = [
+        asyncio.create_task(standings.wait({each: revisions[each]}, soon(60))) for each in revisions for _ in range(500)
+    ]
+    await until(lambda: bool(queries))
+    await apply(leader)
+    found = [each for wait in waits for each in (await wait).values()]
+    assert found[:500] == [Standing(Applied.APPLIED, revisions[ALICE.id])] * 500
+    assert found[500:] == [Standing(Applied.REFUSED, None, 42, "Invalid quota")] * 500
+    assert len(queries) < 100
+    # Without a leader a wait ends as it is.
+    revision = await written(leader, ALICE, RATE, 3)
+    assert await standings.wait({ALICE.id: revision}, soon(0)) == {ALICE.id: Standing(Applied.PENDING)}
+
+
+async def test_what_waits_alone_for_a_broker_does_not_hold_the_revision_back(
+    leader: Observing, kafka: KafkaDouble
+) -> None:
+    kafka.away = True
+    standings = Standings(leader.store, leader.states)
+    alone = await written(leader, BROKER, "log.cleaner.threads", "2")
+    await apply(leader)
+    assert leader.applier.report().held.count == 1
+    await told(leader, alone)
+    # The revision is passed, and the change waits all the same.
+    assert await standings.wait({BROKER.id: alone}, soon(0)) == {BROKER.id: Standing(Applied.PENDING)}
+    kafka.away = False
+    await apply(leader)
+    assert await standings.wait({BROKER.id: alone}, soon(60)) == {BROKER.id: Standing(Applied.APPLIED, alone)}
+
+
+async def test_a_change_of_a_topic_that_went_is_no_applied_one(leader: Observing, kafka: KafkaDouble) -> None:
+    kafka.create_topic("t")
+    kafka.alter(TOPIC, {"segment.ms": "100"})
+    await leader.look()
+    standings = Standings(leader.store, leader.states)
+    revision = await written(leader, TOPIC, "retention.ms", "5")
+    kafka.delete_topic("t")
+    wait = asyncio.create_task(standings.wait({TOPIC.id: revision}, soon(60)))
+    await apply(leader)
+    await leader.look()
+    [standing] = (await wait).values()
+    assert (standing.state, standing.revision, standing.code) == (Applied.REFUSED, None, None)
+    assert standing.message is not None
+
+
+@pytest.fixture
+async def client(stage: Stage, leader: Observing) -> AsyncIterator[ConfplaneClient]:
+    """A client of a service that does not lead."""
+    await apply(leader)
+    async with stage.service(cluster={"client_configs_layout": "separate"}) as service, service.client() as made:
+        yield made
+
+
+async def test_a_write_waits_and_says_what_became_of_each_entity(
+    client: ConfplaneClient, leader: Observing, kafka: KafkaDouble
+) -> None:
+    kafka.refusals[BOB] = Refused(42, "Invalid quota")
+
+    def entry(name: str, **more: Any) -> dict[str, Any]:
+        return {"entity": [{"entityType": "user", "entityName": name}], **more}
+
+    ops = [{"key": RATE, "value": 1024}]
+    body = {"entries": [entry("alice", ops=ops), entry("bob", ops=ops), entry("", ops=ops)]}
+    async with applying(leader):
+        answer = await client.request("POST", "client-quotas:alter", json=body, headers=WAIT)
+        assert answer.status == 207
+        alice, bob, wrong = answer.body["entries"]
+        assert alice["applied"] == {"state": "applied", "revision": alice["revision"], "code": None, "message": None}
+        assert bob["applied"] == {"state": "refused", "revision": None, "code": 42, "message": "Invalid quota"}
+        assert "applied" not in wrong
+        # Nothing is changed, and nothing waits.
+        again = (
+            await client.request("POST", "client-quotas:alter", json={"entries": body["entries"][:2]}, headers=WAIT)
+        ).body
+        assert [each["applied"]["state"] for each in again["entries"]] == ["applied", "refused"]
+        assert [each["changeId"] for each in again["entries"]] == [None, None]
+        # Of both facets the client configs are applied nowhere.
+        both = {
+            "entries": [entry("alice", quotas=[{"key": RATE, "value": 5}], configs=[{"key": "acks", "value": "all"}])]
+        }
+        answer = await client.request("POST", "clients:alter", json=both, headers=WAIT)
+        assert answer.body["entries"][0]["applied"]["state"] == "applied"
+        configs = {"entries": [entry("alice", ops=[{"key": "acks", "value": "1"}])]}
+        answer = await client.request("POST", "client-configs:alter", json=configs, headers=WAIT)
+        assert "applied" not in answer.body["entries"][0]
+        answer = await client.request("PUT", "client-quotas/user=alice", json={"quotas": {RATE: 9}}, headers=WAIT)
+        assert answer.body["applied"]["state"] == "applied"
+        # An answer can be sent back.
+        sent = await client.request("PUT", "client-quotas/user=alice?view=full", json=answer.body, headers=WAIT)
+        assert sent.body["status"]["applied"] == answer.body["applied"]
+        answer = await client.request("DELETE", "client-quotas/user=alice", headers=WAIT)
+        assert answer.body["applied"]["state"] == "applied"
+        assert (answer.applied_revision or 0) >= int(answer.body["applied"]["revision"])
+
+
+async def test_a_write_that_nobody_applies_is_pending_and_committed(client: ConfplaneClient, leader: Observing) -> None:
+    body = {"quotas": {RATE: 1024}}
+    path = "client-quotas/user=alice"
+    answer = await client.request("PUT", path, json=body, headers={"Confplane-Wait-Applied": "0"})
+    assert answer.status == 200
+    assert answer.body == {
+        "id": "user=alice",
+        "quotas": {RATE: 1024},
+        "applied": {"state": "pending", "revision": None, "code": None, "message": None},
+    }
+    full = (await client.request("GET", f"{path}?view=full")).body
+    assert full["status"]["applied"]["state"] == "pending"
+    assert "applied" not in (await client.request("GET", path)).body
+    # A read waits no longer than it is told to, and shows what is committed.
+    read = await client.request("GET", path, headers={"Confplane-Wait-Applied": "1"})
+    assert (read.applied_revision or 0) < (read.revision or 0)
+    validated = await client.request("PUT", f"{path}?validateOnly=true", json={"quotas": {RATE: 7}}, headers=WAIT)
+    assert "applied" not in validated.body
+    await apply(leader)
+    read = await client.request("GET", f"{path}?view=full", headers=WAIT)
+    assert read.body["status"]["applied"] == {
+        "state": "applied",
+        "revision": read.body["status"]["revision"],
+        "code": None,
+        "message": None,
+    }
+    assert (read.applied_revision or 0) >= int(read.body["status"]["revision"])
+    items = (await client.request("GET", "client-quotas?view=full")).body["items"]
+    assert [each["status"]["applied"]["state"] for each in items] == ["applied"]
+
+
+async def test_a_wait_of_a_bad_length_is_refused_ahead_of_the_write(client: ConfplaneClient) -> None:
+    for value in ("", "-1", "1.5", "60001", "999999", "soon"):
+        headers = {"Confplane-Wait-Applied": value}
+        calls: list[Coroutine[Any, Any, Any]] = [
+            client.request("PUT", "client-quotas/user=bad", json={"quotas": {RATE: 1}}, headers=headers),
+            client.request("GET", "client-quotas", headers=headers),
+        ]
+        for call in calls:
+            with pytest.raises(ProblemError) as caught:
+                await call
+            assert (caught.value.status, caught.value.body["errors"][0]["pointer"]) == (400, "Confplane-Wait-Applied")
+            assert "milliseconds from 0 to 60000" in caught.value.body["detail"]
+    assert (await client.request("GET", "client-quotas")).body["items"] == []

@@ -16,6 +16,7 @@ from app.cli.remote.options import (
     Reason,
     Ticket,
     ValidateOnly,
+    WaitApplied,
 )
 
 commands = typer.Typer(add_completion=False)
@@ -60,6 +61,7 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
     ticket: Ticket = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
+    wait_applied: WaitApplied = None,
     as_json: AsJson = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
@@ -72,7 +74,7 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
     from app.cli.remote.changes import Terms  # noqa: PLC0415 - as above
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    terms = Terms(validate_only, reason, ticket, quotas_etag, configs_etag)
+    terms = Terms(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
     raise run(profile, cluster, lambda client: command.put(client, entity, values, terms, as_json=as_json))
 
 
@@ -100,6 +102,7 @@ def delete(  # noqa: PLR0913 - one argument an option is typer's way
     ticket: Ticket = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
+    wait_applied: WaitApplied = None,
     as_json: AsJson = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
@@ -112,7 +115,7 @@ def delete(  # noqa: PLR0913 - one argument an option is typer's way
     from app.cli.remote.changes import Terms  # noqa: PLC0415 - as above
     from app.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    terms = Terms(validate_only, reason, ticket, quotas_etag, configs_etag)
+    terms = Terms(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
     raise run(
         profile,
         cluster,

@@ -36,6 +36,8 @@ class Terms:
     ticket: str | None = None
     quotas_etag: str | None = None
     configs_etag: str | None = None
+    wait_applied_ms: int | None = None
+    """The longest wait for a Kafka 4 cluster to take the change; None: no wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Change:
                 reason=terms.reason,
                 ticket=terms.ticket,
                 idempotency_key=new_key(),
+                wait_applied_ms=terms.wait_applied_ms,
             )
             [result] = answer.body["responses"]
         else:
@@ -88,6 +91,7 @@ class Change:
                 reason=terms.reason,
                 ticket=terms.ticket,
                 idempotency_key=new_key(),
+                wait_applied_ms=terms.wait_applied_ms,
             )
             [result] = answer.body["entries"]
         for warning in result["warnings"]:

@@ -64,6 +64,18 @@ Ticket = Annotated[
 ValidateOnly = Annotated[
     bool, typer.Option("--validate-only", help="Check everything, show the differences, and write nothing.")
 ]
+WaitApplied = Annotated[
+    int | None,
+    typer.Option(
+        "--wait-applied",
+        metavar="MS",
+        min=0,
+        max=60_000,
+        help="Wait so many milliseconds at most until the Kafka 4 cluster has taken the change. Exit code 1 where it"
+        " has not by then, or refuses; the change stays committed.",
+        show_default=False,
+    ),
+]
 At = Annotated[
     str | None,
     typer.Option(

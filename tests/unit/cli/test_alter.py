@@ -67,3 +67,36 @@ def test_a_terminal_does_not_show_what_is_typed() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
     assert KEY.encode() in shown
     assert b"geheim" not in shown
+
+
+@pytest.mark.parametrize(
+    ("applied", "code", "said"),
+    [
+        ({"state": "applied", "revision": "7", "code": None, "message": None}, 0, "has taken the change"),
+        ({"state": "pending", "revision": None, "code": None, "message": None}, 1, "has not taken the change yet"),
+        (
+            {"state": "refused", "revision": None, "code": 42, "message": "Invalid quota"},
+            1,
+            "refuses the change, which stays committed: Invalid quota (code 42)",
+        ),
+        (None, 0, "Changed user=alice"),
+    ],
+)
+def test_a_change_that_waits_says_what_the_kafka_cluster_made_of_it(
+    answered: Recorded, applied: dict[str, Any] | None, code: int, said: str
+) -> None:
+    diff = {"quotas": [{"key": "producer_byte_rate", "before": None, "after": 1}], "configs": []}
+    result: dict[str, Any] = {"warnings": [], "diff": diff, "revision": "7", "changeId": "c"}
+    if applied is not None:
+        result["applied"] = applied
+    answered.answers["alter"] = {"entries": [result]}
+    answer = CliRunner().invoke(cli, ["set", "user=alice", "producer_byte_rate=1", "--wait-applied", "5000"])
+    assert (answer.exit_code, said in answer.stderr) == (code, True)
+    [request] = answered.requests
+    assert request.headers["Confplane-Wait-Applied"] == "5000"
+
+
+def test_a_wait_of_a_bad_length_is_refused(answered: Recorded) -> None:
+    answer = CliRunner().invoke(cli, ["set", "user=alice", "producer_byte_rate=1", "--wait-applied", "60001"])
+    assert (answer.exit_code, answered.requests) == (2, [])
+    assert "--wait-applied" in answer.output

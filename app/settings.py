@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, mode
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 from app.connection_settings import ClientTlsSettings, KafkaSettings
+from app.domain.errors import NotFoundError
 from app.domain.facets import ClientConfigsLayout
 from app.identity_settings import Group as _Group
 from app.identity_settings import OidcSettings, TlsSettings, check_sources
@@ -409,6 +410,18 @@ class Settings(BaseSettings):
             if cluster.group_min_session_timeout_ms > cluster.group_max_session_timeout_ms:
                 raise ValueError(f"clusters.{name}: group_min_session_timeout_ms is above group_max_session_timeout_ms")
         return self
+
+    def cluster(self, name: str) -> ClusterSettings:
+        """Return the settings of a cluster.
+
+        Raises:
+            NotFoundError: There is no such cluster; the text lists those that there are.
+        """
+        try:
+            return self.clusters[name]
+        except KeyError:
+            known = ", ".join(sorted(self.clusters))
+            raise NotFoundError(f"The settings have no cluster {name!r}; they have: {known}") from None
 
     @classmethod
     def settings_customise_sources(

@@ -40,13 +40,12 @@ from app.domain.broker_keys import is_password, is_sensitive
 from app.domain.client_configs import ClientConfigs
 from app.domain.configs import Configs
 from app.domain.definitions import catalog_of
-from app.domain.errors import InvalidRequestError, InvalidTopicError, NotFoundError
+from app.domain.errors import InvalidRequestError, InvalidTopicError
 from app.domain.facets import ClientConfigsLayout, FacetName, Tree
 from app.domain.quotas import ClientQuotas
 from app.domain.releases import ON_ZOOKEEPER
 from app.observation import Observation
 from app.policy import load_policies
-from app.rollups.origin import Origin
 from app.security import api_tokens
 from app.security.book import Book
 from app.security.entrance import Entrance
@@ -192,22 +191,13 @@ async def opened(settings: Settings, name: str, *, timeout_s: float = 30.0) -> A
         UnusableSettingsError: As :func:`build`.
         UnavailableError: ZooKeeper or Postgres did not answer in time.
     """
-    named(settings, name)
+    settings.cluster(name)
     collect_rarely()
     parts = build(settings, [name])
     async with parts.running():
         await parts.audit.check()
         await parts.stores[name].wait_for(0, time.monotonic() + timeout_s)
         yield parts
-
-
-def origin(settings: Settings, name: str) -> Origin:
-    """Return the stores of a cluster for a run of the rollups.
-
-    Raises:
-        NotFoundError: The settings have no such cluster.
-    """
-    return Origin(name, named(settings, name), settings.postgres.dsn)
 
 
 def rotation(settings: Settings, name: str, parts: Parts) -> RotateService:
@@ -394,19 +384,6 @@ def _limiter(settings: LimitsSettings) -> Limiter | None:
 
     overrides = {name: Override(classes(given), given.waiting) for name, given in settings.overrides.items()}
     return Limiter(Limits(classes(settings), settings.waiting), overrides)
-
-
-def named(settings: Settings, name: str) -> ClusterSettings:
-    """Return the settings of a cluster.
-
-    Raises:
-        NotFoundError: The settings have no such cluster; the text lists those they have.
-    """
-    try:
-        return settings.clusters[name]
-    except KeyError:
-        known = ", ".join(sorted(settings.clusters))
-        raise NotFoundError(f"The settings have no cluster {name!r}; they have: {known}") from None
 
 
 def redaction(cluster: ClusterSettings, store: ClusterStore) -> Redact:

@@ -14,8 +14,8 @@ from app.domain.errors import ConfplaneError, NotFoundError
 from app.rollups.errors import SparkFailedError, spark_errors
 from app.rollups.exports.altered import LEAST_KEY_BYTES, REMOVABLE, Altered
 from app.rollups.exports.exporter import NAMES, Exporter, alone
+from app.rollups.origin import Origin
 from app.rollups.stores import opened
-from app.wiring import origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def altered(without: str, key: Path | None) -> Altered:
 def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     """Export, print what was exported, and return the exit code."""
     try:
-        source = origin(settings, cluster)
+        source = Origin.of(settings, cluster)
         # Held before Java is started, and until the manifest is written.
         with alone(settings.postgres.dsn, cluster):
             with spark_errors():

@@ -26,13 +26,14 @@ from app.domain.errors import ConfplaneError, NotFoundError, UnavailableError
 from app.rollups.errors import SparkFailedError, spark_errors
 from app.rollups.exports.reading import read_lake
 from app.rollups.jobs import JOBS, integrity
+from app.rollups.origin import Origin
 from app.rollups.progress import tasks_of
 from app.rollups.reading import NotInReadingError
 from app.rollups.runner import RunOptions, runner
 from app.rollups.session import session, submitted
+from app.rollups.small import SETTINGS, is_small, java_options
 from app.rollups.sources.usage import read_usage
 from app.rollups.stores import read
-from app.wiring import origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from app.domain.teams import Teams
     from app.rollups.job import Job
-    from app.rollups.origin import Origin
     from app.rollups.progress import Tasks
     from app.rollups.reading import Reading
     from app.rollups.runner import Finished, Runner
@@ -90,12 +90,16 @@ class _Ended:
 def run(settings: Settings, cluster: str, wanted: Wanted) -> int:
     """Run the jobs, print their results, and return the exit code."""
     try:
-        source, jobs = origin(settings, cluster), [JOBS[name] for name in wanted.names]
+        source, jobs = Origin.of(settings, cluster), [JOBS[name] for name in wanted.names]
         other = None if wanted.other is None else _side(settings, wanted.other, cluster)
         # Checked before Java is started: no job can run without it.
         RollupRuns(settings.postgres.dsn.get_secret_value(), cluster).current(wanted.names[0])
+        # The size of measurements, and of a lake, is not known before Spark is there.
+        small = (wanted.source, wanted.usage) == (None, None) and is_small(
+            source, jobs, has_past=wanted.as_of is not None
+        )
         with spark_errors():
-            spark = started(settings, wanted.master)
+            spark = started(settings, wanted.master, small=small)
             usage = None if wanted.usage is None else read_usage(spark, wanted.usage)
         with (
             _reading(spark, source, jobs, wanted, other=other, usage=usage) as reading,
@@ -137,7 +141,7 @@ def _side(settings: Settings, given: str, cluster: str) -> Side:
         ValueError: The text is neither, or names the cluster itself.
     """
     if given in settings.clusters and given != cluster:
-        return origin(settings, given)
+        return Origin.of(settings, given)
     try:
         found = datetime.fromisoformat(given)
     except (ValueError, OverflowError):
@@ -170,8 +174,13 @@ def _reading(
         yield reading
 
 
-def started(settings: Settings, master: str | None) -> Any:
+def started(settings: Settings, master: str | None, *, small: bool = False) -> Any:
     """Return the Spark session of a command; that of spark-submit where there is one.
+
+    Args:
+        settings: The service's.
+        master: As of :func:`session`.
+        small: The cluster is small (app/rollups/small.py), which counts where Spark runs on this machine alone.
 
     Raises:
         DevStackError: There is no Java.
@@ -180,9 +189,12 @@ def started(settings: Settings, master: str | None) -> Any:
     if submitted():
         return session(master)
     find_java()
-    quiet = {} if settings.log_level == "debug" else {"spark.log.level": "ERROR"}
-    options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    return session(master, settings={"spark.driver.extraJavaOptions": options, **quiet})
+    given = {} if settings.log_level == "debug" else {"spark.log.level": "ERROR"}
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
+    if small and (master is None or master.startswith("local")):
+        given |= SETTINGS
+        options += java_options()
+    return session(master, settings={"spark.driver.extraJavaOptions": " ".join(options), **given})
 
 
 def _run_all(made: Runner, wanted: Wanted, watch: Callable[[UUID], Tasks], *, traceback: bool) -> list[_Ended]:

@@ -9,7 +9,7 @@ from app.domain.errors import InvalidRequestError
 from app.domain.releases import newest
 from app.kraft.cluster import KraftCluster
 from app.observation import rules_of
-from app.wiring import named, opened
+from app.wiring import opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ async def kafka(settings: Settings, cluster: str) -> AsyncIterator[KraftCluster]
         NotFoundError: The settings have no such cluster.
         UnusableSettingsError: A file of the settings can't be used.
     """
-    given = named(settings, cluster).kafka
+    given = settings.cluster(cluster).kafka
     if given is None:
         raise _no_brokers(cluster)
     found = KraftCluster(f"clusters.{cluster}.kafka", given, rules_of(newest), lambda: None)

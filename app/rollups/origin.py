@@ -1,4 +1,4 @@
-"""The stores that a run reads. Free of Spark, so that the wiring can make the description."""
+"""The stores that a run reads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from app.settings import ClusterSettings
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
+
+    from app.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,15 @@ class Origin:
     cluster: ClusterSettings = field(repr=False)
     dsn: SecretStr = field(repr=False)
     """The connection string of Postgres, for libpq."""
+
+    @classmethod
+    def of(cls, settings: Settings, name: str) -> Origin:
+        """Return the stores of a cluster of the settings.
+
+        Raises:
+            NotFoundError: The settings have no such cluster.
+        """
+        return cls(name, settings.cluster(name), settings.postgres.dsn)
 
     def for_tasks(self) -> Origin:
         """Return the origin without the settings that are for the service alone, and may be secret."""

@@ -15,13 +15,14 @@ from app.rollups import past, schemas
 from app.rollups.carrying import register
 from app.rollups.origin import Origin
 from app.rollups.reading import NotInReadingError, reading_of
+from app.rollups.registered import EVENT_COLUMNS
 from app.rollups.sources import trail, znodes
 from app.rollups.sources.postgres import connected, literal
 from app.rollups.sources.tables import TABLES, Cut, KeyRange, first_id_at, time_of
 from app.store.scan import Scanner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
     from pyspark.sql import DataFrame, SparkSession
@@ -106,7 +107,7 @@ def opened(
         if isinstance(other, datetime):
             _check_known(postgres, origin.name, other, now)
             beside = other
-        frames = StoreFrames(spark, source, postgres, moment, found, beside, usage)
+        frames = StoreFrames(spark, source, postgres, moment, found, beside, usage, _passes(jobs or (), other))
         yield reading_of(origin.name, options, moment.cut.last_registration, frames), frames
 
 
@@ -129,6 +130,18 @@ def _columns_of_znodes(jobs: Sequence[Job] | None, frame: str) -> list[str]:
         return schemas.ZNODES.names
     asked = {column for job in jobs for column in job.inputs.get(frame, ())}
     return [name for name in schemas.ZNODES.names if name in asked or (asked and name == _MZXID)]
+
+
+def _passes(jobs: Sequence[Job], other: Side | None) -> dict[str, list[Sequence[str]]]:
+    """Return for each frame of Postgres the columns of each pass over it that the jobs may need."""
+    found: dict[str, list[Sequence[str]]] = {
+        name: [job.inputs[name] for job in jobs if name in job.inputs] for name in TABLES
+    }
+    if any("registrations" in job.inputs for job in jobs):
+        found["registration_events"].append(EVENT_COLUMNS)
+    if isinstance(other, datetime) and any(_OTHER_ZNODES in job.inputs for job in jobs):
+        found["changes"].append(past.CHANGE_COLUMNS)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +215,10 @@ class StoreFrames:
     _znodes: _Znodes | None
     _other: DataFrame | datetime | None
     _usage: DataFrame | None
+    _passes: Mapping[str, list[Sequence[str]]]
+    """Frame of Postgres -> the columns of each pass that is yet to come. Where several need all rows, they share one
+    pass, whose rows Spark keeps, on its disk where memory is short."""
+    _kept: dict[str, DataFrame] = field(default_factory=dict)
     _bounds: dict[str, list[str]] = field(default_factory=dict)
 
     def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
@@ -216,6 +233,20 @@ class StoreFrames:
             return self._usage.select(*columns)
         if name == "states" and self._moment.cut.as_of is not None:
             raise NotInReadingError("The recorder's states are known as they are now, and not of any time before")
+        passes = self._passes[name]
+        if columns in passes:
+            passes.remove(columns)
+        if low is None and name not in self._kept and passes:
+            wanted = {*columns, *(column for each in passes for column in each)}
+            shared = [column for column in TABLES[name].schema.names if column in wanted]
+            self._kept[name] = self._of_postgres(name, shared).persist(StorageLevel.MEMORY_AND_DISK)
+        if low is None and name in self._kept and {*columns} <= {*self._kept[name].columns}:
+            kept = self._kept[name]
+            # As it is where possible: a job that keeps it too keeps no second copy.
+            return kept if kept.columns == list(columns) else kept.select(*columns)
+        return self._of_postgres(name, columns, low)
+
+    def _of_postgres(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
         if name not in self._bounds:
             parallelism = self._spark.sparkContext.defaultParallelism
             pages = trail.TablePages(self.postgres, TABLES[name], self._moment.cut)

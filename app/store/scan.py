@@ -117,6 +117,16 @@ class Scanner:
 
         return self._run(ask, least)
 
+    def count(self, least: int = 0) -> int:
+        """Return the number of nodes below all of :data:`LISTS`, without their names."""
+
+        async def ask(session: Session) -> int:
+            async with answered(self.name, time.monotonic() + _CALL_SECONDS):
+                stats = [await reply for reply in [session.exists(f"{tree.value}/{kind}") for tree, kind in LISTS]]
+                return sum(stat.numChildren for stat in stats if stat is not None)
+
+        return self._run(ask, least)
+
     def read(self, tree: Tree, paths: Sequence[str], least: int = 0) -> list[Found]:
         """Read nodes below a tree's root, and the pairs below the users among them. Absent ones are left out."""
 

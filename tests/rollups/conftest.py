@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from app.rollups.session import session
+from app.rollups.small import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,16 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(autouse=True)
 def _cache(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Jobs keep in Spark's cache what they use several times; whoever runs them clears it."""
+    """Jobs keep in Spark's cache what they use several times; whoever runs them clears it.
+
+    A command that takes the session sets it up for itself.
+    """
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    spark = request.getfixturevalue("spark")
+    before = {key: spark.conf.get(key) for key in SETTINGS}
     yield
-    if "spark" in request.fixturenames:
-        request.getfixturevalue("spark").catalog.clearCache()
+    spark.catalog.clearCache()
+    for key, value in before.items():
+        spark.conf.set(key, value)

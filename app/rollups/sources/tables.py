@@ -184,3 +184,6 @@ TABLES: Final[Mapping[str, Table]] = {
         order=str,
     ),
 }  # fmt: skip
+
+SAMPLED: Final = tuple(table.sampled[0] for table in TABLES.values())
+"""The tables that show the size of a trail."""

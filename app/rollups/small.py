@@ -1,0 +1,69 @@
+"""Small clusters: settings under which Java starts, plans and ends sooner, for runs that hardly have rows.
+
+On a small cluster a run's time is Java's start and the planning and compiling of queries. There the JVM's quick
+compiler and its serial collector do, plans are interpreted in place of being compiled, and one part of each shuffle is
+enough. The size is asked for before Java is started. A wrong guess costs time, and alters no row: the transforms are
+the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from app.rollups.sources.postgres import connected
+from app.rollups.sources.tables import SAMPLED
+from app.store.scan import Scanner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.rollups.job import Job
+    from app.rollups.origin import Origin
+
+BYTES: Final = 32 * 2**20
+"""The size of a small cluster's tables in Postgres, at most: some 40,000 changes with as many registrations."""
+ZNODES: Final = 20_000
+"""The greatest number of a small cluster's znodes, without those of client-ids below users."""
+
+SETTINGS: Final = {
+    # One part of a shuffle needs no sample of its keys, for which Spark would run the query twice.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of Spark."""
+_QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"
+_SERIAL_COLLECTOR: Final = "-XX:+UseSerialGC"
+_GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+
+
+def is_small(origin: Origin, jobs: Sequence[Job], *, has_past: bool = False) -> bool:
+    """Say whether a cluster is small: by the tables of Postgres, all clusters together, and by its znodes.
+
+    Args:
+        origin: The stores.
+        jobs: The jobs of the run; where none of them reads znodes, ZooKeeper is not asked.
+        has_past: The run is of a moment of the past, and reads no znodes.
+
+    Raises:
+        UnavailableError: Postgres or ZooKeeper is away.
+    """
+    names = ", ".join(f"('{table}')" for table in SAMPLED)
+    with connected(origin.dsn) as postgres:
+        query = f"SELECT sum(pg_table_size(name::regclass))::bigint FROM (VALUES {names}) AS tables (name)"  # noqa: S608 - of constants
+        [(size,)] = postgres.rows(query)
+    if size > BYTES:
+        return False
+    if has_past or not any("znodes" in job.inputs for job in jobs):
+        return True
+    return Scanner.of(origin.name, origin.cluster).count() <= ZNODES
+
+
+def java_options() -> list[str]:
+    """Return the options of Java; a collector that the environment names stays."""
+    given = " ".join(os.environ.get(name, "") for name in _GIVEN)
+    return [_QUICK_COMPILER] if _COLLECTOR.search(given) else [_QUICK_COMPILER, _SERIAL_COLLECTOR]

@@ -1,0 +1,94 @@
+"""Small clusters: how they are known before Java starts, and what they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import SecretStr
+
+from app.rollups import small, stores
+from app.rollups.jobs import activity, compatibility, impact, integrity
+from app.rollups.origin import Origin
+from app.settings import ClusterSettings
+from tests.rollups.trail import CLUSTER, fill
+from tests.support.stores import rate
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+    from pyspark.sql import DataFrame, SparkSession
+
+    from app.rollups.job import Job
+    from tests.support import servers
+
+
+@pytest.fixture
+def origin(chroot: str, migrated: servers.Database) -> Origin:
+    return Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
+
+
+def test_a_cluster_is_small_by_its_tables_and_its_znodes(
+    origin: Origin, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
+    raw_zk.create("/confplane/client-configs/clients/c", rate(1), makepath=True)
+    assert small.is_small(origin, [impact.JOB])
+    monkeypatch.setattr(small, "ZNODES", 4)
+    assert small.is_small(origin, [impact.JOB, compatibility.JOB])
+    monkeypatch.setattr(small, "ZNODES", 3)
+    assert not small.is_small(origin, [impact.JOB, compatibility.JOB])
+    assert small.is_small(origin, [compatibility.JOB])
+    assert small.is_small(origin, [impact.JOB], has_past=True)
+    monkeypatch.setattr(small, "BYTES", 8191)  # an empty table has a page of its own beside it
+    assert not small.is_small(origin, [compatibility.JOB])
+
+
+def test_a_zookeeper_that_is_away_is_not_asked_for_what_needs_none(migrated: servers.Database) -> None:
+    away = Origin(CLUSTER, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(migrated.service_dsn))
+    assert small.is_small(away, [compatibility.JOB])
+
+
+def test_a_collector_that_the_environment_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    assert small.java_options() == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss4m -XX:+UseZGC")
+    assert small.java_options() == ["-XX:TieredStopAtLevel=1"]
+
+
+def frames(spark: SparkSession, origin: Origin, *jobs: Job) -> dict[str, tuple[bool, list[str]]]:
+    """By job, the trail that a reading gives to it: whether its rows are kept, and the rows."""
+
+    def is_kept(frame: DataFrame) -> bool:
+        return "InMemoryRelation" in frame._jdf.queryExecution().withCachedData().toString()
+
+    with stores.read(spark, origin, jobs=jobs) as reading:
+        given = {job.name: reading.frames(job)[0]["changes"] for job in jobs}
+        found = {name: (is_kept(frame), sorted(map(repr, frame.collect()))) for name, frame in given.items()}
+    spark.catalog.clearCache()
+    return found
+
+
+def test_jobs_that_read_the_whole_trail_share_one_pass(
+    spark: SparkSession, origin: Origin, migrated: servers.Database
+) -> None:
+    fill(migrated.service_dsn)
+    both = frames(spark, origin, activity.JOB, integrity.JOB)
+    alone = {**frames(spark, origin, activity.JOB), **frames(spark, origin, integrity.JOB)}
+    assert {name: kept for name, (kept, _) in both.items()} == {"activity": True, "integrity": True}
+    assert {name: kept for name, (kept, _) in alone.items()} == {"activity": False, "integrity": False}
+    assert {name: rows for name, (_, rows) in both.items()} == {name: rows for name, (_, rows) in alone.items()}
+    assert all(rows for _, rows in alone.values())
+
+
+def test_a_job_that_goes_on_from_its_last_run_reads_its_part_alone(
+    spark: SparkSession, origin: Origin, migrated: servers.Database
+) -> None:
+    fill(migrated.service_dsn)
+    with stores.read(spark, origin, jobs=[activity.JOB, integrity.JOB]) as reading:
+        part, since = reading.frames(activity.JOB, {**reading.position, "registration_id": "0"})
+        whole, _ = reading.frames(integrity.JOB)
+        assert since is not None
+        plans = [frame["changes"]._jdf.queryExecution().withCachedData().toString() for frame in (part, whole)]
+        assert ["InMemoryRelation" in plan for plan in plans] == [False, False]

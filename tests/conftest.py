@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -36,11 +37,13 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 # In parallel a file is one process's work, and a folder where all its tests share what takes long to start: a Spark
 # session, a Kafka broker.
 ONE_PROCESS: Final = ("tests/rollups/", "tests/interop/", "tests/kraft/")
-# What takes minutes begins first, so that no process is left with it at the end. Maven and Go fetch meanwhile what the
-# folder interop and the chart's tests need.
+# What takes minutes begins first, so that no process is left with it at the end: folders of one process before all. Maven
+# fetches what interop needs while the linters run, and the rest beside the first tests.
 FIRST: Final = (
-    "tests/faults/test_faults.py",
     "tests/rollups/",
+    "tests/interop/",
+    "tests/kraft/",
+    "tests/faults/test_faults.py",
     "tests/contract/test_fuzzing.py",
     "tests/integration/test_settling.py",
     "tests/integration/test_rotate.py",
@@ -48,8 +51,6 @@ FIRST: Final = (
     "tests/integration/test_leaks.py",
     "tests/integration/test_session_states.py",
     "tests/faults/",
-    "tests/interop/",
-    "tests/kraft/",
     "tests/devstack/",
     "tests/integration/",
 )
@@ -66,9 +67,25 @@ class Files(LoadScopeScheduling):
         return next((folder for folder in ONE_PROCESS if nodeid.startswith(folder)), nodeid.partition("::")[0])
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001 - pluggy passes it by this name
+    """Return the number of processes of ``--numprocesses auto``: two for each processor."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
     """Give parallel processes their work."""
     return Files(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect all tests without the garbage collector, which would look at them again and again, then and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

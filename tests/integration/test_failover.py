@@ -21,6 +21,7 @@ from tests.audit.rows import fetch, past_the_trigger
 from tests.support import servers
 from tests.support.forgetful import Forgetful, marked_by_reading
 from tests.support.replicas import answered, shown
+from tests.support.sampling import sampled
 from tests.support.stage import Stage
 from tests.support.stores import ALICE, kafka_writes, notify, soon
 
@@ -102,7 +103,7 @@ def migrated_server(tmp_path_factory: pytest.TempPathFactory) -> Forgetful:
     return server
 
 
-@pytest_asyncio.fixture(params=LOSSES)
+@pytest_asyncio.fixture
 async def loss(
     chroot: str, raw_zk: KazooClient, migrated_server: Forgetful, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[Loss]:
@@ -201,7 +202,9 @@ async def test_a_change_that_its_writer_is_about_to_conclude_is_left_to_it_for_a
 # -- what Postgres really loses
 
 
-@pytest.mark.parametrize("by", ["the leader", "the next leader"])
+@pytest.mark.parametrize(
+    ("by", "loss"), sampled(["the leader", "the next leader"], LOSSES, one_in=2), indirect=["loss"]
+)
 async def test_an_outcome_that_was_answered_and_lost_is_settled_as_it_was(loss: Loss, by: str) -> None:
     stage = loss.stage
     leader, writer = await stage.replica(), await stage.replica(leads=False)
@@ -216,8 +219,11 @@ async def test_an_outcome_that_was_answered_and_lost_is_settled_as_it_was(loss: 
     assert record.outcome == before.outcome
 
 
-@pytest.mark.parametrize("by", ["its process", "the leader's sweep"])
-@pytest.mark.parametrize("planted", [False, True], ids=["", "markers go once an outcome was read"])
+@pytest.mark.parametrize(
+    ("by", "planted", "loss"),
+    sampled(["its process", "the leader's sweep"], [False, True], LOSSES, one_in=2),
+    indirect=["loss"],
+)
 async def test_no_marker_goes_before_its_outcome_is_durable(
     loss: Loss, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch, by: str, *, planted: bool
 ) -> None:

@@ -14,6 +14,7 @@ from app.services.changes.callers import Caller
 from tests.audit.rows import fetch
 from tests.support import kinds, stepping, zygote
 from tests.support.kinds import KINDS, Made
+from tests.support.sampling import sampled
 from tests.support.stage import Stage
 from tests.support.stores import soon
 
@@ -29,8 +30,7 @@ APPLIED: Final = {"intent": False, "transaction": True, "outcome": True}
 """By step, whether a change whose process dies right after it is applied."""
 
 
-@pytest.mark.parametrize("step", APPLIED)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "step"), sampled(KINDS, APPLIED, one_in=len(APPLIED)))
 async def test_killed_at_a_step_it_ends_as_it_was_applied_and_is_made_again(
     name: str, step: str, tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database
 ) -> None:

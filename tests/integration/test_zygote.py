@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks end with their parent on Linux alone")
 
-# Each ends without a change, so that it can be run twice.
+# Each ends without a change, so that it can be run twice. A start as shipped takes seconds of a processor.
 COMMANDS = (
     ("--version",),
-    ("migrate",),
     ("thaw", "--cluster", "default", "--reason", "none"),
+    ("layout", "--help"),
+)
+MORE_COMMANDS = (
+    ("migrate",),
     ("export", "--format", "properties", "--cluster", "default", "--broker", "1"),
     ("import", "kip5", "--cluster", "default"),
-    ("layout", "--help"),
     ("rollups", "show", "quotas", "--cluster", "default"),
 )
 # timeit is a module of Python that runs what it is given.
@@ -55,9 +57,12 @@ def service(tmp_path: Path, chroot: str, migrated: Database) -> Service:
     return Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings)
 
 
-def test_commands_say_what_they_say_as_shipped(service: Service, raw_zk: KazooClient) -> None:
+@pytest.mark.parametrize("tried", [COMMANDS, pytest.param(MORE_COMMANDS, marks=pytest.mark.long)], ids=["few", "more"])
+def test_commands_say_what_they_say_as_shipped(
+    service: Service, raw_zk: KazooClient, tried: tuple[tuple[str, ...], ...]
+) -> None:
     raw_zk.ensure_path("/config/changes")
-    for arguments in COMMANDS:
+    for arguments in tried:
         forked, shipped = (commands.run(arguments, service._environment, shipped=each) for each in (False, True))
         assert forked == shipped, arguments
         assert forked.out or forked.err, arguments

@@ -18,8 +18,9 @@ CHECKED := tests/unit tests/store tests/audit tests/contract --ignore tests/cont
 # Files that one process has compiled need not be compiled again by the many others of a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-LINT := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy && \
+STYLE := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && \
 	$(PYTHON) -c "import importlinter.cli as c; c.lint_imports_command()"
+TYPES := $(PYTHON) -m mypy
 
 .DEFAULT_GOAL := help
 .PHONY: help install run check test test-long bench faults lint format lock audit openapi clean
@@ -46,8 +47,11 @@ check: lint ## Run the linters, the type checker and the tests of one part each:
 test: install ## Run the linters, the type checker and all tests but the long ones
 	@mkdir -p .tools; $(PYTHON) -m tests.support.tools >.tools/fetch.log 2>&1 & \
 	fetching=$$!; \
-	trap 'kill "$$fetching" 2>/dev/null; wait "$$fetching"' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	{ $(LINT); } && $(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS)
+	$(TYPES) >.tools/types.log 2>&1 & \
+	checking=$$!; \
+	trap 'kill "$$fetching" "$$checking" 2>/dev/null; wait' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	{ $(STYLE); } && $(PYTEST) -m "not long" $(PARALLEL) $(PYTEST_ARGS); tested=$$?; \
+	wait "$$checking"; checked=$$?; cat .tools/types.log; exit "$$((tested ? tested : checked))"
 
 test-long: install ## Run the tests of full size, minutes each
 	@$(PYTEST) -m long $(PYTEST_ARGS)
@@ -59,7 +63,7 @@ faults: install ## Kill, pause and cut off whatever writes are made of, and chec
 	@$(PYTHON) -m tests.faults $(FAULTS_ARGS)
 
 lint: install ## Run the linters and the type checker
-	@$(LINT)
+	@$(STYLE) && $(TYPES)
 
 format: install ## Format the code
 	@$(PYTHON) -m ruff format .
